@@ -1,0 +1,62 @@
+# `make demo` and `make test` are all a newcomer needs; both set themselves up.
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+
+# Modules that decide without touching anything: every branch of them is tested.
+PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check lint types format docs model lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml requirements-dev.lock
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup: $(STAMP) ## Make the virtual environment
+
+demo: $(STAMP) ## Serve, index the docs and a sample corpus, ask five questions, stop
+	$(PY) scripts/demo.py
+
+serve: $(STAMP) ## Serve on port 3000
+	$(VENV)/bin/rag-context serve
+
+test: $(STAMP) ## Run the tests, with the coverage that is asked of them
+	$(VENV)/bin/coverage erase
+	$(VENV)/bin/coverage run -m pytest
+	$(VENV)/bin/coverage combine --quiet
+	$(VENV)/bin/coverage report --fail-under=90
+	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
+
+check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
+	$(PY) scripts/generate_docs.py --check
+
+lint: $(STAMP)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/lint-imports --no-cache
+
+types: $(STAMP)
+	$(VENV)/bin/mypy
+
+format: $(STAMP) ## Format the code and mend what can be mended
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+docs: $(STAMP) ## Write the generated pages of docs/
+	$(PY) scripts/generate_docs.py
+
+model: $(STAMP) ## Build the bundled model again and compare its hash (downloads about 80 MB)
+	$(PY) scripts/build_model.py
+
+lock: $(STAMP) ## Resolve the dependencies anew
+	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
+		--no-emit-index-url --no-annotate --custom-compile-command "make lock" pyproject.toml -o requirements-dev.lock
+
+clean: ## Remove what the targets made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo

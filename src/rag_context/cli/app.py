@@ -1,0 +1,230 @@
+"""The commands, their options and their help. Each loads its work only when it runs, so that `--help` is quick."""
+
+# ruff: noqa: PLC0415  (the imports inside the commands are the point of this module)
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from typer.core import TyperGroup
+
+from rag_context import __version__
+from rag_context.cli.exits import EXIT_CODES, ExitCode, report
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir
+from rag_context.cli.screen import Screen
+from rag_context.errors import RagContextError
+
+EPILOG = "Exit status: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+
+
+class Commands(TyperGroup):
+    """Turns our own errors into one sentence and an exit status; a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except RagContextError as error:
+            raise typer.Exit(report(error, Screen())) from error
+        except KeyboardInterrupt:
+            Screen().note("interrupted.")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+
+
+app = typer.Typer(
+    name="rag-context",
+    cls=Commands,
+    help="The context layer for AI agents: hand it chats, decisions, code and documents; get back the few passages "
+    "that matter.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+ContentType = Annotated[
+    str | None,
+    typer.Option("--type", metavar="KIND", help="Kind of content: chat, decision, code or documentation."),
+]
+Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Session that the documents belong to.")]
+Category = Annotated[str | None, typer.Option("--category", metavar="NAME", help="Category of the documents.")]
+Game = Annotated[str | None, typer.Option("--game", metavar="NAME", help="Game that the documents are about.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; may be given several times.")]
+
+
+def main() -> None:
+    """Run the command line."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+    app()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rag-context {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Take the options that stand before any command."""
+
+
+@app.command(epilog=EPILOG)
+def serve(
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one (server.port).")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
+    ] = None,
+    reindex: Annotated[
+        bool, typer.Option("--reindex", help="Make the vectors anew if another model made the index.")
+    ] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Serve HTTP until SIGTERM or Ctrl-C."""
+    from rag_context.cli import serve as work
+
+    flags = {"server.host": host, "server.port": port, "log.level": log_level, "data_dir": data_dir}
+    raise typer.Exit(work.run(Chosen(config, flags), reindex=reindex))
+
+
+@app.command(epilog=EPILOG)
+def index(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders.")],
+    content_type: ContentType = None,
+    session: Session = None,
+    category: Category = None,
+    game: Game = None,
+    tag: Tags = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Take files and folders in: Markdown, text and code; what changed is replaced, the rest skipped.
+
+    Ignore files (.gitignore, .ragignore) are respected. With --json, stdout has one receipt per line.
+    """
+    from rag_context.cli import index as work
+
+    what = work.IndexRun(
+        paths=paths,
+        content_type=content_type,
+        session_id=session,
+        category=category,
+        game=game,
+        tags=tag or (),
+        agent=agent,
+        as_json=as_json,
+    )
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))
+
+
+@app.command(epilog=EPILOG)
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="In plain words, or an exact name or error code.")],
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Most results, 1 to 20; 5 if not said.")] = None,
+    category: Category = None,
+    session: Session = None,
+    content_type: ContentType = None,
+    game: Game = None,
+    tag: Tags = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="A source, a file or a folder; ending in * a prefix.")
+    ] = None,
+    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Not older: 7d, 2026-01-31 or RFC 3339.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only older than this moment.")] = None,
+    min_score: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="Least score, 0 to 1; 0 keeps everything.")
+    ] = None,
+    mode: Annotated[
+        Literal["hybrid", "vector", "text"] | None,
+        typer.Option(metavar="hybrid|vector|text", help="By meaning and words, or by one."),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say how each result was found and ranked.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Answer a question with the few passages that matter."""
+    from rag_context.cli import search as work
+
+    question = work.Question(
+        query=query,
+        limit=limit,
+        category=category,
+        session_id=session,
+        content_type=content_type,
+        game=game,
+        tags=tag or (),
+        source=source,
+        since=since,
+        until=until,
+        min_score=min_score,
+        mode=mode,
+        explain=explain,
+        as_json=as_json,
+    )
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), question))
+
+
+@app.command(epilog=EPILOG)
+def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Examine every part of the system; exits 1 when it is not healthy."""
+    from rag_context.cli import status as work
+
+    raise typer.Exit(work.run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+@app.command(epilog=EPILOG)
+def stats(
+    time_range: Annotated[
+        Literal["1h", "24h", "7d", "30d"],
+        typer.Option("--range", metavar="1h|24h|7d|30d", help="How far back."),
+    ] = "24h",
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Sum up the searches of a time range."""
+    from rag_context.cli import status as work
+
+    raise typer.Exit(work.run_stats(Chosen(config, {"data_dir": data_dir}), time_range, as_json=as_json))
+
+
+@app.command(name="config", epilog=EPILOG)
+def show_config(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Print every setting and where it came from, secrets masked."""
+    from rag_context.cli import configure as work
+
+    raise typer.Exit(work.run_config(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+@app.command(epilog=EPILOG)
+def reindex(data_dir: DataDir = None, config: Config = None) -> None:
+    """Make all vectors anew with the configured model; searches are answered by text meanwhile."""
+    from rag_context.cli import reindex as work
+
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir})))
+
+
+@app.command(epilog=EPILOG)
+def key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold the key.")],
+    read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Make an API key: stdout gets the key, stderr the lines for rag-context.toml."""
+    from rag_context.cli import configure as work
+
+    raise typer.Exit(work.run_key(Chosen(config, {"data_dir": data_dir}), name, read_only=read_only))

@@ -1,0 +1,73 @@
+"""`config` and `key`: what the settings are and where they come from, and new API keys."""
+
+import hashlib
+import json
+import secrets
+
+from rich.table import Table
+from rich.text import Text
+
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load
+from rag_context.errors import InvalidInputError
+from rag_context.settings import Loaded, shown
+
+KEY_BYTES = 32
+KEY_PREFIX = "rc_"
+NAME_CHARS = 200
+
+
+def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:
+    """Print every setting with its source, secrets masked."""
+    screen = Screen()
+    loaded = load(chosen)
+    if as_json:
+        values = shown(loaded.settings)
+        screen.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
+    else:
+        _print(loaded, screen)
+    return ExitCode.OK
+
+
+def _print(loaded: Loaded, screen: Screen) -> None:
+    table = Table(box=None, pad_edge=False)
+    for column in ("Setting", "Value", "From"):
+        table.add_column(column, overflow="fold")
+    for key, value in shown(loaded.settings).items():
+        source = loaded.sources[key]
+        is_default = source == "default"
+        text = "" if value is None else value if isinstance(value, str) else json.dumps(value)
+        table.add_row(
+            Text(key, style="dim" if is_default else "bold"),
+            safe(text),
+            Text(safe(source), style="dim" if is_default else "green"),
+        )
+    screen.show(table)
+
+
+def run_key(chosen: Chosen, name: str, *, read_only: bool) -> ExitCode:
+    """Make a key, and print it for the only time.
+
+    Raises:
+        InvalidInputError: The name cannot be one, or is taken.
+    """
+    screen = Screen()
+    name = name.strip()
+    if not name.isprintable() or not 0 < len(name) <= NAME_CHARS:
+        raise InvalidInputError(f"A key's name is 1 to {NAME_CHARS} printable characters.")
+    if name in {key.name for key in load(chosen).settings.server.api_keys}:
+        raise InvalidInputError(f"There is a key named {name!r} in server.api_keys already: choose another name.")
+    key = KEY_PREFIX + secrets.token_urlsafe(KEY_BYTES)
+    screen.line(key)
+    screen.note(Text("This is the only time the key is shown. Put its hash into rag-context.toml:", style="dim"))
+    screen.note()
+    screen.note(snippet(name, key, "read" if read_only else "write"))
+    return ExitCode.OK
+
+
+def snippet(name: str, key: str, access: str) -> str:
+    """The TOML that lets a key in; a JSON string is a TOML string."""
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    return f'[[server.api_keys]]\nname = {json.dumps(name)}\nhash = "sha256:{digest}"\naccess = "{access}"'

@@ -1,0 +1,47 @@
+"""How a command ends: the exit status, and one sentence on stderr that says why and what to do."""
+
+from enum import IntEnum
+
+from rag_context.cli.screen import Screen
+from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, RagContextError
+
+
+class ExitCode(IntEnum):
+    """The statuses of every command; 75 and 78 are those of sysexits.h."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    TRY_AGAIN = 75
+    CONFIGURATION = 78
+    INTERRUPTED = 130
+
+
+EXIT_CODES = {
+    ExitCode.OK: "all went well",
+    ExitCode.FAILED: "something failed, or is not healthy",
+    ExitCode.USAGE: "the command was not understood",
+    ExitCode.TRY_AGAIN: "the server went away or is busy: try again",
+    ExitCode.CONFIGURATION: "the configuration cannot work",
+    ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def exit_code(error: RagContextError) -> ExitCode:
+    """The status that tells a caller what kind of failure it was."""
+    match error:
+        case ConfigurationError():
+            return ExitCode.CONFIGURATION
+        case InvalidInputError():
+            return ExitCode.USAGE
+        case BackendUnavailableError():
+            return ExitCode.TRY_AGAIN
+        case _:
+            return ExitCode.FAILED
+
+
+def report(error: RagContextError, screen: Screen) -> ExitCode:
+    """Say what went wrong, a line per problem."""
+    for line in str(error).splitlines():
+        screen.error(line)
+    return exit_code(error)

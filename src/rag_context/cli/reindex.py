@@ -1,0 +1,39 @@
+"""`reindex`: all vectors anew with the configured model."""
+
+import asyncio
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from rag_context.cli.connection import MODEL_PATIENCE_S
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.settings import load_available
+from rag_context.logs import configure_logging
+from rag_context.settings import Settings
+from rag_context.wiring import OnMismatch, open_service
+
+
+def run(chosen: Chosen) -> ExitCode:
+    """Reindex in this process; a running server follows by itself and answers by text meanwhile."""
+    screen = Screen()
+    loaded = load_available(chosen)
+    configure_logging("error")
+    try:
+        count = asyncio.run(_reindex(loaded.settings, screen))
+    except KeyboardInterrupt:
+        screen.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
+        return ExitCode.INTERRUPTED
+    screen.show(f"{count} document{'' if count == 1 else 's'} reindexed.")
+    return ExitCode.OK
+
+
+async def _reindex(settings: Settings, screen: Screen) -> int:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    screen.note(Text(f"Reindexing {settings.data_dir}", style="dim"))
+    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+        task = progress.add_task("Reindexing", total=None)
+        async with open_service(settings, OnMismatch.REINDEX) as service:
+            await service.wait_ready(MODEL_PATIENCE_S)
+            return await service.reindex(lambda done, total: progress.update(task, completed=done, total=total))

@@ -1,0 +1,178 @@
+"""`search`: a question, and the passages that answer it."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from glob import escape
+from pathlib import Path
+
+from rich.text import Text
+
+from rag_context.cli.connection import open_connection
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.moments import moment
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load_available
+from rag_context.contract.reading import read_fields
+from rag_context.contract.search import Explain, SearchRequest, SearchResponse, SearchResult
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.settings import Loaded
+
+SNIPPET_CHARS = 400
+SNIPPET_LINES = 8
+AGENT = "cli"
+_LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, and what the answer is narrowed to."""
+
+    query: str
+    limit: int | None = None
+    category: str | None = None
+    session_id: str | None = None
+    content_type: str | None = None
+    game: str | None = None
+    tags: Sequence[str] = ()
+    source: str | None = None
+    since: str | None = None
+    until: str | None = None
+    min_score: float | None = None
+    mode: str | None = None
+    explain: bool = False
+    as_json: bool = False
+
+
+def run(chosen: Chosen, question: Question) -> ExitCode:
+    """Search, and print the answer; no results are an answer too."""
+    screen = Screen()
+    loaded = load_available(chosen)
+    request = request_of(question, loaded, cwd=Path.cwd(), now=datetime.now(UTC))
+    response = asyncio.run(_search(loaded, request))
+    if question.as_json:
+        screen.line(response.to_json().decode())
+    else:
+        _print(response, screen, Path.cwd())
+    return ExitCode.OK if response.fallback_level <= 2 else ExitCode.FAILED
+
+
+def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) -> SearchRequest:
+    """The question on the wire.
+
+    Raises:
+        InvalidInputError: With one sentence for all that is wrong.
+    """
+    words = loaded.settings.vocabulary
+    model = SearchRequest.speaking(Vocabulary.extended(words.content_types, words.categories))
+    fields = {
+        "query": question.query,
+        "limit": question.limit,
+        "category": question.category,
+        "sessionId": question.session_id,
+        "contentType": question.content_type,
+        "game": question.game,
+        "agent": AGENT,
+        "tags": list(question.tags) or None,
+        "source": question.source and source_filter(question.source, cwd),
+        "since": question.since and moment(question.since, "--since", now),
+        "until": question.until and moment(question.until, "--until", now),
+        "minScore": question.min_score,
+        "mode": question.mode,
+        "explain": question.explain,
+    }
+    return read_fields(model, {name: value for name, value in fields.items() if value is not None})
+
+
+def source_filter(source: str, cwd: Path) -> str:
+    """A source as the index knows it: what is on disk by its absolute POSIX path, a folder with all below it."""
+    start = source.removesuffix("*")
+    path = (cwd / start).resolve()
+    if not start or "://" in start:
+        return source
+    if path.is_dir() and (start == source or start.endswith("/")):
+        return f"{path.as_posix().rstrip('/')}/*"
+    if start == source:
+        return path.as_posix() if path.exists() else source
+    return f"{path.as_posix()}*" if any(path.parent.glob(f"{escape(path.name)}*")) else source
+
+
+async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
+    async with open_connection(loaded) as connection:
+        return await connection.search(request)
+
+
+def _print(response: SearchResponse, screen: Screen, cwd: Path) -> None:
+    if response.warning:
+        screen.warning(response.warning)
+    screen.show(_headline(response))
+    for number, result in enumerate(response.results, 1):
+        screen.show("")
+        screen.show(_result_line(number, result, cwd))
+        if result.heading:
+            screen.show_below(safe(result.heading), "italic")
+        screen.show_below(snippet(result.content), "dim")
+        if result.explain:
+            screen.show_below(_explanation(result.explain), "cyan")
+    if not response.results:
+        screen.show(_advice(response))
+
+
+def _headline(response: SearchResponse) -> Text:
+    label = _LEVELS.get(response.fallback_level, "")
+    level = f"level {response.fallback_level}" + (f" ({label})" if label else "")
+    count = len(response.results)
+    line = Text.assemble(
+        (level, "green" if response.fallback_level == 1 else "bold yellow"),
+        f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",
+        f"{count} result{'' if count == 1 else 's'} from {response.total_indexed} documents",
+    )
+    if response.no_answer and response.results:
+        line.append(" · probably none of them is the answer", "yellow")
+    return line
+
+
+def _result_line(number: int, result: SearchResult, cwd: Path) -> Text:
+    line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.score:.2f}", "bold green"), "  ")
+    line.append(safe(shown_source(result.source, cwd)), "bold")
+    if result.start_line is not None:
+        end = result.end_line if result.end_line is not None else result.start_line
+        line.append(f":{result.start_line}" + (f"-{end}" if end != result.start_line else ""))
+    if result.content_type:
+        line.append(f"  {result.content_type}", "dim")
+    return line
+
+
+def shown_source(source: str, cwd: Path) -> str:
+    """A source relative to the working directory when it is below it."""
+    path = Path(source)
+    return path.relative_to(cwd).as_posix() if path.is_absolute() and path.is_relative_to(cwd) else source
+
+
+def snippet(content: str) -> str:
+    """The beginning of a passage, cut at a word."""
+    text = safe(content.replace("\r\n", "\n")).strip("\n")
+    cut = "\n".join(text.split("\n")[:SNIPPET_LINES])
+    if len(cut) > SNIPPET_CHARS:
+        cut = cut[:SNIPPET_CHARS].rsplit(maxsplit=1)[0]
+    return cut if cut == text else f"{cut.rstrip()} …"
+
+
+def _explanation(explain: Explain) -> str:
+    legs = [f"{name} rank {leg.rank} ({leg.score:.3f})" for name, leg in explain.legs.items()]
+    signals = [f"{name} {value:.3f}" for name, value in explain.signals.items()]
+    boosts = [f"{name} {value:+.3f}" for name, value in explain.boosts.items()]
+    return " · ".join([*legs, f"fused {explain.fused:.3f}", *signals, *boosts])
+
+
+def _advice(response: SearchResponse) -> Text:
+    if response.fallback_level > 2:
+        return Text("`rag-context health` says what is wrong.", style="yellow")
+    if not response.total_indexed:
+        return Text("The index is empty: `rag-context index PATH...` fills it.", style="yellow")
+    return Text(
+        "Nothing relevant found. Try other words, fewer filters, or --min-score 0 to see the nearest passages.",
+        style="yellow",
+    )

@@ -1,0 +1,84 @@
+"""`serve`: the HTTP server over the index, until it is told to stop."""
+
+import os
+import socket
+import sys
+from contextlib import closing
+from dataclasses import replace
+from uuid import uuid4
+
+from rich.text import Text
+
+from rag_context import __version__
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.settings import load_available
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.logs import configure_logging
+from rag_context.server.app import create_app
+from rag_context.server.discovery import Announcement, announced, server_url
+from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.serve import bind, serve
+from rag_context.server.serve import run as run_loop
+from rag_context.settings import LogSettings, Settings, check_exposure
+from rag_context.wiring import OnMismatch, open_service
+
+OWN_KEY = "api_key"
+"""Name, in logs, of the key of `server.api_key`."""
+
+
+def run(chosen: Chosen, *, reindex: bool) -> ExitCode:
+    """Serve until SIGTERM or Ctrl-C."""
+    screen = Screen()
+    settings = load_available(chosen).settings
+    check_exposure(settings.server)
+    _start_logging(settings.log)
+    options = server_options(settings)
+    with closing(bind(options)) as listener:
+        options = replace(options, port=listener.getsockname()[1])
+        on_mismatch = OnMismatch.REINDEX if reindex else OnMismatch.REFUSE
+        run_loop(_serve(settings, options, listener, on_mismatch, screen))
+    return ExitCode.OK
+
+
+async def _serve(
+    settings: Settings, options: ServerOptions, listener: socket.socket, on_mismatch: OnMismatch, screen: Screen
+) -> None:
+    url = server_url(options.host, options.port)
+    async with open_service(settings, on_mismatch) as service:
+        app = create_app(service, options)
+        with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id)):
+            screen.note(
+                Text.assemble(
+                    (f"rag-context {__version__}", "bold"),
+                    f" at {url}, index in {settings.data_dir}. Ctrl-C stops it.",
+                )
+            )
+            await serve(app, [listener], options)
+
+
+def server_options(settings: Settings) -> ServerOptions:
+    """What the HTTP door needs to know of the settings."""
+    server = settings.server
+    keys = [ApiKey.parse(key.name, key.hash, Access(key.access)) for key in server.api_keys]
+    if server.api_key is not None:
+        keys.append(ApiKey.parse(OWN_KEY, hash_key(server.api_key.get_secret_value())))
+    return ServerOptions(
+        host=server.host,
+        port=server.port,
+        allowed_hosts=server.allowed_hosts,
+        api_keys=tuple(keys),
+        vocabulary=Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories),
+        instance_id=uuid4().hex,
+        body_bytes=server.max_body_bytes,
+        index_body_bytes=server.max_index_body_bytes,
+        bulk_concurrency=settings.indexing.concurrency,
+    )
+
+
+def _start_logging(log: LogSettings) -> None:
+    style = log.format
+    if style == "auto":
+        style = "console" if sys.stderr.isatty() else "json"
+    configure_logging(log.level, style)

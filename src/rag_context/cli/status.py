@@ -1,0 +1,105 @@
+"""`health` and `stats`: how the system is, and what was asked of it."""
+
+import asyncio
+from collections.abc import Mapping
+
+from rich.table import Table
+from rich.text import Text
+
+from rag_context.cli.connection import open_connection
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load_available
+from rag_context.contract.health import HealthResponse
+from rag_context.contract.stats import StatsRequest, StatsResponse, TimeRange
+from rag_context.settings import Loaded
+from rag_context.types import Status
+
+_STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
+    """Examine every part; unhealthy is a failure."""
+    screen = Screen()
+    place, report = asyncio.run(_health(load_available(chosen)))
+    if as_json:
+        screen.line(report.to_json().decode())
+    else:
+        _print_health(place, report, screen)
+    return ExitCode.OK if report.healthy else ExitCode.FAILED
+
+
+def run_stats(chosen: Chosen, time_range: TimeRange, *, as_json: bool) -> ExitCode:
+    """Sum up the searches of a time range."""
+    screen = Screen()
+    report = asyncio.run(_stats(load_available(chosen), time_range))
+    if as_json:
+        screen.line(report.to_json().decode())
+    else:
+        _print_stats(report, time_range, screen)
+    return ExitCode.OK
+
+
+async def _health(loaded: Loaded) -> tuple[str, HealthResponse]:
+    async with open_connection(loaded) as connection:
+        return connection.place, await connection.health()
+
+
+async def _stats(loaded: Loaded, time_range: TimeRange) -> StatsResponse:
+    async with open_connection(loaded) as connection:
+        return await connection.stats(StatsRequest(time_range=time_range))
+
+
+def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
+    state = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
+    screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
+    table = Table(box=None, pad_edge=False)
+    for column in ("Part", "Role", "Status", "Latency", "Detail"):
+        table.add_column(column, justify="right" if column == "Latency" else "left")
+    for component in report.components:
+        table.add_row(
+            component.name,
+            component.role,
+            Text(component.status.value, style=_STYLES[component.status]),
+            "" if component.latency_ms is None else f"{component.latency_ms:.1f} ms",
+            safe(component.detail or ""),
+        )
+    screen.show(table)
+    model = report.embedding_model
+    name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
+    screen.show(f"{report.indexed_documents} documents, {report.pending_documents} pending · model {name}")
+    if report.circuit_breaker_open:
+        screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
+
+
+def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for name, value in (
+        ("Documents", str(report.total_documents)),
+        (f"Queries in {time_range}", str(report.total_queries)),
+        ("Latency", f"{report.avg_latency:.1f} ms average"),
+        ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
+        ("From the cache", f"{report.cache_hit_rate:.1%}"),
+        ("At a fallback level", f"{report.fallback_rate:.1%}"),
+        ("By level", _counts(report.queries_by_level)),
+        ("By agent", _counts(report.queries_by_agent)),
+        ("By game", _counts(report.queries_by_game)),
+        ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
+    ):
+        if value:
+            table.add_row(name, safe(value))
+    screen.show(table)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count}" for name, count in most)
+
+
+def _sparkline(values: list[int]) -> str:
+    top = max(values, default=0)
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top)] for value in values) if top else ""

@@ -1,0 +1,138 @@
+"""Bytes in, a request out; or every field error at once, in sentences that people can act on."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from rag_context.contract.wire import Sentences, WireRequest
+from rag_context.errors import FieldError, InvalidInputError
+
+MAX_DETAILS = 100
+_NAME_CHARS = 64
+_SUMMARY = 3
+
+Request = TypeVar("Request", bound=WireRequest)
+
+
+def read_json(model: type[Request], body: bytes) -> Request:
+    """Read a request from a JSON body.
+
+    Raises:
+        InvalidInputError: With one detail per field at fault.
+    """
+    try:
+        return model.model_validate_json(body, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise invalid_input(model, error) from None
+
+
+def read_fields(model: type[Request], fields: Mapping[str, Any]) -> Request:
+    """Read a request from fields already parsed, such as those of a query string.
+
+    Raises:
+        InvalidInputError: With one detail per field at fault.
+    """
+    try:
+        return model.model_validate(fields, by_alias=True, by_name=False)
+    except ValidationError as error:
+        raise invalid_input(model, error) from None
+
+
+def invalid_input(model: type[WireRequest], error: ValidationError) -> InvalidInputError:
+    """The same failure in our words."""
+    found = error.errors(include_url=False, include_context=True)
+    details = [FieldError(_path(item["loc"]), _message(model, item)) for item in found[:MAX_DETAILS]]
+    summary = "; ".join(detail.message for detail in details[:_SUMMARY])
+    if len(found) > _SUMMARY:
+        summary += f"; and {len(found) - _SUMMARY} more"
+    return InvalidInputError(summary, details)
+
+
+def _path(location: Sequence[str | int]) -> str:
+    path = ""
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            path += f".{part[:_NAME_CHARS]}" if path else part[:_NAME_CHARS]
+    return path
+
+
+def _message(model: type[WireRequest], item: ErrorDetails) -> str:
+    kind, context = item["type"], item.get("ctx", {})
+    path = _path(item["loc"])
+    if kind == "json_invalid":
+        return f"Not valid JSON: {context['error']}"
+    if not path:
+        return "Not a JSON object"
+    if kind == "extra_forbidden":
+        return _unknown(model, str(item["loc"][-1])[:_NAME_CHARS])
+    sentences = _sentences(model, item["loc"])
+    if kind == "missing" or item["input"] is None:
+        return sentences.empty or f"{path} must not be null"
+    if kind in {"string_too_short", "string_pattern_mismatch"}:
+        return _about_text(path, sentences, str(item["input"]), context)
+    if kind == "string_too_long":
+        return sentences.long or f"{path} too long (max {context['max_length']} characters)"
+    if kind.startswith("metadata_"):
+        return item["msg"]
+    return f"{path} must be {_expected(kind, context)}"
+
+
+def _about_text(path: str, sentences: Sentences, text: str, context: Mapping[str, Any]) -> str:
+    if "\0" in text:
+        return f"{path} must not hold the NUL character"
+    if not text.strip():
+        return sentences.empty or f"{path} must not be empty; leave it out instead"
+    if "0-9a-f" in str(context.get("pattern", "")) or "min_length" in context:
+        return f"{path} must be 16 hexadecimal digits in lower case"
+    return f"{path} must not hold control characters"
+
+
+def _expected(kind: str, context: Mapping[str, Any]) -> str:
+    match kind:
+        case "int_type" | "int_from_float":
+            return "a whole number"
+        case "float_type" | "finite_number":
+            return "a number"
+        case "bool_type":
+            return "true or false"
+        case "string_type":
+            return "a string"
+        case "list_type":
+            return "an array"
+        case "model_type" | "dict_type":
+            return "an object"
+        case "greater_than_equal":
+            return f"at least {context['ge']:g}"
+        case "less_than_equal":
+            return f"at most {context['le']:g}"
+        case "too_long":
+            return f"an array of at most {context['max_length']} items"
+        case "literal_error" | "enum":
+            return f"one of {context['expected']}"
+        case "instant" | "datetime_type":
+            return "a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z"
+    return "of another form"
+
+
+def _unknown(model: type[WireRequest], name: str) -> str:
+    known = [field.alias or key for key, field in model.model_fields.items()]
+    near = difflib.get_close_matches(name.replace("_", "").lower(), [k.lower() for k in known], n=1, cutoff=0.7)
+    for candidate in known:
+        if near and candidate.lower() == near[0]:
+            return f"Unknown field {name!r}; did you mean {candidate!r}?"
+    if not known:
+        return f"Unknown field {name!r}; there are none"
+    return f"Unknown field {name!r}; known are {', '.join(known)}"
+
+
+def _sentences(model: type[WireRequest], location: Sequence[str | int]) -> Sentences:
+    if len(location) == 1:
+        for name, field in model.model_fields.items():
+            if (field.alias or name) == location[0]:
+                return model.sentences.get(name, Sentences())
+    return Sentences()

@@ -1,0 +1,150 @@
+"""What every wire model is made of: its configuration, the kinds of text and number, and how they are advertised.
+
+Validation and the published JSON Schema share one pattern per kind of text, spelt so that every regular
+expression dialect reads it alike; what a client can check, the server does not refuse for another reason.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+SOURCE_CHARS = 1024
+IDENTIFIER_CHARS = 256
+TAG_CHARS = 128
+MAX_TAGS = 64
+
+_CONTROL = r"\u0000-\u0008\u000b\u000c\u000e-\u001f"
+_BLANK = r"\t-\r\u001c-\u0020\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+PLAIN_PATTERN = f"^[^{_CONTROL}]*$"
+"""Text without control characters other than tab, line feed and carriage return."""
+
+PRESENT_PATTERN = f"^[^{_CONTROL}]*[^{_CONTROL}{_BLANK}][^{_CONTROL}]*$"
+"""The same, and not only white space."""
+
+CONTENT_PATTERN = rf"^[^\u0000]*[^\u0000{_BLANK}][^\u0000]*$"
+"""Any text but NUL, and not only white space."""
+
+PATH_HASH_PATTERN = "^[0-9a-f]{16}$"
+
+_TIME_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$"
+_TIME = re.compile(_TIME_PATTERN)
+_EARLIEST = datetime.min.replace(tzinfo=UTC)
+_LATEST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """What a field says when it is missing or blank, and when it is too long."""
+
+    empty: str | None = None
+    long: str | None = None
+
+
+class WireRequest(BaseModel):
+    """A request: strict types, unknown fields refused, frozen."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        protected_namespaces=(),
+    )
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {}
+
+
+class WireResponse(BaseModel):
+    """A response: written by field name, read leniently, so that an older client survives a newer server."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        extra="ignore",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        protected_namespaces=(),
+    )
+
+    def to_json(self) -> bytes:
+        """The body of a reply: camelCase, fields without a value left out."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Otherwise:
+    """Marks a field whose null means its default."""
+
+    default: Any
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Wrap the field's schema so that null passes and becomes the default."""
+
+        def fill(value: Any) -> Any:
+            return self.default if value is None else value
+
+        return core_schema.no_info_after_validator_function(fill, core_schema.nullable_schema(handler(source)))
+
+
+def whole(value: Any) -> Any:
+    """5.0 is 5: JSON Schema calls it an integer, strict pydantic does not. Anything else is left alone."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _instant(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _utc(value)
+    if not isinstance(value, str):
+        return value
+    if not _TIME.match(value) or not value.isascii():
+        raise PydanticCustomError("instant", "RFC 3339")
+    leap = value[17:19] == "60"
+    year_zero = value.startswith("0000")
+    text = ("0004" if year_zero else value[:4]) + value[4:17] + ("59" if leap else value[17:19]) + value[19:]
+    try:
+        moment = datetime.fromisoformat(text.upper())
+    except ValueError as error:
+        raise PydanticCustomError("instant", "RFC 3339") from error
+    if year_zero:
+        return _EARLIEST
+    return _utc(moment, add=timedelta(seconds=leap))
+
+
+def _utc(moment: datetime, *, add: timedelta = timedelta()) -> datetime:
+    if moment.tzinfo is None:
+        raise PydanticCustomError("instant", "RFC 3339")
+    try:
+        return moment.astimezone(UTC) + add
+    except OverflowError:
+        return _EARLIEST if moment.year == 1 else _LATEST
+
+
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": _TIME_PATTERN, "maxLength": 64}),
+]
+"""A moment with its offset, turned to UTC."""
+
+UtcTime = Annotated[datetime, AfterValidator(_utc)]
+"""A moment in a reply: written as RFC 3339 in UTC with `Z`."""
+
+Identifier = Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
+Label = Annotated[str, Field(max_length=IDENTIFIER_CHARS, pattern=PLAIN_PATTERN)]
+Tag = Annotated[str, Field(min_length=1, max_length=TAG_CHARS, pattern=PLAIN_PATTERN)]
+PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_length=16)]
+Score = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+Milliseconds = Annotated[float, Field(ge=0)]

@@ -1,0 +1,75 @@
+"""What is known of embedding models by name: dimension, window, prefixes, and what a cosine of theirs means.
+
+Servers name one model in many ways (`nomic-ai/nomic-embed-text-v1.5-GGUF`, `text-embedding-all-minilm-l6-v2`), so
+a profile is found by the part of the name that they share.
+"""
+
+import math
+from dataclasses import dataclass
+
+from rag_context.types import Calibration
+
+UNMEASURED = Calibration(slope=12.1, intercept=-4.01, threshold=0.0, answerable_cosine=0.0)
+"""For models nobody measured: probabilities as MiniLM's, and no passage is left out for one."""
+
+MINILM = Calibration(slope=12.1, intercept=-4.01, threshold=0.3, answerable_cosine=0.40)
+"""Fitted on judged relevant against random pairs of eight collections; the other measured models likewise."""
+
+_ANSWERABLE_LOGIT = MINILM.slope * MINILM.answerable_cosine + MINILM.intercept
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A model as far as its name tells; `window` counts tokens without the special ones."""
+
+    name: str
+    window: int
+    calibration: Calibration
+    dimension: int | None = None
+    """None where the model itself has to be asked."""
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+def _measured(slope: float, intercept: float) -> Calibration:
+    """A fitted calibration whose refusal gate stands at the probability where MiniLM's was measured."""
+    return Calibration(slope, intercept, answerable_cosine=(_ANSWERABLE_LOGIT - intercept) / slope)
+
+
+def _at_threshold(cosine: float, slope: float) -> Calibration:
+    """A calibration for a model of which only the least useful cosine is published."""
+    threshold = 0.3
+    intercept = math.log(threshold / (1 - threshold)) - slope * cosine
+    return Calibration(slope, intercept, threshold, answerable_cosine=cosine)
+
+
+_BGE_QUERY = "Represent this sentence for searching relevant passages: "
+_E5 = _measured(50.2, -41.2)
+"""Measured on e5-small; its siblings share the training temperature that sets the scale of their cosines."""
+
+_PROFILES = (
+    Profile("all-MiniLM-L6-v2", 254, MINILM, 384),
+    Profile("all-mpnet-base-v2", 382, _measured(15.0, -5.14), 768),
+    Profile("nomic-embed-text-v1.5", 2046, _at_threshold(0.7, slope=20.0), 768, "search_query: ", "search_document: "),
+    Profile("bge-small-en", 510, UNMEASURED, 384, _BGE_QUERY),
+    Profile("bge-base-en", 510, UNMEASURED, 768, _BGE_QUERY),
+    Profile("bge-large-en", 510, UNMEASURED, 1024, _BGE_QUERY),
+    Profile("bge-m3", 8190, UNMEASURED, 1024),
+    Profile("mxbai-embed-large", 510, UNMEASURED, 1024, _BGE_QUERY),
+    Profile("e5-small", 510, _E5, 384, "query: ", "passage: "),
+    Profile("e5-base", 510, _E5, 768, "query: ", "passage: "),
+    Profile("e5-large", 510, _E5, 1024, "query: ", "passage: "),
+    Profile("text-embedding-3-small", 8191, UNMEASURED, 1536),
+    Profile("text-embedding-3-large", 8191, UNMEASURED, 3072),
+)
+"""Dimensions, windows and prefixes are those of the models' own cards. nomic reads 2048 tokens as trained, more only
+where its server stretches the positions; its 0.7 is the least score of the deployments this package succeeds."""
+
+
+def profile(name: str) -> Profile:
+    """Find the profile of a model by any of its names; an unknown model gets a cautious one under its own name."""
+    wanted = name.lower().replace("_", "-")
+    for known in _PROFILES:
+        if known.name.lower() in wanted:
+            return known
+    return Profile(name, 254, UNMEASURED)

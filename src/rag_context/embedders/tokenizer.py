@@ -1,0 +1,49 @@
+"""A model's own tokenizer, read from its `tokenizer.json`."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from tokenizers import Encoding, Tokenizer
+
+from rag_context.errors import BackendUnavailableError
+
+COMPONENT = "embedder"
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+"""Lone surrogates are legal in JSON but in no encoding; the tokenizer refuses a text that holds one."""
+
+
+class ModelTokenizer:
+    """Cuts text as the model does; fits `ports.Tokenizer`. Any thread may use it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises: BackendUnavailableError where it is missing or no tokenizer."""
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises nothing narrower
+            raise BackendUnavailableError(
+                COMPONENT, f"cannot read the tokenizer {str(path)!r} ({error}): put the model's tokenizer.json there"
+            ) from error
+        # The published file pads to 128 and cuts at 128, half of what the model reads.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+
+    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
+        return self._encoding(text).offsets
+
+    def encode(self, text: str, window: int) -> tuple[list[int], bool]:
+        """Token ids of at most `window` tokens between the special ones, and whether any were cut off."""
+        encoding = self._encoding(text)
+        cut = len(encoding.ids) > window
+        if cut:
+            encoding.truncate(window)
+        return self._tokenizer.post_process(encoding).ids, cut
+
+    def _encoding(self, text: str) -> Encoding:
+        # `encode` holds the GIL, which stalls the event loop for 0.7 s on a megabyte of text; a batch of one does not.
+        (encoding,) = self._tokenizer.encode_batch(
+            [_SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)], add_special_tokens=False
+        )
+        return encoding

@@ -1,0 +1,83 @@
+"""One tree of errors.
+
+    RagContextError
+    ├── InvalidInputError               the request is wrong                  HTTP 400
+    ├── NotFoundError                   the thing named is not there          HTTP 404
+    ├── ConfigurationError              the set-up cannot work                exit 78
+    │   └── IndexMismatchError          the index was made by another model
+    └── BackendError                    something behind a port failed
+        ├── BackendUnavailableError     it did not answer                     may be retried
+        │   ├── BackendTimeoutError     it did not answer in time
+        │   └── BackendStartingError    it is not ready yet; no fault of it
+        ├── BackendRejectedError        it answered no
+        └── BackendDataError            it answered nonsense
+
+The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One field of a request and what is wrong with it."""
+
+    field: str
+    message: str
+
+
+class RagContextError(Exception):
+    """Root of everything this package raises on purpose."""
+
+
+class InvalidInputError(RagContextError):
+    """The request is wrong; `details` names every field at fault."""
+
+    def __init__(self, message: str, details: Sequence[FieldError] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)
+
+
+class NotFoundError(RagContextError):
+    """The thing named in the request does not exist."""
+
+
+class ConfigurationError(RagContextError):
+    """The configuration cannot work; the message says in one sentence what to do."""
+
+
+class IndexMismatchError(ConfigurationError):
+    """The index was made by another embedding model than the one configured."""
+
+
+class BackendError(RagContextError):
+    """Something behind a port failed. `component` names it for labels, breakers and logs."""
+
+    def __init__(self, component: str, message: str) -> None:
+        super().__init__(message)
+        self.component = component
+
+
+class BackendUnavailableError(BackendError):
+    """The backend did not answer; trying again may help. `retry_after_s` is its own wish, if it had one."""
+
+    def __init__(self, component: str, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(component, message)
+        self.retry_after_s = retry_after_s
+
+
+class BackendTimeoutError(BackendUnavailableError):
+    """The backend did not answer in time."""
+
+
+class BackendStartingError(BackendUnavailableError):
+    """The backend is still starting (a model that loads); it counts against no breaker."""
+
+
+class BackendRejectedError(BackendError):
+    """The backend understood and refused; the same call would be refused again."""
+
+
+class BackendDataError(BackendError):
+    """The backend answered something that cannot be right."""

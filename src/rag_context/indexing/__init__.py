@@ -1,0 +1,1 @@
+"""The write path: what becomes of a document between the door and the stores."""

@@ -1,0 +1,272 @@
+"""The write path: a draft is cleaned, named, cut, embedded if it can be, and stored before it is acknowledged."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from rag_context.errors import BackendError, FieldError, InvalidInputError
+from rag_context.indexing.chunking import split
+from rag_context.indexing.context import CONTEXT_TOKENS, context_of
+from rag_context.indexing.duplicates import similarity_hash
+from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.indexing.redaction import redact
+from rag_context.indexing.titles import own_title, title_of
+from rag_context.ports import DocumentStore, Embedder, IndexWriter
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.retry import retrying
+from rag_context.text.analysis import terms
+from rag_context.types import CHAT, Chunk, Document, Draft, Matrix, Origin
+
+T = TypeVar("T")
+
+SLICE = 32
+"""Texts embedded per call: short enough that a long document cannot keep others waiting."""
+
+SLICE_S = 30.0
+"""Longest wait for one slice when nobody waits for the answer."""
+
+STORE_S = 30.0
+"""Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
+
+
+class Outcome(StrEnum):
+    """What became of a draft."""
+
+    INDEXED = "indexed"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    PENDING = "pending"
+
+
+class RedactionMode(StrEnum):
+    """What happens to secrets."""
+
+    REDACT = "redact"
+    REJECT = "reject"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was done with a draft; `pending` where its vectors are still to come."""
+
+    document_id: str
+    outcome: Outcome
+    chunk_ids: tuple[str, ...]
+    pending: bool
+    redactions: Mapping[str, int] = field(default_factory=dict)
+    duplicates_of: tuple[str, ...] = ()
+    warning: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingPolicy:
+    """How documents come in.
+
+    `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
+    its vectors.
+    """
+
+    window: int
+    timeout_s: float = 5.0
+    redaction: RedactionMode = RedactionMode.REDACT
+
+
+class Indexer:
+    """Takes drafts in.
+
+    Args:
+        embedder: makes vectors.
+        embedding: guards the embedder.
+        documents: tells what is stored.
+        document_store: guards reading from the document store.
+        writer: stores; what it acknowledged is durable.
+        policy: sizes, limits and what happens to secrets.
+        clock: monotonic seconds.
+        now: the wall clock, for the documents' time stamps.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedder: Embedder,
+        embedding: Dependency,
+        documents: DocumentStore,
+        document_store: Dependency,
+        writer: IndexWriter,
+        policy: IndexingPolicy,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._embedder = embedder
+        self._embedding = embedding
+        self._documents = documents
+        self._document_store = document_store
+        self._writer = writer
+        self._policy = policy
+        self._clock = clock
+        self._now = now
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def index(self, draft: Draft) -> Receipt:
+        """Store a draft; it is findable, and safe, when this returns.
+
+        Raises:
+            InvalidInputError: it holds secrets and the policy refuses those.
+            BackendError: it could not be stored; nothing has changed.
+        """
+        deadline = Deadline.after(self._policy.timeout_s, self._clock)
+        draft, redactions = await asyncio.to_thread(self._cleaned, draft)
+        id_ = document_id(draft)
+        async with self._lock(id_):
+            receipt = await self._index(id_, draft, deadline)
+        return replace(receipt, redactions=redactions)
+
+    async def complete(self, id_: str) -> bool:
+        """Give a pending document its vectors; False where it went away or changed meanwhile.
+
+        Raises:
+            BackendError: the embedder or the store failed; the document stays pending.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document)
+            vectors = await self._embed([chunk.searchable for chunk in chunks], None)
+            if vectors is None:
+                return False
+            stored = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in stored] == [chunk.id for chunk in chunks]:
+                return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors))
+            await retrying(lambda: self._writer.write(document, chunks, vectors))
+            return True
+
+    async def _index(self, id_: str, draft: Draft, deadline: Deadline) -> Receipt:
+        digest = content_hash(draft)
+        stored = await self._read(lambda: self._documents.stored(id_))
+        if stored is not None and stored.content_hash == digest:
+            return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed)
+        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        vectors, trouble = await self._vectors(chunks, deadline)
+        await retrying(lambda: self._writer.write(document, chunks, vectors))
+        outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
+        return Receipt(
+            document_id=id_,
+            outcome=Outcome.PENDING if vectors is None else outcome,
+            chunk_ids=tuple(chunk.id for chunk in chunks),
+            pending=vectors is None,
+            duplicates_of=await self._duplicates(document),
+            warning=trouble,
+        )
+
+    async def _vectors(self, chunks: Sequence[Chunk], deadline: Deadline) -> tuple[Matrix | None, str | None]:
+        try:
+            vectors = await self._embed([chunk.searchable for chunk in chunks], deadline)
+        except BackendError as error:
+            return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
+        if vectors is None:
+            return None, "Not embedded in time; found by text now, vectors follow"
+        return vectors, None
+
+    async def _embed(self, texts: Sequence[str], deadline: Deadline | None) -> Matrix | None:
+        """Vectors of all texts, or None where the deadline passed although the embedder works.
+
+        Only the first slice's delay is held against the embedder: a long document is no fault of it.
+        """
+        rows: list[Matrix] = []
+        for start in range(0, len(texts), SLICE):
+            part = texts[start : start + SLICE]
+            patience = Deadline.after(SLICE_S, self._clock)
+            if deadline is None or not rows:
+                rows.append(await self._embed_slice(part, deadline or patience))
+                continue
+            try:
+                async with asyncio.timeout(deadline.remaining_s):
+                    rows.append(await self._embed_slice(part, patience))
+            except TimeoutError:
+                return None
+        return np.concatenate(rows)
+
+    async def _embed_slice(self, texts: Sequence[str], deadline: Deadline) -> Matrix:
+        return await self._embedding.call(lambda: self._embedder.embed_documents(texts), deadline)
+
+    async def _duplicates(self, document: Document) -> tuple[str, ...]:
+        """Near-duplicates; a report that may fail without harm to what was stored."""
+        try:
+            return tuple(await self._read(lambda: self._documents.similar(document)))
+        except BackendError:
+            return ()
+
+    async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._document_store.call(work, Deadline.after(STORE_S, self._clock))
+
+    def _cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
+        if self._policy.redaction is RedactionMode.OFF:
+            return draft, {}
+        redacted = redact(draft.content)
+        if not redacted.found:
+            return draft, {}
+        found = {redaction.kind: redaction.count for redaction in redacted.found}
+        if self._policy.redaction is RedactionMode.REJECT:
+            kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
+            message = f"Content holds secrets ({kinds}); take them out and try again"
+            raise InvalidInputError(message, [FieldError("content", message)])
+        return replace(draft, content=redacted.content), found
+
+    def _prepared(self, id_: str, digest: str, draft: Draft) -> tuple[Document, list[Chunk]]:
+        document = Document(
+            id=id_,
+            tenant=draft.tenant,
+            content_type=draft.content_type,
+            session_id=draft.session_id,
+            source=draft.source,
+            title=title_of(draft.content, draft.source, draft.content_type),
+            content=draft.content,
+            content_hash=digest,
+            timestamp=self._now(),
+            metadata=draft.metadata,
+            thread=draft.session_id if draft.content_type == CHAT and draft.origin is Origin.TOOL else None,
+            similarity_hash=similarity_hash(terms(draft.content)),
+        )
+        return document, self._cut(document)
+
+    def _cut(self, document: Document) -> list[Chunk]:
+        spans = split(
+            document.content,
+            content_type=document.content_type,
+            source=document.source,
+            tokenizer=self._embedder.tokenizer,
+            window=self._window() - CONTEXT_TOKENS,
+        )
+        title = own_title(document.content, document.content_type)
+        texts = [document.content[span.start : span.end] for span in spans]
+        contexts = [
+            context_of(title, span.heading, text, self._embedder.tokenizer)
+            for span, text in zip(spans, texts, strict=True)
+        ]
+        ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
+        return [
+            Chunk(id_, document.id, position, text, span, context)
+            for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
+        ]
+
+    def _window(self) -> int:
+        try:
+            return self._embedder.model.window
+        except BackendError:
+            return self._policy.window
+
+    def _lock(self, id_: str) -> asyncio.Lock:
+        lock = self._locks.get(id_)
+        if lock is None:
+            lock = self._locks[id_] = asyncio.Lock()
+        return lock

@@ -1,0 +1,58 @@
+"""What a document is called when it is shown."""
+
+import re
+
+from rag_context.indexing.markdown import fences, front_matter, sections
+from rag_context.types import CHAT, CODE
+
+MAX_TITLE_CHARS = 200
+
+_TITLE = re.compile(r"^title[ \t]*+:[ \t]++(?P<value>[^\n]++)", re.MULTILINE)
+_QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^']|'')*+)'")
+_COMMENT = re.compile(r"(?:^|[ \t])#")
+_SEPARATOR = re.compile(r"[/\\]")
+
+
+def title_of(content: str, source: str, content_type: str) -> str:
+    """The document's own title, else the last segment of `source`; one line, never empty."""
+    return own_title(content, content_type) or _one_line(_last_segment(source)) or _one_line(source) or "Untitled"
+
+
+def own_title(content: str, content_type: str) -> str:
+    """The title in the front matter, else the first H1; one line, empty where the document has neither.
+
+    Chats and code have none: a `#` in them is no heading.
+    """
+    if content_type in (CHAT, CODE):
+        return ""
+    return _one_line(_front_matter_title(content) or _first_h1(content))
+
+
+def _front_matter_title(content: str) -> str:
+    start, end = front_matter(content)
+    match = _TITLE.search(content[start:end])
+    return _scalar(match["value"].strip()) if match else ""
+
+
+def _scalar(value: str) -> str:
+    """A YAML scalar of one line; what goes on over several lines is not read."""
+    if quoted := _QUOTED.match(value):
+        if quoted["double"] is not None:
+            return re.sub(r"\\(.)", r"\1", quoted["double"])
+        return quoted["single"].replace("''", "'")
+    if value[0] in "|>&*!{[":
+        return ""
+    return _COMMENT.split(value, maxsplit=1)[0]
+
+
+def _first_h1(content: str) -> str:
+    named = (section.path[-1] for section in sections(content, fences(content)) if section.level == 1 and section.path)
+    return next(named, "")
+
+
+def _last_segment(source: str) -> str:
+    return next((part for part in reversed(_SEPARATOR.split(source)) if part.strip()), "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_TITLE_CHARS].rstrip()

@@ -1,0 +1,95 @@
+"""Structured logging: console or JSON lines, to stderr, with the request's id in every line.
+
+Only a program calls `configure_logging`; as a library the package just logs.
+"""
+
+import logging
+import sys
+import time
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Literal, TextIO
+
+from pythonjsonlogger.json import JsonFormatter
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("rag_context_request_id", default=None)
+"""Id of the request in progress."""
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "critical": logging.CRITICAL,
+}
+
+
+class _RequestId(logging.Filter):
+    """Adds the id of the request in progress to every record."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, "request_id"):
+            record.request_id = REQUEST_ID.get()
+        return True
+
+
+class _ConsoleFormatter(logging.Formatter):
+    """`2026-01-31T12:00:00.123Z INFO    rag_context.server: message [request id]`."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (stdlib's name)
+        return _moment(record)
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s%(suffix)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        request_id = getattr(record, "request_id", None)
+        record.suffix = f" [{request_id}]" if request_id else ""
+        return super().format(record)
+
+
+class _JsonLines(JsonFormatter):
+    """One JSON object a line."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (stdlib's name)
+        return _moment(record)
+
+    def __init__(self) -> None:
+        super().__init__(
+            "%(asctime)s %(levelname)s %(name)s %(message)s %(request_id)s",
+            rename_fields={
+                "asctime": "timestamp",
+                "levelname": "level",
+                "name": "logger",
+                "request_id": "requestId",
+            },
+        )
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
+
+
+def configure_logging(
+    level: str = "info", style: Literal["console", "json"] = "console", stream: TextIO | None = None
+) -> None:
+    """Send the package's records, and warnings of everything else, to `stream` (default: stderr).
+
+    Args:
+        level: One of `LEVELS`; `warn` is `warning`.
+        style: Lines for people, or JSON lines for collectors.
+        stream: Where to; a server that talks over stdout must not log there.
+    """
+    # Nothing here prints them, and every record pays for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.addFilter(_RequestId())
+    handler.setFormatter(_JsonLines() if style == "json" else _ConsoleFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("rag_context").setLevel(LEVELS[level.lower()])

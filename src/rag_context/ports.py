@@ -1,0 +1,168 @@
+"""The sockets in the wall: what the work needs from the outside, said in the domain's words.
+
+Adapters fit structurally. They are async, raise only our own errors, apply the whole `Filter` themselves and
+order by descending score. Sequences come back in the order asked for; unknown ids are left out of mappings.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from rag_context.records import ErrorRecord, SearchRecord, SearchSummary
+from rag_context.types import (
+    Chunk,
+    Counts,
+    Document,
+    EmbeddingModel,
+    Filter,
+    Matrix,
+    Neighbours,
+    Passage,
+    Stored,
+    TextHit,
+    Vector,
+    VectorHit,
+)
+
+
+class Tokenizer(Protocol):
+    """Cuts text as the embedder does."""
+
+    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns text into vectors."""
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known (loading, unreachable)."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    async def embed_query(self, text: str) -> Vector:
+        """Embed one query, ahead of any documents that wait."""
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages; one row per text."""
+        ...
+
+    async def ping(self) -> str:
+        """Embed a probe past every cache; returns one line for people. Raises: BackendError."""
+        ...
+
+
+class VectorStore(Protocol):
+    """Finds chunks by vector."""
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]: ...
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosine of the given chunks; chunks without a vector are left out."""
+        ...
+
+    async def ping(self) -> str: ...
+
+
+class TextIndex(Protocol):
+    """Finds chunks by words. The query is data: no character of it is syntax."""
+
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]: ...
+
+    async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:
+        """Exact text score of the given chunks, matching or not."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Holds the documents and their chunks."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of; read without any I/O."""
+        ...
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]: ...
+
+    async def get(self, document_id: str) -> Document | None: ...
+
+    async def stored(self, document_id: str) -> Stored | None:
+        """What is there of a document; None where it is unknown."""
+        ...
+
+    async def chunks(self, document_id: str) -> list[Chunk]: ...
+
+    async def pending(self, limit: int) -> list[str]:
+        """Ids of documents that still lack vectors, oldest first."""
+        ...
+
+    async def similar(self, document: Document) -> list[str]:
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
+        ...
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
+
+    async def counts(self) -> Counts: ...
+
+    async def ping(self) -> str: ...
+
+
+class IndexWriter(Protocol):
+    """The one way in: after a call returns, what it wrote survives the end of the process."""
+
+    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+        """Store a document in place of its earlier version; at no moment is neither found.
+
+        Without vectors it is stored as pending: found by text, its vectors follow by `attach`.
+        """
+        ...
+
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+        """Add the vectors of a pending document; False where it changed or went away meanwhile."""
+        ...
+
+    async def delete(self, document_id: str) -> bool: ...
+
+
+class ModelRegistry(Protocol):
+    """Remembers which model made the vectors of the index."""
+
+    async def recorded_model(self) -> EmbeddingModel | None: ...
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        """Record the model of an index that has none, or no vectors.
+
+        Raises:
+            IndexMismatchError: its vectors were made by another model.
+        """
+        ...
+
+    async def drop_vectors(self) -> int:
+        """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        ...
+
+
+class MetricsStore(Protocol):
+    """Keeps one record per search, and the errors."""
+
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None: ...
+
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary: ...
+
+    async def prune(self, before: datetime) -> int: ...
+
+
+class Cache(Protocol):
+    """A bounded memory of bytes that may forget anything at any time."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def set(self, key: str, value: bytes, ttl_s: float) -> None: ...
+

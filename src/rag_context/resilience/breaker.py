@@ -1,0 +1,140 @@
+"""A circuit breaker: after enough failures in a row it refuses at once, until a probe succeeds.
+
+Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time may try
+(half-open): its success closes the breaker, its failure opens it anew. An admission that ends without a
+verdict (cancelled, crashed) only frees its place. Nygard, "Release It!" (2007), is the pattern's source.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from rag_context.errors import BackendUnavailableError
+
+
+class BreakerState(StrEnum):
+    """Where a breaker stands."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class BreakerOpenError(BackendUnavailableError):
+    """The breaker refused; `retry_after_s` is what is left of its cooldown."""
+
+
+def constant_cooldown(seconds: float) -> Callable[[int], float]:
+    """The same cooldown after every opening."""
+    return lambda _openings: seconds
+
+
+def doubling_cooldown(first_s: float, cap_s: float) -> Callable[[int], float]:
+    """A cooldown that doubles with every failed probe, up to a cap."""
+    return lambda openings: min(first_s * 2.0 ** min(openings - 1, 30), cap_s)
+
+
+class Admission:
+    """One permission to try. Settle it by `succeed` or `fail`, at most once."""
+
+    def __init__(self) -> None:
+        self.verdict: bool | None = None
+
+    def succeed(self) -> None:
+        self.verdict = True
+
+    def fail(self) -> None:
+        self.verdict = False
+
+
+class Breaker:
+    """Counts failures in a row of one thing; for one event loop, not for threads.
+
+    Args:
+        name: what it guards, for messages.
+        threshold: failures in a row that open it.
+        cooldown: seconds to stay open, given how often it opened since it was last closed.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        threshold: int,
+        cooldown: Callable[[int], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._threshold = threshold
+        self._cooldown = cooldown
+        self._clock = clock
+        self._failures = 0
+        self._openings = 0
+        self._open_until: float | None = None
+        self._probing = False
+
+    @property
+    def state(self) -> BreakerState:
+        if self._open_until is None:
+            return BreakerState.CLOSED
+        if self._clock() < self._open_until:
+            return BreakerState.OPEN
+        return BreakerState.HALF_OPEN
+
+    @property
+    def closed(self) -> bool:
+        return self._open_until is None
+
+    @property
+    def retry_after_s(self) -> float:
+        """Seconds until a probe may try; 0 when closed or due."""
+        return 0.0 if self._open_until is None else max(self._open_until - self._clock(), 0.0)
+
+    @property
+    def openings(self) -> int:
+        """How often it opened since it was last closed; changes whenever the state does."""
+        return self._openings
+
+    @contextmanager
+    def admission(self) -> Iterator[Admission]:
+        """Let one call in. Raises: BreakerOpenError unless closed."""
+        if not self.closed:
+            raise self._refusal()
+        era = self._openings
+        admission = Admission()
+        try:
+            yield admission
+        finally:
+            if admission.verdict is not None and era == self._openings:
+                self._settle(admission.verdict)
+
+    @contextmanager
+    def probe(self) -> Iterator[Admission]:
+        """Let one probe in. Raises: BreakerOpenError before its time, or while another probe is under way."""
+        if self.state is not BreakerState.HALF_OPEN or self._probing:
+            raise self._refusal()
+        self._probing = True
+        admission = Admission()
+        try:
+            yield admission
+        finally:
+            self._probing = False
+            if admission.verdict is not None:
+                self._settle(admission.verdict)
+
+    def _settle(self, succeeded: bool) -> None:
+        if succeeded:
+            self._failures = self._openings = 0
+            self._open_until = None
+            return
+        self._failures += 1
+        if self._failures >= self._threshold:
+            self._openings += 1
+            self._open_until = self._clock() + self._cooldown(self._openings)
+
+    def _refusal(self) -> BreakerOpenError:
+        return BreakerOpenError(
+            self.name, f"{self.name} is skipped after repeated failures", retry_after_s=self.retry_after_s
+        )

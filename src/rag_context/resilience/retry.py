@@ -1,0 +1,41 @@
+"""Retrying writes and background work: three tries, exponential waits with jitter, a server's own wish first."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+
+from rag_context.errors import BackendStartingError, BackendUnavailableError
+from rag_context.resilience.breaker import BreakerOpenError
+
+T = TypeVar("T")
+
+TRIES = 3
+BASE_S = 0.1
+CAP_S = 5.0
+
+_backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
+
+
+async def retrying(work: Callable[[], Awaitable[T]]) -> T:
+    """Do `work`, again where the backend did not answer. Raises: the last BackendError.
+
+    What a backend refused, what is still starting and what a breaker holds back is not tried again.
+    """
+    async for attempt in AsyncRetrying(
+        stop=stop_after_attempt(TRIES), wait=_wait, retry=retry_if_exception(_worth_retrying), reraise=True
+    ):
+        with attempt:
+            return await work()
+    raise AssertionError("tenacity either returns or raises")
+
+
+def _worth_retrying(error: BaseException) -> bool:
+    return isinstance(error, BackendUnavailableError) and not isinstance(error, BackendStartingError | BreakerOpenError)
+
+
+def _wait(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    if isinstance(error, BackendUnavailableError) and error.retry_after_s is not None:
+        return min(error.retry_after_s, CAP_S)
+    return _backoff(state)

@@ -1,0 +1,188 @@
+"""The fallback chain: level 4, then 1, then 2, then 3, read from top to bottom. It always answers, in time."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from rag_context.errors import BackendError
+from rag_context.resilience.breaker import Breaker, BreakerOpenError
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.gather import Gathered, gather
+from rag_context.search.legs import Legs, Sources, VectorFinds
+from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
+from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
+from rag_context.types import Calibration, Passage, TextHit
+
+logger = logging.getLogger(__name__)
+
+LEGS_SHARE = 0.75
+"""Share of the deadline that the legs may use; the rest is for putting an answer together."""
+
+HEDGE_SHARE = 0.25
+"""Share of the deadline after which a vector search that is not done starts the text leg beside it."""
+
+WARNINGS: Mapping[Level, str] = {
+    Level.TEXT: "Vector search unavailable, using text search fallback",
+    Level.EMPTY: "All search methods failed, returning empty results",
+    Level.OPEN: "Circuit breaker is open - too many failures",
+}
+TEXT_MISSING = "Text search unavailable, using vector search alone"
+
+
+class SearchChain:
+    """Answers queries from the sources, whatever state they are in.
+
+    Args:
+        sources: the ports and their guards.
+        breaker: counts total failures in a row; open, it answers at level 4.
+        deadline_s: seconds a search may take.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        breaker: Breaker,
+        *,
+        deadline_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = sources
+        self.breaker = breaker
+        self._deadline_s = deadline_s
+        self._clock = clock
+        self._known_total = 0
+
+    async def search(self, query: Query) -> Answer:
+        """Answer `query`; never raises a backend's error."""
+        deadline = Deadline.after(self._deadline_s, self._clock)
+        try:
+            entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
+            with entry as admission:
+                answer = await self._descend(query, deadline)
+                if answer.level is Level.EMPTY:
+                    admission.fail()
+                else:
+                    admission.succeed()
+        except BreakerOpenError:
+            return self._refused()
+        if self.breaker.closed:
+            return answer
+        return replace(answer, breaker_open=True, retry_after_s=self.breaker.retry_after_s)
+
+    async def _descend(self, query: Query, deadline: Deadline) -> Answer:
+        for_legs = deadline.sooner((1.0 - LEGS_SHARE) * self._deadline_s)
+        errors: list[str] = []
+        with Legs(self._sources, query, for_legs, self._clock) as legs:
+            for level in (self._primary, self._text):
+                try:
+                    return await level(query, legs, deadline)
+                except BackendError as error:
+                    logger.warning("search: %s failed: %s", level.__name__.strip("_"), error)
+                    errors.append(f"{error.component}: {error}")
+            return _nothing(legs.reports, "; ".join(errors))
+
+    async def _primary(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
+        """Level 1: what was asked for, whole or with a label that says which leg is missing."""
+        if query.mode is Mode.TEXT:
+            return await self._from_text(query, legs, deadline, Level.PRIMARY)
+        vector = legs.start_vector()
+        if query.mode is Mode.VECTOR:
+            await self._hedge(vector, legs)
+            finds, text, warning = await vector, None, None
+        else:
+            words = legs.start_text()
+            finds = await vector
+            text, warning = await _if_it_can(words)
+        gathered = await gather(self._sources, query, finds, text, deadline)
+        answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
+        return replace(answer, warning=warning)
+
+    async def _text(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
+        """Level 2: the words alone."""
+        answer = await self._from_text(query, legs, deadline, Level.TEXT)
+        return replace(answer, warning=WARNINGS[Level.TEXT])
+
+    async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
+        gathered = await gather(self._sources, query, None, await legs.start_text(), deadline)
+        answer = await self._assemble(query, legs, gathered, None, deadline)
+        return replace(answer, level=level)
+
+    async def _hedge(self, vector: "asyncio.Task[VectorFinds]", legs: Legs) -> None:
+        """Wait a while for a vector search alone; slow or failed, the text leg starts beside it."""
+        done, _ = await asyncio.wait({vector}, timeout=HEDGE_SHARE * self._deadline_s)
+        if not done or vector.exception() is not None:
+            legs.start_text()
+
+    async def _assemble(
+        self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
+    ) -> Answer:
+        kept = _kept(query, gathered, calibration)
+        documents, store = self._sources.documents, self._sources.document_store
+        ids = [ranked.candidate.chunk.id for ranked in kept]
+        passages, counts = await asyncio.gather(
+            store.call(lambda: documents.passages(ids), deadline), store.call(documents.counts, deadline)
+        )
+        self._known_total = counts.documents
+        return Answer(
+            results=_results(kept, passages, gathered),
+            level=Level.PRIMARY,
+            legs=dict(legs.reports),
+            total_indexed=counts.documents,
+            unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
+        )
+
+    def _refused(self) -> Answer:
+        return Answer(
+            results=(),
+            level=Level.OPEN,
+            legs={part: LegReport(LegStatus.SKIPPED, 0.0) for part in ("embedding", "vector", "text")},
+            total_indexed=self._known_total,
+            breaker_open=True,
+            warning=WARNINGS[Level.OPEN],
+            retry_after_s=self.breaker.retry_after_s,
+        )
+
+
+async def _if_it_can(words: "asyncio.Task[Sequence[TextHit]]") -> tuple[Sequence[TextHit] | None, str | None]:
+    """The text leg's hits, or a warning that says they are missing."""
+    try:
+        return await words, None
+    except BackendError:
+        return None, TEXT_MISSING
+
+
+def _nothing(reports: Mapping[str, LegReport], error: str) -> Answer:
+    return Answer((), Level.EMPTY, dict(reports), 0, warning=WARNINGS[Level.EMPTY], error=error)
+
+
+def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
+    """The best `limit` that pass the threshold. Without a cosine only a threshold that was asked for applies."""
+    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored)
+    default = calibration.threshold if calibration is not None else 0.0
+    threshold = default if query.min_score is None else query.min_score
+    kept: list[Ranked] = []
+    for i in best_first(gathered.candidates, fused):
+        candidate = gathered.candidates[i]
+        score = relevance(candidate, calibration)
+        if passes(candidate, score, threshold):
+            kept.append(Ranked(candidate, float(fused[i]), score))
+        if len(kept) == query.limit:
+            break
+    return kept
+
+
+def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
+    """Passages in rank order; one that was deleted since it was found is left out."""
+    return tuple(
+        Result(
+            passages[ranked.candidate.chunk.id],
+            ranked,
+            gathered.vector_ranks.get(ranked.candidate.chunk.id),
+            gathered.text_ranks.get(ranked.candidate.chunk.id),
+        )
+        for ranked in kept
+        if ranked.candidate.chunk.id in passages
+    )

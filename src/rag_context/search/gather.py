@@ -1,0 +1,136 @@
+"""Between finding and ranking: every candidate gets both exact scores, and so do the best ones' neighbours."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.legs import Sources, VectorFinds
+from rag_context.search.query import Query
+from rag_context.search.ranking import Candidate, best_first, fused_scores
+from rag_context.types import ChunkRef, Neighbours, TextHit, VectorHit
+
+SHORTLIST_FLOOR = 40
+SHORTLIST_PER_RESULT = 3
+"""Neighbours are looked up for this many of the best: enough that none below could rise into the results."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """Candidates with their exact scores, and what surrounds them."""
+
+    candidates: Sequence[Candidate]
+    neighbours: Mapping[str, Neighbours]
+    scored: Mapping[str, Candidate]
+    vector_ranks: Mapping[str, int]
+    text_ranks: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Raw:
+    """Exact raw scores by chunk id."""
+
+    cosines: Mapping[str, float]
+    texts: Mapping[str, TextHit]
+
+
+async def gather(
+    sources: Sources,
+    query: Query,
+    finds: VectorFinds | None,
+    text: Sequence[TextHit] | None,
+    deadline: Deadline,
+) -> Gathered:
+    """Score the union of what the legs found on both sides, and the neighbours of its best.
+
+    Without the text leg there is nothing to unite and the cosines stand as they are.
+
+    Args:
+        sources: the ports.
+        query: the question.
+        finds: what the vector leg found; None where it is not part of this answer.
+        text: what the text leg found; None where it is not part of this answer.
+        deadline: when the answer must be out.
+
+    Raises:
+        BackendError: a score could not be had.
+    """
+    found: list[VectorHit | TextHit] = [*(finds.hits if finds else ()), *(text or ())]
+    refs = {hit.chunk.id: hit.chunk for hit in found}
+    raw = _Raw(
+        {hit.chunk.id: hit.cosine for hit in finds.hits} if finds else {}, {hit.chunk.id: hit for hit in text or ()}
+    )
+    if text is None:
+        candidates = [_candidate(ref, raw) for ref in refs.values()]
+        return _gathered(candidates, {}, {}, finds, text)
+    exact = _ExactScores(sources, query, finds, deadline)
+    raw = await exact.complete(raw, list(refs))
+    union = [_candidate(ref, raw) for ref in refs.values()]
+    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
+    shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
+    neighbours = await _neighbours(sources, shortlist, deadline)
+    around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
+    raw = await exact.complete(raw, list(around))
+    scored = {ref.id: _candidate(ref, raw) for ref in (refs | around).values()}
+    return _gathered(shortlist, neighbours, scored, finds, text)
+
+
+async def _neighbours(sources: Sources, shortlist: Sequence[Candidate], deadline: Deadline) -> Mapping[str, Neighbours]:
+    ids = [candidate.chunk.id for candidate in shortlist]
+    if not ids:
+        return {}
+    return await sources.document_store.call(lambda: sources.documents.neighbours(ids), deadline)
+
+
+@dataclass(frozen=True, slots=True)
+class _ExactScores:
+    """Asks both sides for the scores that are still missing, at the same time."""
+
+    sources: Sources
+    query: Query
+    finds: VectorFinds | None
+    deadline: Deadline
+
+    async def complete(self, raw: _Raw, ids: Sequence[str]) -> _Raw:
+        """`raw` with the scores that `ids` still lack."""
+        cosines, texts = await asyncio.gather(
+            self._cosines([id_ for id_ in ids if id_ not in raw.cosines]),
+            self._texts([id_ for id_ in ids if id_ not in raw.texts]),
+        )
+        return _Raw({**raw.cosines, **cosines}, {**raw.texts, **texts})
+
+    async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
+        finds = self.finds
+        if finds is None or not ids:
+            return {}
+        return await self.sources.vector_store.call(
+            lambda: self.sources.vectors.score(finds.vector, ids), self.deadline
+        )
+
+    async def _texts(self, ids: Sequence[str]) -> Mapping[str, TextHit]:
+        if not ids:
+            return {}
+        return await self.sources.document_store.call(
+            lambda: self.sources.texts.score(self.query.text, ids), self.deadline
+        )
+
+
+def _candidate(ref: ChunkRef, raw: _Raw) -> Candidate:
+    hit = raw.texts.get(ref.id)
+    return Candidate(ref, raw.cosines.get(ref.id), hit.bm25 if hit else 0.0, hit.share if hit else 0.0)
+
+
+def _gathered(
+    candidates: Sequence[Candidate],
+    neighbours: Mapping[str, Neighbours],
+    scored: Mapping[str, Candidate],
+    finds: VectorFinds | None,
+    text: Sequence[TextHit] | None,
+) -> Gathered:
+    return Gathered(
+        candidates,
+        neighbours,
+        scored,
+        vector_ranks={hit.chunk.id: rank for rank, hit in enumerate(finds.hits if finds else (), 1)},
+        text_ranks={hit.chunk.id: rank for rank, hit in enumerate(text or (), 1)},
+    )

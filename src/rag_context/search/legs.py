@@ -1,0 +1,132 @@
+"""The two legs of a search: by vector and by words. Each runs as a task, reports on itself, and ends in time."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
+from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.resilience.breaker import BreakerOpenError
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.query import LegReport, LegStatus, Query
+from rag_context.types import Calibration, TextHit, Vector, VectorHit
+
+POOL = 100
+"""How many candidates each leg brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class VectorFinds:
+    """What the vector leg found, with the query's own vector for exact scores of other chunks."""
+
+    vector: Vector
+    hits: Sequence[VectorHit]
+    calibration: Calibration
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """The ports a search reads from, each with the dependency that guards it."""
+
+    embedder: Embedder
+    vectors: VectorStore
+    texts: TextIndex
+    documents: DocumentStore
+    embedding: Dependency
+    vector_store: Dependency
+    document_store: Dependency
+
+
+class Legs:
+    """The tasks of one search. Use as a context manager: what still runs at the end is cancelled.
+
+    Args:
+        sources: the ports.
+        query: what is asked.
+        deadline: when both legs must be done, so that time is left to put an answer together.
+        clock: monotonic seconds, for the reports.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        query: Query,
+        deadline: Deadline,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.reports: dict[str, LegReport] = {}
+        self._sources = sources
+        self._query = query
+        self._deadline = deadline
+        self._clock = clock
+        self._vector: asyncio.Task[VectorFinds] | None = None
+        self._text: asyncio.Task[Sequence[TextHit]] | None = None
+
+    def __enter__(self) -> "Legs":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        for task in (self._vector, self._text):
+            if task is not None and not task.done():
+                task.cancel()
+            elif task is not None and not task.cancelled():
+                task.exception()  # seen, so that asyncio does not complain of a failure nobody asked about
+
+    def start_vector(self) -> "asyncio.Task[VectorFinds]":
+        """The vector leg, started once."""
+        if self._vector is None:
+            self._vector = asyncio.create_task(self._walk_vector())
+        return self._vector
+
+    def start_text(self) -> "asyncio.Task[Sequence[TextHit]]":
+        """The text leg, started once: half of level 1, and all of level 2."""
+        if self._text is None:
+            self._text = asyncio.create_task(self._walk_text())
+        return self._text
+
+    async def _walk_vector(self) -> VectorFinds:
+        sources, query = self._sources, self._query
+        with self._reported("embedding"):
+            vector = await sources.embedding.call(lambda: sources.embedder.embed_query(query.text), self._deadline)
+        with self._reported("vector"):
+            hits = await sources.vector_store.call(
+                lambda: sources.vectors.search(vector, limit=POOL, where=query.where), self._deadline
+            )
+        return VectorFinds(vector, hits, sources.embedder.model.calibration)
+
+    async def _walk_text(self) -> Sequence[TextHit]:
+        with self._reported("text"):
+            return await self._sources.document_store.call(
+                lambda: self._sources.texts.search(self._query.text, limit=POOL, where=self._query.where),
+                self._deadline,
+            )
+
+    @contextmanager
+    def _reported(self, part: str) -> Iterator[None]:
+        started = self._clock()
+        status, detail = LegStatus.OK, None
+        try:
+            yield
+        except BackendError as error:
+            status, detail = _status_of(error), str(error)
+            raise
+        except asyncio.CancelledError:
+            status, detail = LegStatus.TIMEOUT, "not finished in time"
+            raise
+        finally:
+            self.reports[part] = LegReport(status, (self._clock() - started) * 1000.0, detail)
+
+
+def _status_of(error: BackendError) -> LegStatus:
+    match error:
+        case BreakerOpenError():
+            return LegStatus.OPEN
+        case BackendStartingError():
+            return LegStatus.LOADING
+        case BackendTimeoutError():
+            return LegStatus.TIMEOUT
+        case _:
+            return LegStatus.FAILED

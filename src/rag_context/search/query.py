@@ -1,0 +1,82 @@
+"""What goes into the chain and what comes out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+
+from rag_context.search.ranking import Ranked
+from rag_context.types import Filter, Passage
+
+
+class Mode(StrEnum):
+    """Which legs a search walks on."""
+
+    HYBRID = "hybrid"
+    VECTOR = "vector"
+    TEXT = "text"
+
+
+class Level(IntEnum):
+    """How an answer was obtained."""
+
+    PRIMARY = 1
+    TEXT = 2
+    EMPTY = 3
+    OPEN = 4
+
+
+class LegStatus(StrEnum):
+    """How a leg of a search went."""
+
+    OK = "ok"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    OPEN = "open"
+    LOADING = "loading"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A question, what it may see, and how it wants to be answered. `min_score` None: the model's threshold."""
+
+    text: str
+    limit: int = 5
+    where: Filter = field(default_factory=Filter)
+    mode: Mode = Mode.HYBRID
+    min_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LegReport:
+    """What one part of a search did, in how many milliseconds."""
+
+    status: LegStatus
+    latency_ms: float
+    detail: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A passage in its place, with the rank it had in each leg (from 1; None where the leg did not find it)."""
+
+    passage: Passage
+    ranked: Ranked
+    vector_rank: int | None
+    text_rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the chain says. `unanswerable` is a label: probably nothing in the index answers this."""
+
+    results: tuple[Result, ...]
+    level: Level
+    legs: Mapping[str, LegReport]
+    total_indexed: int
+    breaker_open: bool = False
+    warning: str | None = None
+    unanswerable: bool = False
+    cached: bool = False
+    retry_after_s: float | None = None
+    error: str | None = None

@@ -1,0 +1,125 @@
+"""Ranking: from raw scores to an ordered, calibrated list. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.search.fusion import fuse, vector_weight
+from rag_context.types import Calibration, ChunkRef, Neighbours
+
+Floats = NDArray[np.float64]
+
+RARE_TERMS_SHARE = 0.5
+"""A passage that holds this share of the query's idf mass is returned whatever its cosine."""
+
+NEIGHBOUR_WEIGHT = 0.2
+"""How much of a neighbour's raw score a chunk gains: what surrounds a passage speaks for it (docs/quality.md).
+
+A neighbour that is not there counts as the chunk itself, or the middle of a long document would beat a short one.
+"""
+
+SESSION_WEIGHT = 0.2
+"""How much the best turns of a talk lift its other turns."""
+
+SESSION_TURNS = 3
+"""How many of a talk's best turns speak for the talk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A chunk with its exact raw scores; `cosine` is None where it has no vector or no vector was asked for."""
+
+    chunk: ChunkRef
+    cosine: float | None
+    bm25: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A candidate in its place: `fused` orders, `score` is the calibrated relevance 0..1."""
+
+    candidate: Candidate
+    fused: float
+    score: float
+
+
+def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
+    """Calibrated relevance, 0..1: a probability from the cosine, else the share of the query's idf mass."""
+    if candidate.cosine is None or calibration is None:
+        return candidate.share
+    return 1.0 / (1.0 + math.exp(-(calibration.slope * candidate.cosine + calibration.intercept)))
+
+
+def fused_scores(candidates: Sequence[Candidate]) -> Floats:
+    """Fused score of each candidate by itself, `(n,)`."""
+    return fuse(*_raw(candidates), _weights(candidates))
+
+
+def smoothed_scores(
+    candidates: Sequence[Candidate],
+    neighbours: Mapping[str, Neighbours],
+    scored: Mapping[str, Candidate],
+) -> Floats:
+    """Fused score of each candidate with its surroundings, `(n,)`.
+
+    Both raw scores gain a share of the neighbours' before they are fused; turns of a talk then gain from the
+    best turns of the same talk.
+
+    Args:
+        candidates: what is ranked.
+        neighbours: chunk id to its neighbours; chunks without an entry have none.
+        scored: raw scores by chunk id, of the neighbours too.
+    """
+    cosines, texts = _raw(candidates)
+    for i, candidate in enumerate(candidates):
+        near = neighbours.get(candidate.chunk.id, Neighbours())
+        own_cosine, own_text = cosines[i], texts[i]
+        for ref in (near.before, near.after):
+            other = scored.get(ref.id) if ref is not None else None
+            cosine = other.cosine if other is not None else None
+            cosines[i] += NEIGHBOUR_WEIGHT * (own_cosine if cosine is None else max(cosine, 0.0))
+            texts[i] += NEIGHBOUR_WEIGHT * (own_text if other is None else other.bm25)
+    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates)))
+
+
+def best_first(candidates: Sequence[Candidate], scores: Floats) -> list[int]:
+    """Indices by descending score; ties by chunk id, so that the order never depends on the store."""
+    return sorted(range(len(candidates)), key=lambda i: (-scores[i], candidates[i].chunk.id))
+
+
+def passes(candidate: Candidate, score: float, threshold: float) -> bool:
+    """Whether a passage is returned: relevant enough, or the holder of the query's rare terms."""
+    return score >= threshold or candidate.share >= RARE_TERMS_SHARE
+
+
+def answerable(candidates: Sequence[Candidate], calibration: Calibration) -> bool:
+    """Whether something here probably answers the query; a label, never a filter."""
+    return any(
+        (candidate.cosine or 0.0) >= calibration.answerable_cosine or candidate.share >= RARE_TERMS_SHARE
+        for candidate in candidates
+    )
+
+
+def _raw(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
+    cosines = np.array([max(candidate.cosine or 0.0, 0.0) for candidate in candidates], dtype=np.float64)
+    texts = np.array([candidate.bm25 for candidate in candidates], dtype=np.float64)
+    return cosines, texts
+
+
+def _weights(candidates: Sequence[Candidate]) -> Floats:
+    return np.array([vector_weight(candidate.chunk.content_type) for candidate in candidates], dtype=np.float64)
+
+
+def _with_session_prior(candidates: Sequence[Candidate], scores: Floats) -> Floats:
+    turns: dict[str, list[float]] = {}
+    for candidate, score in zip(candidates, scores, strict=True):
+        if candidate.chunk.thread is not None:
+            turns.setdefault(candidate.chunk.thread, []).append(float(score))
+    prior = {thread: float(np.mean(sorted(found)[-SESSION_TURNS:])) for thread, found in turns.items()}
+    return scores + SESSION_WEIGHT * np.array(
+        [prior.get(candidate.chunk.thread or "", 0.0) for candidate in candidates], dtype=np.float64
+    )

@@ -1,0 +1,242 @@
+"""The HTTP application: routes over the registry, inside the guards."""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
+from typing import Any
+from urllib.parse import parse_qsl
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
+
+from rag_context import __version__
+from rag_context.contract.failure import ErrorCode
+from rag_context.contract.health import BareHealth
+from rag_context.contract.index import BulkLine
+from rag_context.contract.reading import read_fields, read_json
+from rag_context.contract.search import SearchFailure
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.server.bulk import BulkRun
+from rag_context.server.correlation import Correlation
+from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body
+from rag_context.server.failures import retry_after
+from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
+from rag_context.server.openapi import build_openapi
+from rag_context.server.options import Access, ServerOptions
+from rag_context.server.pages import page_reply
+from rag_context.server.tools import Answer, Registry, Service, Tool, build_tools
+
+logger = logging.getLogger(__name__)
+
+_JSON_KINDS = ("application/json",)
+_NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
+_STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
+_NAME_CHARS = 128
+
+Handler = Callable[[Scope, Receive], Awaitable[Reply]]
+
+
+class App:
+    """The ASGI application. `tools` is its registry, for the other doors."""
+
+    def __init__(self, service: Service, options: ServerOptions, tools: Registry, router: ASGIApp) -> None:
+        self.service = service
+        self.options = options
+        self.tools = tools
+        self._stack = _guarded(router, options)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or the lifespan."""
+        scope["app"] = self
+        await self._stack(scope, receive, send)
+
+
+def create_app(
+    service: Service,
+    options: ServerOptions,
+    *,
+    routes: Sequence[BaseRoute] = (),
+    lifespan: Lifespan[Any] | None = None,
+) -> App:
+    """The application over an open service.
+
+    Args:
+        service: The use cases.
+        options: Who may enter and how much the door takes.
+        routes: Further routes, tried after the built-in ones.
+        lifespan: What to open and close with the server.
+    """
+    tools = build_tools(service, options.vocabulary)
+    doors = _Doors(service, options, tools)
+    return App(service, options, tools, Router([*doors.routes(), *routes], redirect_slashes=False, lifespan=lifespan))
+
+
+def _guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
+    app = BodyLimit(
+        app,
+        default=options.body_bytes,
+        paths={"/tools/rag_context_index": options.index_body_bytes, "/bulk": None},
+        timeout_s=options.body_timeout_s,
+    )
+    if options.rate_per_s is not None:
+        app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
+    app = KeyCheck(app, options)
+    app = SiteCheck(app, options)
+    return Correlation(app, max_requests=options.max_requests)
+
+
+class _Endpoint:
+    """An ASGI endpoint from a function that returns a reply."""
+
+    def __init__(self, handle: Handler) -> None:
+        self._handle = handle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        reply = await self._handle(scope, receive)
+        await reply.send(send)
+
+
+class _Bulk:
+    """The streaming endpoint."""
+
+    def __init__(self, service: Service, options: ServerOptions) -> None:
+        self._service = service
+        self._options = options
+        self._model = BulkLine.speaking(options.vocabulary)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        opened = exchange(scope)
+        _may_write(opened)
+        _check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
+        run = BulkRun(
+            service=self._service,
+            model=self._model,
+            line_bytes=self._options.bulk_line_bytes,
+            concurrency=self._options.bulk_concurrency,
+            request_id=opened.request_id,
+        )
+        await run.run(receive, send)
+
+
+class _Doors:
+    """The built-in routes."""
+
+    def __init__(self, service: Service, options: ServerOptions, tools: Registry) -> None:
+        self._service = service
+        self._options = options
+        self._tools = tools
+
+    def routes(self) -> list[Route]:
+        """Most used first."""
+        gets: dict[str, Handler] = {
+            "/health": self._health,
+            "/live": self._live,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/tools": self._list_tools,
+            "/openapi.json": self._openapi,
+            "/docs": self._docs,
+            "/": self._home,
+        }
+        return [
+            Route("/tools/{name}", _Endpoint(self._run_tool)),
+            Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
+            *(Route(path, _Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
+        ]
+
+    async def _run_tool(self, scope: Scope, receive: Receive) -> Reply:
+        opened = exchange(scope)
+        name = scope["path_params"]["name"]
+        tool = self._tools.get(name)
+        if tool is None:
+            raise RefusalError(404, ErrorCode.NOT_FOUND, f"Tool {name[:_NAME_CHARS]} not found")
+        if tool.access is Access.WRITE:
+            _may_write(opened)
+        request = await _read_request(tool, opened, scope, receive)
+        return _reply(await tool.run(request, opened.request_id))
+
+    async def _health(self, scope: Scope, _receive: Receive) -> Reply:
+        report = await self._service.health()
+        if exchange(scope).caller is None:
+            return Reply(BareHealth(healthy=report.healthy).to_json())
+        return Reply(report.to_json())
+
+    async def _live(self, _scope: Scope, _receive: Receive) -> Reply:
+        return Reply.json({"status": "ok", "instance": self._options.instance_id, "version": __version__})
+
+    async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
+        if not await self._service.ready():
+            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+        return Reply.json({"status": "ready"})
+
+    async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
+        return Reply(self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
+
+    async def _list_tools(self, _scope: Scope, _receive: Receive) -> Reply:
+        return self._tools_reply
+
+    async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
+        return self._openapi_reply
+
+    async def _docs(self, _scope: Scope, _receive: Receive) -> Reply:
+        return page_reply("docs.html")
+
+    async def _home(self, _scope: Scope, _receive: Receive) -> Reply:
+        return page_reply("home.html")
+
+    @cached_property
+    def _tools_reply(self) -> Reply:
+        return Reply.json({"tools": self._tools.listing()})
+
+    @cached_property
+    def _openapi_reply(self) -> Reply:
+        return Reply.json(build_openapi(self._tools, self._options, __version__))
+
+
+async def _read_request(tool: Tool[Any], opened: Exchange, scope: Scope, receive: Receive) -> Any:
+    method = scope["method"]
+    if method == "POST":
+        if opened.has_body():
+            _check_media_type(opened, _JSON_KINDS, "Send Content-Type: application/json")
+        return read_json(tool.request, await read_body(receive) or b"{}")
+    if tool.in_url and method in {"GET", "HEAD"}:
+        return read_fields(tool.request, _query(scope))
+    allowed = "GET, HEAD, POST" if tool.in_url else "POST"
+    raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
+
+
+def _query(scope: Scope) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    repeated = []
+    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
+        if name in fields:
+            repeated.append(FieldError(name, f"{name} given twice"))
+        fields[name] = value
+    if repeated:
+        raise InvalidInputError(repeated[0].message, repeated)
+    return fields
+
+
+def _reply(answer: Answer) -> Reply:
+    body = answer.body
+    if isinstance(body, SearchFailure):
+        wait = retry_after(answer.retry_after_s).encode()
+        return Reply(body.to_json(), _STRICT_STATUS[body.code], headers=((b"retry-after", wait),))
+    return Reply(body.to_json())
+
+
+def _may_write(opened: Exchange) -> None:
+    if opened.caller is None or opened.caller.access is not Access.WRITE:
+        raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+
+
+def _check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
+    given = opened.header(b"content-type") or ""
+    kind, _, parameters = given.lower().partition(";")
+    kind = kind.strip()
+    fits = kind in kinds or ("application/json" in kinds and kind.startswith("application/") and kind.endswith("+json"))
+    charset = parameters.strip().removeprefix("charset=").strip('"')
+    encoded = opened.header(b"content-encoding")
+    if not fits or charset not in {"", "utf-8", "utf8"} or encoded not in {None, "identity"}:
+        raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"{advice} (UTF-8, not compressed)")

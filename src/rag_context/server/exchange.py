@@ -1,0 +1,100 @@
+"""One request and its reply, as the door sees them: plain ASGI, no request or response objects on the way."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from rag_context.contract.failure import ErrorCode
+from rag_context.server.options import Caller
+
+JSON = b"application/json"
+_STATE = "rag_context.exchange"
+
+
+@dataclass(slots=True)
+class Exchange:
+    """What is known of a request: its id, its headers (names in lower case), its caller, whether its body was read."""
+
+    request_id: str
+    headers: dict[bytes, bytes]
+    caller: Caller | None = None
+    body_read: bool = False
+
+    def header(self, name: bytes) -> str | None:
+        """Value of a header, white space around it removed."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip()
+
+    def has_body(self) -> bool:
+        """Whether the request announces a body."""
+        return self.headers.get(b"content-length", b"0").strip() != b"0" or b"transfer-encoding" in self.headers
+
+
+def exchange(scope: Scope) -> Exchange:
+    """The exchange that the outermost layer opened for this request."""
+    found = scope["state"][_STATE]
+    assert isinstance(found, Exchange)  # noqa: S101  (set by `Correlation` on every request)
+    return found
+
+
+def open_exchange(scope: Scope, opened: Exchange) -> None:
+    """Attach the exchange to its request."""
+    scope.setdefault("state", {})[_STATE] = opened
+
+
+class ClientGoneError(Exception):
+    """The client went away before its request was complete; there is nobody to answer."""
+
+
+class RefusalError(Exception):
+    """The door turns a request away, with the status and the sentence to say so."""
+
+    def __init__(self, status: int, code: ErrorCode, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = tuple(
+            (name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A complete answer."""
+
+    body: bytes
+    status: int = 200
+    media_type: bytes = JSON
+    headers: tuple[tuple[bytes, bytes], ...] = field(default=())
+
+    @classmethod
+    def json(cls, value: Any, status: int = 200) -> "Reply":
+        """A JSON answer from plain data."""
+        return cls(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(), status)
+
+    async def send(self, send: Send, *, more: bool = False) -> None:
+        """Send it; with `more`, the caller ends the response itself."""
+        headers = [
+            (b"content-type", self.media_type),
+            (b"content-length", b"%d" % len(self.body)),
+            *self.headers,
+        ]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": more})
+
+
+async def read_body(receive: Receive) -> bytes:
+    """The whole body. Raises: ClientGoneError."""
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        body: bytes = message.get("body", b"")
+        return body
+    parts = []
+    while message["type"] == "http.request":
+        parts.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(parts)
+        message = await receive()
+    raise ClientGoneError

@@ -1,0 +1,82 @@
+"""From an exception to the one shape of an error reply. Nothing internal gets out."""
+
+import logging
+import math
+
+from starlette.exceptions import HTTPException
+
+from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
+from rag_context.errors import BackendError, BackendUnavailableError, FieldError, InvalidInputError, NotFoundError
+from rag_context.server.exchange import RefusalError, Reply
+
+logger = logging.getLogger(__name__)
+
+_HTTP = {
+    404: (ErrorCode.NOT_FOUND, "Not found"),
+    405: (ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed"),
+    413: (ErrorCode.PAYLOAD_TOO_LARGE, "Request body too large"),
+}
+_Headers = tuple[tuple[bytes, bytes], ...]
+
+
+def failure_reply(error: Exception, request_id: str) -> Reply:
+    """What a client is told about `error`. An error that is not ours is logged, and told as 500."""
+    match error:
+        case RefusalError():
+            return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)
+        case InvalidInputError():
+            return error_reply(400, ErrorCode.INVALID_INPUT, str(error), request_id, details=error.details)
+        case NotFoundError():
+            return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
+        case BackendError():
+            logger.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)
+            return _unavailable(error, request_id)
+        case HTTPException() if error.status_code in _HTTP:
+            code, sentence = _HTTP[error.status_code]
+            headers = tuple((k.lower().encode(), v.encode()) for k, v in (error.headers or {}).items())
+            return error_reply(error.status_code, code, sentence, request_id, headers=headers)
+    logger.error("unexpected %s", type(error).__name__, exc_info=error)
+    return error_reply(500, ErrorCode.INTERNAL_ERROR, "Internal server error", request_id)
+
+
+def error_reply(
+    status: int,
+    code: ErrorCode,
+    message: str,
+    request_id: str,
+    *,
+    details: tuple[FieldError, ...] = (),
+    headers: _Headers = (),
+) -> Reply:
+    """An error in its one shape; 5xx tell the client to go on without context."""
+    failed = status >= 500
+    body = ErrorResponse(
+        error=message,
+        code=code,
+        details=Detail.list_of(details) or None,
+        request_id=request_id,
+        fallback=True if failed else None,
+        fallback_level=3 if failed else None,
+    )
+    return Reply(body.to_json(), status, headers=headers)
+
+
+def component_sentence(component: str) -> str:
+    """The seed's sentence for a failed component."""
+    if component.startswith("embed"):
+        return "Embedding service unavailable"
+    if component.startswith(("vector", "qdrant", "chroma")):
+        return "Vector database unavailable"
+    return "Database unavailable"
+
+
+def retry_after(seconds: float | None) -> str:
+    """Value of a Retry-After header: whole seconds, at least one."""
+    return str(max(1, math.ceil(seconds or 1)))
+
+
+def _unavailable(error: BackendError, request_id: str) -> Reply:
+    wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
+    headers = ((b"retry-after", retry_after(wait).encode()),)
+    sentence = component_sentence(error.component)
+    return error_reply(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id, headers=headers)

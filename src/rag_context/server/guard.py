@@ -1,0 +1,213 @@
+"""Who may come in, and with how much: Host, Origin, API key, rate and size. Pure ASGI, one concern a class."""
+
+import asyncio
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rag_context.contract.failure import ErrorCode
+from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, exchange
+from rag_context.server.failures import retry_after
+from rag_context.server.options import ANYONE, LOOPBACK_NAMES, ServerOptions, identify
+
+OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
+"""Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
+_DEFAULT_PORTS = {"http": "80", "https": "443"}
+_WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
+_MAX_BUCKETS = 10_000
+
+
+class SiteCheck:
+    """Refuses a foreign Host (DNS rebinding) and a foreign Origin (a web page of somebody else)."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+        self._app = app
+        host = options.host.strip("[]").lower()
+        allowed = {name.strip("[]").lower() for name in options.allowed_hosts}
+        self._any = "*" in allowed
+        self._suffixes = tuple(name[1:] for name in allowed if name.startswith("*."))
+        self._names = LOOPBACK_NAMES | allowed | {host}
+        # Bound to every address, the server is reached by any of them. A rebound name is never an address.
+        self._addresses = host in _WILDCARDS
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "http":
+            self._check(exchange(scope))
+        await self._app(scope, receive, send)
+
+    def _check(self, opened: Exchange) -> None:
+        host = (opened.header(b"host") or "").lower()
+        if not self._knows(_hostname(host)):
+            raise RefusalError(
+                403, ErrorCode.FORBIDDEN, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
+            )
+        origin = opened.header(b"origin")
+        if origin is not None and not _same_site(origin.lower(), host):
+            raise RefusalError(403, ErrorCode.FORBIDDEN, "Origin not allowed: this server answers its own pages only")
+
+    def _knows(self, name: str) -> bool:
+        if name in self._names or (self._any and name):
+            return True
+        if self._suffixes and name.endswith(self._suffixes):
+            return True
+        return self._addresses and _is_address(name)
+
+
+class KeyCheck:
+    """Finds out who is calling; without a valid key only the open paths answer."""
+
+    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+        self._app = app
+        self._keys = options.api_keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Set the exchange's caller, or refuse the request."""
+        if scope["type"] == "http":
+            opened = exchange(scope)
+            if not self._keys:
+                opened.caller = ANYONE
+            else:
+                self._identify(opened, scope["path"])
+        await self._app(scope, receive, send)
+
+    def _identify(self, opened: Exchange, path: str) -> None:
+        presented = _presented_key(opened)
+        if presented is not None:
+            opened.caller = identify(presented, self._keys)
+            if opened.caller is None:
+                raise RefusalError(
+                    401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
+                )
+        elif path not in OPEN_PATHS:
+            raise RefusalError(
+                401,
+                ErrorCode.UNAUTHORIZED,
+                "API key required: send Authorization: Bearer KEY or X-API-Key: KEY",
+                www_authenticate="Bearer",
+            )
+
+
+class RateLimit:
+    """A token bucket per key; per address where callers have none."""
+
+    def __init__(self, app: ASGIApp, *, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._per_s = per_s
+        self._burst = float(burst)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a token or refuse; probes of orchestrators are free."""
+        if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
+            caller = exchange(scope).caller
+            known = caller is not None and caller is not ANYONE
+            wait = self._take(f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0]))
+            if wait > 0:
+                raise RefusalError(429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after=retry_after(wait))
+        await self._app(scope, receive, send)
+
+    def _take(self, who: str) -> float:
+        now = self._clock()
+        tokens, at = self._buckets.pop(who, (self._burst, now))
+        tokens = min(self._burst, tokens + (now - at) * self._per_s)
+        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_s
+        self._buckets[who] = (tokens if wait else tokens - 1, now)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+
+class BodyLimit:
+    """Bounds a body in size, by what is announced and by what arrives, and in time."""
+
+    def __init__(self, app: ASGIApp, *, default: int, paths: Mapping[str, int | None], timeout_s: float) -> None:
+        self._app = app
+        self._default = default
+        self._paths = dict(paths)
+        self._timeout_s = timeout_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on with a `receive` that counts."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        opened = exchange(scope)
+        limit = self._paths.get(scope["path"], self._default)
+        announced = opened.headers.get(b"content-length", b"").strip()
+        if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
+            raise _too_large(limit)
+        await self._app(scope, self._counting(receive, opened, limit), send)
+
+    def _counting(self, receive: Receive, opened: Exchange, limit: int | None) -> Receive:
+        taken = 0
+        deadline: float | None = None
+
+        async def counted() -> Message:
+            nonlocal taken, deadline
+            if opened.body_read:
+                return await receive()
+            if taken == 0:
+                message = await receive()
+            else:
+                now = asyncio.get_running_loop().time()
+                # A stream without a size limit may take its time as long as it moves.
+                deadline = now + self._timeout_s if deadline is None or limit is None else deadline
+                message = await _before(deadline, receive)
+            if message["type"] != "http.request":
+                raise ClientGoneError
+            taken += len(message.get("body", b"")) or 1
+            opened.body_read = not message.get("more_body", False)
+            if limit is not None and taken > max(limit, 1):
+                raise _too_large(limit)
+            return message
+
+        return counted
+
+
+async def _before(deadline: float, receive: Receive) -> Message:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        raise RefusalError(408, ErrorCode.REQUEST_TIMEOUT, "Request body took too long") from None
+
+
+def _too_large(limit: int) -> RefusalError:
+    return RefusalError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
+
+
+def _presented_key(opened: Exchange) -> bytes | None:
+    key = opened.header(b"x-api-key")
+    if key is None:
+        scheme, _, rest = (opened.header(b"authorization") or "").partition(" ")
+        key = rest.strip() if scheme.lower() == "bearer" else None
+    return key.encode("latin-1") if key else None
+
+
+def _hostname(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if ":" in host else host
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _same_site(origin: str, host: str) -> bool:
+    scheme, separator, authority = origin.partition("://")
+    port = _DEFAULT_PORTS.get(scheme)
+    return bool(separator) and port is not None and _full(authority, port) == _full(host, port)
+
+
+def _full(authority: str, port: str) -> str:
+    return authority if authority.rpartition(":")[2].isdigit() else f"{authority}:{port}"

@@ -1,0 +1,250 @@
+"""OpenAPI 3.1, made from the registry and the wire models."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rag_context.contract.failure import ErrorCode, ErrorResponse
+from rag_context.contract.health import BareHealth
+from rag_context.contract.index import BulkLine, BulkReceipt
+from rag_context.contract.schema import Schema, json_schema
+from rag_context.contract.search import SearchFailure
+from rag_context.server.options import Access, ServerOptions
+from rag_context.server.tools import Registry, Tool
+
+Operation = dict[str, Any]
+
+_ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
+    400: (ErrorCode.INVALID_INPUT, "The request is wrong; details name every field at fault", "Query cannot be empty"),
+    401: (ErrorCode.UNAUTHORIZED, "No valid API key", "API key not valid"),
+    403: (ErrorCode.FORBIDDEN, "Host, Origin or key may not do this", "This API key may only read"),
+    404: (ErrorCode.NOT_FOUND, "No such thing", "Tool rag_context_find not found"),
+    405: (ErrorCode.METHOD_NOT_ALLOWED, "Another method is needed; Allow names it", "Method not allowed"),
+    408: (ErrorCode.REQUEST_TIMEOUT, "The body took too long to arrive", "Request body took too long"),
+    413: (ErrorCode.PAYLOAD_TOO_LARGE, "The body is too large", "Request body too large (max 1048576 bytes)"),
+    415: (ErrorCode.UNSUPPORTED_MEDIA_TYPE, "The body is not of the right kind", "Send Content-Type: application/json"),
+    429: (ErrorCode.RATE_LIMITED, "Too many requests; Retry-After says when to ask again", "Too many requests"),
+    500: (ErrorCode.INTERNAL_ERROR, "A fault of ours; go on without context", "Internal server error"),
+    503: (ErrorCode.SERVICE_UNAVAILABLE, "A part is down; go on without context", "Database unavailable"),
+}
+_READING = (401, 403, 429, 500, 503)
+_WRITING = (400, 401, 403, 408, 413, 415, 429, 500, 503)
+_ID_HEADER = {"X-Request-ID": {"$ref": "#/components/headers/RequestId"}}
+
+
+def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Schema:
+    """The description of every route of this server."""
+    document: Schema = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rag-context",
+            "version": version,
+            "summary": "The context layer for AI agents",
+            "description": (
+                "Every reply carries X-Request-ID: the one sent (1 to 128 visible ASCII characters), else a new one. "
+                "Every error has one shape. In requests null means absent, and unknown fields are refused by name."
+            ),
+        },
+        "servers": [{"url": "/"}],
+        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "operation"}],
+        "paths": {**_tool_paths(tools), "/bulk": {"post": _bulk(options)}, **_operation_paths(options)},
+        "components": {
+            "schemas": _schemas(tools),
+            "responses": {str(status): _error(status) for status in _ERRORS},
+            "headers": {
+                "RequestId": {"description": "Correlation id of the request", "schema": {"type": "string"}},
+                "RetryAfter": {"description": "Seconds to wait", "schema": {"type": "string"}},
+            },
+        },
+    }
+    if options.api_keys:
+        document["components"]["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer"},
+            "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        }
+        document["security"] = [{"bearer": []}, {"key": []}]
+    return document
+
+
+def _schemas(tools: Registry) -> Schema:
+    schemas: Schema = {
+        "Error": json_schema(ErrorResponse, "serialization"),
+        "SearchFailure": json_schema(SearchFailure, "serialization"),
+        "BareHealth": json_schema(BareHealth, "serialization"),
+        "BulkLine": json_schema(BulkLine, "validation"),
+        "BulkReceipt": json_schema(BulkReceipt, "serialization"),
+    }
+    for tool in tools.values():
+        schemas[tool.request.__name__] = tool.input_schema
+        schemas[tool.response.__name__] = tool.output_schema
+    return schemas
+
+
+def _tool_paths(tools: Registry) -> dict[str, Any]:
+    listing = {
+        "type": "object",
+        "required": ["tools"],
+        "properties": {"tools": {"type": "array", "items": _tool_schema()}},
+    }
+    paths: dict[str, Any] = {
+        "/tools": {
+            "get": _operation("List the tools", "tools", "list_tools", _json(listing, "The tools"), _READING),
+        },
+    }
+    for tool in tools.values():
+        paths[f"/tools/{tool.name}"] = {"post": _post(tool)}
+        if tool.in_url:
+            paths[f"/tools/{tool.name}"]["get"] = _get(tool)
+    return paths
+
+
+def _tool_schema() -> Schema:
+    schema = {"type": "object", "description": "JSON Schema 2020-12"}
+    return {
+        "type": "object",
+        "required": ["name", "description", "inputSchema", "outputSchema"],
+        "properties": {
+            "name": {"type": "string"},
+            "description": {"type": "string"},
+            "inputSchema": schema,
+            "outputSchema": schema,
+        },
+    }
+
+
+def _post(tool: Tool[Any]) -> Operation:
+    operation = _operation(
+        tool.title, "tools", tool.name, _json(_ref(tool.response.__name__), "The answer"), _WRITING, tool.description
+    )
+    operation["requestBody"] = {
+        "required": not tool.may_be_empty,
+        "content": {"application/json": {"schema": _ref(tool.request.__name__), "example": dict(tool.example)}},
+    }
+    if "strict" in tool.request.model_fields:
+        for status in (429, 503):
+            operation["responses"][str(status)] = _strict_failure(status)
+    if tool.access is Access.WRITE:
+        operation["description"] += " Needs a key that may write, where keys are set."
+    return operation
+
+
+def _get(tool: Tool[Any]) -> Operation:
+    operation = _operation(
+        tool.title,
+        "tools",
+        f"get_{tool.name}",
+        _json(_ref(tool.response.__name__), "The answer"),
+        (400, *_READING),
+        tool.description,
+    )
+    operation["parameters"] = [
+        {"name": name, "in": "query", "schema": schema, "description": schema.get("description", "")}
+        for name, schema in tool.input_schema.get("properties", {}).items()
+    ]
+    return operation
+
+
+def _bulk(options: ServerOptions) -> Operation:
+    example = '{"content":"...","contentType":"code","sessionId":"files","source":"/src/a.py","fromFile":true}\n'
+    receipts = {
+        "description": "One receipt a line, in the order of the lines; a bad line never stops the rest",
+        "headers": _ID_HEADER,
+        "content": {
+            "application/x-ndjson": {
+                "schema": {"type": "string", "description": "Lines of BulkReceipt"},
+                "example": '{"status":"indexed","line":1,"source":"/src/a.py","chunksIndexed":3}\n',
+            }
+        },
+    }
+    operation = _operation(
+        "Index a stream of documents",
+        "bulk",
+        "bulk",
+        receipts,
+        (401, 403, 415, 429, 500, 503),
+        f"NDJSON, each line a BulkLine of at most {options.bulk_line_bytes} bytes; the stream may be of any length.",
+    )
+    operation["requestBody"] = {
+        "required": True,
+        "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}},
+    }
+    return operation
+
+
+def _operation_paths(options: ServerOptions) -> dict[str, Any]:
+    text = {"type": "string"}
+    alive = {"type": "object", "properties": {"status": text, "instance": text, "version": text}}
+    ready = {"type": "object", "properties": {"status": text}}
+    health = _ref("HealthResponse")
+    if options.api_keys:
+        health = {"anyOf": [_ref("HealthResponse"), _ref("BareHealth")]}
+    described = {
+        "/health": (
+            "How the system is; 200 also when degraded",
+            _json(health, "The report"),
+            (401, 403, 429, 500, 503),
+        ),
+        "/live": ("Whether the process answers", _json(alive, "It does"), (401, 403)),
+        "/ready": ("Whether searches can be answered", _json(ready, "They can"), (401, 403, 500, 503)),
+        "/metrics": ("Metrics in Prometheus' text format", _plain("text/plain", "The metrics"), _READING),
+        "/openapi.json": ("This document", _json({"type": "object"}, "OpenAPI 3.1"), _READING),
+        "/docs": ("This document, for people", _plain("text/html", "A page"), (401, 403, 429, 503)),
+        "/": ("Name, version and links", _plain("text/html", "A page"), (401, 403, 429, 503)),
+    }
+    open_paths = {"/health", "/live", "/ready", "/docs", "/"}
+    paths: dict[str, Any] = {}
+    for path, (summary, success, errors) in described.items():
+        name = path.strip("/").replace(".", "_") or "home"
+        operation = _operation(summary, "operation", name, success, errors)
+        if path in open_paths and options.api_keys:
+            operation["security"] = [{}, {"bearer": []}, {"key": []}]
+        paths[path] = {"get": operation}
+    return paths
+
+
+def _operation(
+    summary: str, tag: str, name: str, success: Schema, errors: tuple[int, ...], description: str = ""
+) -> Operation:
+    responses = {"200": success, **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors}}
+    return {
+        "operationId": name,
+        "summary": summary,
+        "description": description or summary,
+        "tags": [tag],
+        "responses": responses,
+    }
+
+
+def _error(status: int) -> Schema:
+    code, description, sentence = _ERRORS[status]
+    example: dict[str, Any] = {"error": sentence, "code": code, "requestId": "5f0c1d8e7a6b4c3d2e1f0a9b"}
+    if code is ErrorCode.INVALID_INPUT:
+        example["details"] = [{"field": "query", "message": sentence}]
+    headers: Schema = dict(_ID_HEADER)
+    if status >= 500:
+        example |= {"fallback": True, "fallbackLevel": 3}
+    if status in {429, 503}:
+        headers["Retry-After"] = {"$ref": "#/components/headers/RetryAfter"}
+    return {
+        "description": description,
+        "headers": headers,
+        "content": {"application/json": {"schema": _ref("Error"), "example": example}},
+    }
+
+
+def _strict_failure(status: int) -> Schema:
+    response = _error(status)
+    response["description"] += "; also what a strict search answers when nothing could be searched"
+    response["content"]["application/json"]["schema"] = {"anyOf": [_ref("SearchFailure"), _ref("Error")]}
+    return response
+
+
+def _json(schema: Schema, description: str) -> Schema:
+    return {"description": description, "headers": _ID_HEADER, "content": {"application/json": {"schema": schema}}}
+
+
+def _plain(media_type: str, description: str) -> Schema:
+    return {"description": description, "headers": _ID_HEADER, "content": {media_type: {"schema": {"type": "string"}}}}
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,0 +1,120 @@
+"""What the HTTP door must know: where it listens, who may enter, how much it takes."""
+
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.errors import ConfigurationError
+
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Access(StrEnum):
+    """What a caller may do."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who is asking, as far as it is known."""
+
+    name: str
+    access: Access
+
+
+ANYONE = Caller("anyone", Access.WRITE)
+"""Every caller of a server without keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A named key, known by its SHA-256 only. `access` write includes read."""
+
+    name: str
+    digest: bytes = field(repr=False)
+    access: Access = Access.WRITE
+
+    @classmethod
+    def parse(cls, name: str, hashed: str, access: Access = Access.WRITE) -> "ApiKey":
+        """Read `sha256:<64 hex digits>`.
+
+        Raises:
+            ConfigurationError: Where `hashed` is of another form; the text itself is never shown.
+        """
+        match = _DIGEST.fullmatch(hashed.strip().lower())
+        if match is None:
+            raise ConfigurationError(f"API key {name!r} must be stored as sha256:<64 hex digits>, not as it is")
+        return cls(name, bytes.fromhex(match[1]), access)
+
+
+def hash_key(key: str) -> str:
+    """The form in which a configuration holds a key."""
+    return f"sha256:{hashlib.sha256(key.encode()).hexdigest()}"
+
+
+def identify(presented: bytes, keys: Iterable[ApiKey]) -> Caller | None:
+    """The owner of a presented key; every key is compared, in constant time."""
+    digest = hashlib.sha256(presented).digest()
+    caller = None
+    for key in keys:
+        if hmac.compare_digest(digest, key.digest):
+            caller = Caller(key.name, key.access)
+    return caller
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Settings of the HTTP door. Sizes in bytes, times in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 3000
+    allowed_hosts: tuple[str, ...] = ()
+    """Further names this server answers to; `*.example.com` for all below, `*` for any."""
+    api_keys: tuple[ApiKey, ...] = ()
+    vocabulary: Vocabulary = field(default_factory=Vocabulary)
+    instance_id: str = ""
+    body_bytes: int = 1024 * 1024
+    index_body_bytes: int = 2 * 1024 * 1024
+    bulk_line_bytes: int = 16 * 1024 * 1024
+    bulk_concurrency: int = 8
+    body_timeout_s: float = 30.0
+    head_timeout_s: float = 10.0
+    head_bytes: int = 64 * 1024
+    keep_alive_s: int = 75
+    grace_s: int = 8
+    """How long running requests may take to end once the server was told to stop."""
+    max_connections: int = 1000
+    max_requests: int = 256
+    """Requests in progress at once; more are answered 503."""
+    rate_per_s: float | None = None
+    """Requests a second per key (per address without keys); None: no limit."""
+    rate_burst: int = 50
+
+    def check(self) -> None:
+        """Refuse what would be open to the network without a key.
+
+        Raises:
+            ConfigurationError: With a sentence that says what to do.
+        """
+        if not is_loopback(self.host) and not self.api_keys:
+            raise ConfigurationError(
+                f"Refusing to listen on {self.host} without an API key: set RAG_CONTEXT_API_KEY, or listen on 127.0.0.1"
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,119 @@
+"""What the HTTP parser leaves open: limits on the head of a request, on slow senders and on connections.
+
+uvicorn's httptools protocol bounds neither the size of a head nor the time a client takes to send a request.
+The timer is armed only while a request is incomplete, so that ordinary requests, which arrive whole, pay nothing.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from rag_context.contract.failure import ErrorCode
+from rag_context.server.failures import error_reply
+from rag_context.server.options import ServerOptions
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection. Refusals made here carry the same error shape as everywhere, without a request id."""
+
+    options = ServerOptions()
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._in_head = True
+        self._head_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        # `BodyLimit` answers a stalled body better, once some of it has come; this is for those it cannot see.
+        self._body_timer_s = self.options.body_timeout_s * 1.25
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, unless there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.options.max_connections:
+            self._refuse(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many connections")
+            return
+        self._arm(self.options.head_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timer with the connection."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse, then see whether the request is complete."""
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.options.head_bytes:
+                self._refuse(431, ErrorCode.PAYLOAD_TOO_LARGE, "Request head too large")
+            elif self._timer is None:
+                self._arm(self.options.head_timeout_s)
+        elif self._receiving():
+            self._disarm()
+            self._arm(self._body_timer_s)
+        else:
+            self._disarm()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is here; the parser runs on with the body."""
+        self._in_head = False
+        self._head_bytes = 0
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is not HTTP."""
+        self._refuse(400, ErrorCode.INVALID_INPUT, msg)
+
+    def _receiving(self) -> bool:
+        return self.cycle.more_body and not self.cycle.response_complete
+
+    def _arm(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(seconds, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.flow.read_paused:
+            self._arm(self._body_timer_s)
+        elif not self._in_head and self.cycle.response_started:
+            self.transport.close()
+        elif self._head_bytes or not self._in_head:
+            self._refuse(408, ErrorCode.REQUEST_TIMEOUT, "Request took too long")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, code: ErrorCode, message: str) -> None:
+        body = error_reply(status, code, message, "").body
+        head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n"]
+        head.append(b"content-length: %d\r\n\r\n" % len(body))
+        self.transport.write(b"".join(head) + body)
+        self.transport.close()
+
+
+def protocol_with(options: ServerOptions) -> type[asyncio.Protocol]:
+    """The protocol class that keeps to these options."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"options": options})

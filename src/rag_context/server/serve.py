@@ -1,0 +1,104 @@
+"""Running the application: bind first, serve, stop within the grace period."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Sequence
+from types import FrameType
+from typing import Any, TypeVar
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from rag_context.errors import ConfigurationError
+from rag_context.server.options import ServerOptions
+from rag_context.server.protocol import protocol_with
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+_BACKLOG = 2048
+
+
+def bind(options: ServerOptions) -> socket.socket:
+    """A listening socket at the configured address, so that a taken port is known before anything is opened.
+
+    Raises:
+        ConfigurationError: Where the address is taken, not ours, or open to the network without a key.
+    """
+    options.check()
+    host, port = options.host.strip("[]"), options.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise ConfigurationError(f"Cannot listen on {host!r}: it is not an address of this machine") from error
+    try:
+        if os.name == "posix":
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(_cannot_listen(host, port, error)) from error
+    return listener
+
+
+def _cannot_listen(host: str, port: int, error: OSError) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"Port {port} on {host} is in use: stop the other program, or choose another port (MCP_SERVER_PORT)"
+        case errno.EACCES:
+            return f"Port {port} needs more rights than this program has: choose one above 1023 (MCP_SERVER_PORT)"
+        case errno.EADDRNOTAVAIL:
+            return f"Cannot listen on {host!r}: it is not an address of this machine"
+    return f"Cannot listen on {host} port {port}: {error.strerror}"
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, for which a signal to stop is a normal end: the process exits with status 0."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; a second signal stops without waiting."""
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    def stop(self) -> None:
+        """Stop as a signal would."""
+        self.should_exit = True
+
+
+def build_server(app: ASGIApp, options: ServerOptions) -> Server:
+    """The server, not yet running."""
+    config = uvicorn.Config(
+        app,
+        http=protocol_with(options),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        forwarded_allow_ips="",
+        workers=1,
+        backlog=_BACKLOG,
+        timeout_keep_alive=options.keep_alive_s,
+        timeout_graceful_shutdown=options.grace_s,
+    )
+    return Server(config)
+
+
+async def serve(app: ASGIApp, sockets: Sequence[socket.socket], options: ServerOptions) -> None:
+    """Serve on bound sockets until SIGTERM or SIGINT; running requests get the grace period to end."""
+    await build_server(app, options).serve(sockets=list(sockets))
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine on the fastest event loop at hand."""
+    factory = uvicorn.Config("", loop="auto", log_config=None, workers=1).get_loop_factory()
+    with asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(main)

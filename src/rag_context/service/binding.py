@@ -1,0 +1,80 @@
+"""An embedder bound to an index: it refuses to make vectors that the index could not compare with its own."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from rag_context.errors import BackendRejectedError, BackendStartingError, IndexMismatchError
+from rag_context.ports import Embedder, ModelRegistry, Tokenizer
+from rag_context.types import EmbeddingModel, Matrix, Vector
+
+
+class BoundEmbedder:
+    """Passes calls on while the model is the one that made the index.
+
+    Args:
+        inner: the embedder.
+        registry: remembers the index's model.
+    """
+
+    def __init__(self, inner: Embedder, registry: ModelRegistry) -> None:
+        self._inner = inner
+        self._registry = registry
+        self._recorded: EmbeddingModel | None = None
+
+    @property
+    def model(self) -> EmbeddingModel:
+        return self._matching()
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._inner.tokenizer
+
+    async def bind(self) -> None:
+        """Compare with the index, and give an index without a model this one. Raises: BackendError."""
+        model = self._inner.model
+        recorded = await self._registry.recorded_model()
+        if recorded is None:
+            with suppress(IndexMismatchError):  # another process was faster: what it recorded is read below
+                await self._registry.adopt_model(model)
+            recorded = await self._registry.recorded_model()
+        self._recorded = recorded
+
+    async def embed_query(self, text: str) -> Vector:
+        self._matching()
+        return await self._inner.embed_query(text)
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        self._matching()
+        return await self._inner.embed_documents(texts)
+
+    async def ping(self) -> str:
+        said = await self._inner.ping()
+        self._matching()
+        return said
+
+    def _matching(self) -> EmbeddingModel:
+        model = self._inner.model
+        if self._recorded is None:
+            raise BackendStartingError("embedder", "the model has not been compared with the index yet")
+        if not same_vectors(model, self._recorded):
+            raise BackendRejectedError("embedder", mismatch(self._recorded, model))
+        return model
+
+
+def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
+    """Whether vectors of the two models can be compared."""
+    return (one.dimension, one.fingerprint, one.query_prefix, one.document_prefix) == (
+        other.dimension,
+        other.fingerprint,
+        other.query_prefix,
+        other.document_prefix,
+    )
+
+
+def mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:
+    """One sentence for people about an index and a model that do not fit."""
+    return (
+        f"the index was made by {index.name} ({index.dimension} dimensions, {index.fingerprint[:12]}) and the model in "
+        f"use is {configured.name} ({configured.dimension} dimensions, {configured.fingerprint[:12]}); "
+        "run `rag-context reindex`, or start with `rag-context serve --reindex`"
+    )

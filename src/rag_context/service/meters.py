@@ -1,0 +1,71 @@
+"""Prometheus meters of one service. Labels come from a small set, however many agents there are."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+from rag_context.resilience.breaker import BreakerState
+from rag_context.search.query import Answer
+
+MAX_AGENTS = 100
+"""Agents beyond the first hundred share the label `other`: a label must not grow with its users."""
+
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_STATES = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
+
+
+class Meters:
+    """Counts searches and watches the parts.
+
+    Args:
+        breaker_state: where the outer breaker stands.
+        queue_depth: records waiting to be written.
+        cache_hit_rate: 0..1 since the start.
+        vectors: vectors in the index, as last counted.
+    """
+
+    def __init__(
+        self,
+        *,
+        breaker_state: Callable[[], BreakerState],
+        queue_depth: Callable[[], float],
+        cache_hit_rate: Callable[[], float],
+        vectors: Callable[[], float],
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._agents: set[str] = set()
+        self._queries = Counter("rag_queries", "Searches", ["level", "agent"], registry=self._registry)
+        self._latency = Histogram("rag_latency_seconds", "Time of a search", buckets=_BUCKETS, registry=self._registry)
+        self._embedding = Histogram(
+            "rag_embedding_latency_seconds", "Time to embed a query", buckets=_BUCKETS, registry=self._registry
+        )
+        self._fallbacks = Counter("rag_fallback", "Searches not answered at level 1", registry=self._registry)
+        for name, text, value in (
+            ("rag_circuit_breaker_state", "0 closed, 1 half open, 2 open", lambda: _STATES[breaker_state()]),
+            ("rag_queue_depth", "Records waiting to be written", queue_depth),
+            ("rag_cache_hit_rate", "Searches answered from the cache, 0..1", cache_hit_rate),
+            ("rag_vectors_total", "Vectors in the index", vectors),
+        ):
+            Gauge(name, text, registry=self._registry).set_function(value)
+
+    def count(self, answer: Answer, latency_s: float, agent: str) -> None:
+        """Count one search."""
+        self._queries.labels(str(int(answer.level)), self._label(agent)).inc()
+        self._latency.observe(latency_s)
+        if answer.level > 1:
+            self._fallbacks.inc()
+        embedding = answer.legs.get("embedding")
+        if embedding is not None and not answer.cached:
+            self._embedding.observe(embedding.latency_ms / 1000.0)
+
+    def text(self) -> bytes:
+        """Everything in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+    def _label(self, agent: str) -> str:
+        if agent in self._agents:
+            return agent
+        if len(self._agents) >= MAX_AGENTS:
+            return "other"
+        self._agents.add(agent)
+        return agent

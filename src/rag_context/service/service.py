@@ -1,0 +1,288 @@
+"""The service: every use case of the memory, whichever door it came through."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rag_context import __version__
+from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
+from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.contract.stats import StatsBucket, StatsRequest, StatsResponse
+from rag_context.errors import BackendError, InvalidInputError
+from rag_context.indexing.indexer import Indexer, Receipt
+from rag_context.ports import MetricsStore, ModelRegistry
+from rag_context.records import ErrorRecord
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.cache import ResultCache
+from rag_context.search.chain import SearchChain
+from rag_context.search.legs import Sources
+from rag_context.search.query import Answer, Level, Query
+from rag_context.service.binding import BoundEmbedder
+from rag_context.service.health import Finding, HealthMonitor
+from rag_context.service.meters import Meters
+from rag_context.service.telemetry import Telemetry
+from rag_context.service.upkeep import Upkeep
+from rag_context.service.wording import (
+    UNKNOWN_AGENT,
+    bulk_receipt,
+    draft_of,
+    index_response,
+    query_of,
+    search_record,
+    search_response,
+)
+from rag_context.types import Counts, Status
+
+logger = logging.getLogger(__name__)
+
+SPANS = {
+    "1h": (timedelta(hours=1), 12),
+    "24h": (timedelta(days=1), 24),
+    "7d": (timedelta(days=7), 28),
+    "30d": (timedelta(days=30), 30),
+}
+"""Length of each time range, and into how many slices its timeline is cut."""
+
+COUNT_PATIENCE_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a service is made of; `wiring` puts it together."""
+
+    sources: Sources
+    embedder: BoundEmbedder
+    metrics: MetricsStore
+    registry: ModelRegistry
+    chain: SearchChain
+    cache: ResultCache
+    indexer: Indexer
+    telemetry: Telemetry
+    upkeep: Upkeep
+    health: HealthMonitor
+
+
+class Service:
+    """Searches, indexes and reports.
+
+    Args:
+        parts: the works.
+        min_score: least score of results where a request names none; None: the model's threshold.
+        clock: monotonic seconds.
+        now: the wall clock.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        min_score: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._parts = parts
+        self._min_score = min_score
+        self._clock = clock
+        self._now = now
+        self._counts = Counts(0, 0, 0, 0)
+        cache = parts.cache
+        self._meters = Meters(
+            breaker_state=lambda: parts.chain.breaker.state,
+            queue_depth=lambda: parts.telemetry.waiting,
+            cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
+            vectors=lambda: self._counts.vectors,
+        )
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+        """Answer a question, at whatever level can be had."""
+        started = self._clock()
+        query = query_of(request, self._min_score)
+        answer = await self._answer(query)
+        latency_ms = (self._clock() - started) * 1000.0
+        self._remember(request, answer, request_id, latency_ms)
+        response = search_response(
+            answer,
+            request_id=request_id,
+            latency_ms=latency_ms,
+            explain=request.explain,
+            breaker_open=not self._parts.chain.breaker.closed,
+        )
+        retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
+        return SearchOutcome(response, retry_after_s)
+
+    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse:
+        """Keep a document. Raises: InvalidInputError, BackendError (nothing changed)."""
+        started = self._clock()
+        receipt = await self._index(request, request_id)
+        return index_response(receipt, (self._clock() - started) * 1000.0)
+
+    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
+        """Keep one document of many; what is wrong with it is in its receipt. Raises: BackendError."""
+        try:
+            return bulk_receipt(await self._index(line, request_id), line.source)
+        except InvalidInputError as error:
+            return BulkReceipt(status="rejected", source=line.source, reason=str(error))
+
+    async def health(self) -> HealthResponse:
+        """Examine every part."""
+        started = self._clock()
+        findings, counts = await asyncio.gather(self._parts.health.examine(), self._count())
+        by_name = {finding.name: finding for finding in findings}
+        status = {name: _judged(finding, counts) for name, finding in by_name.items()}
+        return HealthResponse(
+            healthy=all(status[role] is Status.HEALTHY for role in ("vectors", "embedder", "documents")),
+            qdrant_status=status["vectors"],
+            lm_studio_status=status["embedder"],
+            mongo_status=status["documents"],
+            latency=round((self._clock() - started) * 1000.0, 3),
+            indexed_documents=counts.documents if counts else 0,
+            circuit_breaker_open=not self._parts.chain.breaker.closed,
+            components=[
+                ComponentHealth(
+                    name=finding.name,
+                    role=finding.role,
+                    status=status[finding.name],
+                    latency_ms=round(finding.latency_ms, 3),
+                    detail=_detail(finding, counts),
+                )
+                for finding in findings
+            ],
+            embedding_model=self._model_name(),
+            pending_documents=counts.pending if counts else 0,
+            version=__version__,
+        )
+
+    async def stats(self, request: StatsRequest) -> StatsResponse:
+        """Sum up the searches of a time range. Raises: BackendError."""
+        span, buckets = SPANS[request.time_range]
+        until = self._now()
+        await self._parts.telemetry.flush()
+        summary = await self._parts.metrics.summarise(until - span, until, buckets)
+        counts = await self._parts.sources.documents.counts()
+        return StatsResponse(
+            total_documents=counts.documents,
+            total_queries=summary.queries,
+            avg_latency=summary.average_ms,
+            p95_latency=summary.p95_ms,
+            p99_latency=summary.p99_ms,
+            cache_hit_rate=summary.cache_hit_rate,
+            fallback_rate=summary.fallback_rate,
+            queries_by_agent=dict(summary.by_agent),
+            queries_by_level={str(level): count for level, count in summary.by_level.items()},
+            queries_by_game=dict(summary.by_game),
+            timeline=[
+                StatsBucket(
+                    start=bucket.start,
+                    queries=bucket.queries,
+                    avg_latency=bucket.average_ms,
+                    p95_latency=bucket.p95_ms,
+                    fallbacks=bucket.fallbacks,
+                )
+                for bucket in summary.timeline
+            ],
+        )
+
+    async def ready(self) -> bool:
+        """Whether a search now would be answered at level 1."""
+        if not self._parts.upkeep.bound.is_set():
+            return False
+        findings = await self._parts.health.examine()
+        return all(finding.status is Status.HEALTHY for finding in findings)
+
+    async def wait_ready(self, timeout_s: float) -> bool:
+        """Wait until the model is loaded and fits the index; False where it did not in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._parts.upkeep.bound.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def reindex(self, on_progress: Callable[[int, int], None]) -> int:
+        """Make all vectors anew with the configured model; text answers meanwhile. Returns how many documents.
+
+        An interrupted run is finished by the next start, or by the next call.
+
+        Args:
+            on_progress: told how many documents are done, and of how many.
+
+        Raises:
+            BackendError: the model or the store is not there.
+        """
+        await self._parts.registry.drop_vectors()
+        await self._parts.embedder.bind()
+        total = (await self._parts.sources.documents.counts()).pending
+        on_progress(0, total)
+        return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
+
+    def prometheus(self) -> bytes:
+        """The meters in Prometheus' text format."""
+        return self._meters.text()
+
+    async def _answer(self, query: Query) -> Answer:
+        version = self._parts.sources.documents.version
+        answer = self._parts.cache.get(query, version)
+        if answer is None:
+            answer = await self._parts.chain.search(query)
+            self._parts.cache.put(query, version, answer)
+        return answer
+
+    async def _index(self, request: IndexRequest, request_id: str) -> Receipt:
+        try:
+            return await self._parts.indexer.index(draft_of(request))
+        except BackendError as error:
+            self._record_error("index", error, request_id)
+            raise
+
+    def _remember(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
+        parts = self._parts
+        self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
+        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        parts.telemetry.record_search(record, {result.passage.document_id for result in answer.results})
+        if answer.error is not None:
+            self._record_error("search", BackendError("search", answer.error), request_id)
+
+    def _record_error(self, operation: str, error: BackendError, request_id: str) -> None:
+        self._parts.telemetry.record_error(
+            ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
+        )
+
+    async def _count(self) -> Counts | None:
+        """Counts are never cached; None where the store does not tell."""
+        sources = self._parts.sources
+        try:
+            self._counts = await sources.document_store.call(
+                sources.documents.counts, Deadline.after(COUNT_PATIENCE_S, self._clock)
+            )
+        except BackendError:
+            return None
+        return self._counts
+
+    def _model_name(self) -> ModelName | None:
+        try:
+            model = self._parts.embedder.model
+        except BackendError:
+            return None
+        return ModelName(name=model.name, dimension=model.dimension)
+
+
+def _judged(finding: Finding, counts: Counts | None) -> Status:
+    """A vector store that lacks vectors works, and is not healthy."""
+    if finding.name == "vectors" and finding.status is Status.HEALTHY and _missing_vectors(counts):
+        return Status.DEGRADED
+    return finding.status
+
+
+def _detail(finding: Finding, counts: Counts | None) -> str:
+    missing = _missing_vectors(counts)
+    if finding.name == "vectors" and finding.status is Status.HEALTHY and missing:
+        return f"{finding.detail}; {missing} chunks still lack their vector"
+    return finding.detail
+
+
+def _missing_vectors(counts: Counts | None) -> int:
+    return max(counts.chunks - counts.vectors, 0) if counts else 0

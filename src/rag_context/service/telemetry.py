@@ -1,0 +1,109 @@
+"""What happened, written down beside the request path: a bounded queue, one task that empties it, drops counted."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from rag_context.errors import BackendError
+from rag_context.ports import DocumentStore, MetricsStore
+from rag_context.records import ErrorRecord, SearchRecord
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+CAPACITY = 10_000
+FLUSH_S = 0.25
+"""Records are visible in the statistics within a second."""
+
+PRUNE_S = 3600.0
+
+
+class Telemetry:
+    """Queues records and writes them in batches.
+
+    Args:
+        metrics: where records go.
+        documents: where retrievals are counted.
+        retention: how long records are kept.
+        now: the wall clock.
+        capacity: records that may wait; more are dropped and counted.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricsStore,
+        documents: DocumentStore,
+        *,
+        retention: timedelta,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._metrics = metrics
+        self._documents = documents
+        self._retention = retention
+        self._now = now
+        self._capacity = capacity
+        self._searches: deque[SearchRecord] = deque()
+        self._errors: deque[ErrorRecord] = deque()
+        self._retrieved: deque[str] = deque()
+        self.dropped = 0
+        """Records that were lost because too many waited or the store refused them."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self._searches) + len(self._errors)
+
+    def record_search(self, record: SearchRecord, retrieved: Iterable[str]) -> None:
+        """Queue a search and the documents it returned."""
+        if self.waiting >= self._capacity:
+            self.dropped += 1
+            return
+        self._searches.append(record)
+        self._retrieved.extend(retrieved)
+
+    def record_error(self, record: ErrorRecord) -> None:
+        """Queue an error."""
+        if self.waiting >= self._capacity:
+            self.dropped += 1
+            return
+        self._errors.append(record)
+
+    async def flush(self) -> None:
+        """Write what waits; on failure it is dropped and counted, for statistics must never pile up."""
+        searches, errors = _drained(self._searches), _drained(self._errors)
+        retrieved = _drained(self._retrieved)
+        try:
+            if searches or errors:
+                await self._metrics.append(searches, errors)
+            if retrieved:
+                await self._documents.record_retrievals(retrieved, self._now())
+        except BackendError as error:
+            self.dropped += len(searches) + len(errors)
+            logger.warning("telemetry: %d records dropped: %s", len(searches) + len(errors), error)
+
+    async def run(self) -> None:
+        """Flush until cancelled, and forget what is too old now and then."""
+        loop = asyncio.get_running_loop()
+        prune_at = loop.time()
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+            if loop.time() >= prune_at:
+                prune_at = loop.time() + PRUNE_S
+                await self._prune()
+
+    async def _prune(self) -> None:
+        try:
+            await self._metrics.prune(self._now() - self._retention)
+        except BackendError as error:
+            logger.warning("telemetry: old records could not be removed: %s", error)
+
+
+def _drained(queue: deque[T]) -> list[T]:
+    items = list(queue)
+    queue.clear()
+    return items

@@ -1,0 +1,136 @@
+"""Background work with an owner: probing what is dead, binding the model, giving pending documents their vectors."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.indexing.indexer import Indexer
+from rag_context.ports import DocumentStore
+from rag_context.resilience.breaker import BreakerState
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.service.binding import BoundEmbedder
+
+logger = logging.getLogger(__name__)
+
+PROBE_EVERY_S = 0.25
+PROBE_PATIENCE_S = 5.0
+BIND_EVERY_S = 1.0
+BIND_SOON_S = 0.02
+SWEEP_EVERY_S = 10.0
+SWEEP_BATCH = 100
+"""Pending documents looked up at a time."""
+
+SWEEP_TOGETHER = 4
+"""Pending documents completed at once."""
+
+
+class Upkeep:
+    """Runs beside the requests until it is cancelled.
+
+    Args:
+        dependencies: what is probed when its breaker is open.
+        embedder: what is compared with the index.
+        indexer: completes pending documents.
+        documents: knows which are pending.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        dependencies: Sequence[Dependency],
+        embedder: BoundEmbedder,
+        indexer: Indexer,
+        documents: DocumentStore,
+        clock: Callable[[], float],
+    ) -> None:
+        self._dependencies = tuple(dependencies)
+        self._embedder = embedder
+        self._indexer = indexer
+        self._documents = documents
+        self._clock = clock
+        self._sweep_now = asyncio.Event()
+        self.bound = asyncio.Event()
+        """Set once the model is loaded and has been compared with the index."""
+
+    async def run(self) -> None:
+        """Everything, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._probe())
+            group.create_task(self._bind())
+            group.create_task(self._sweep())
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(PROBE_EVERY_S)
+            due = [part for part in self._dependencies if part.breaker.state is BreakerState.HALF_OPEN]
+            await asyncio.gather(*(self._probe_one(part) for part in due))
+
+    async def _probe_one(self, part: Dependency) -> None:
+        try:
+            await part.probe(Deadline.after(PROBE_PATIENCE_S, self._clock))
+        except BackendError as error:
+            logger.info("%s is still unavailable: %s", part.name, error)
+        else:
+            logger.info("%s is back", part.name)
+            self._sweep_now.set()
+
+    async def _bind(self) -> None:
+        """Compare the model with the index as soon as it can be, and again ever after: others may reindex."""
+        while True:
+            try:
+                await self._embedder.bind()
+                if not self.bound.is_set():
+                    self.bound.set()
+                    self._sweep_now.set()
+            except BackendError as error:
+                logger.debug("the model cannot be compared with the index yet: %s", error)
+            await asyncio.sleep(BIND_EVERY_S if self.bound.is_set() else BIND_SOON_S)
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(SWEEP_EVERY_S):
+                    await self._sweep_now.wait()
+            except TimeoutError:
+                pass
+            self._sweep_now.clear()
+            try:
+                await self.sweep(lambda _done: None)
+            except BackendError as error:
+                logger.debug("pending documents wait: %s", error)
+
+    async def sweep(self, on_done: Callable[[int], None]) -> int:
+        """Complete pending documents until none is left; returns how many were.
+
+        Args:
+            on_done: told after each document how many are done so far.
+
+        Raises:
+            BackendUnavailableError: the embedder or the store is not there; the rest stays pending.
+        """
+        done = 0
+        failed: set[str] = set()
+        places = asyncio.Semaphore(SWEEP_TOGETHER)
+
+        async def complete(id_: str) -> None:
+            nonlocal done
+            async with places:
+                try:
+                    await self._indexer.complete(id_)
+                except BackendUnavailableError:
+                    raise
+                except BackendError as error:
+                    failed.add(id_)
+                    logger.warning("document %s stays pending: %s", id_, error)
+                    return
+            done += 1
+            on_done(done)
+
+        while waiting := [id_ for id_ in await self._documents.pending(SWEEP_BATCH + len(failed)) if id_ not in failed]:
+            results = await asyncio.gather(*(complete(id_) for id_ in waiting), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        return done

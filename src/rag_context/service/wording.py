@@ -1,0 +1,168 @@
+"""Between the wire's words and ours: requests to queries and drafts, answers and receipts to responses."""
+
+from datetime import datetime
+from typing import Literal
+
+from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.metadata import metadata_json
+from rag_context.contract.search import Explain, LegReport, LegScore, SearchRequest, SearchResponse, SearchResult
+from rag_context.indexing.indexer import Outcome, Receipt
+from rag_context.records import QUERY_CHARS, SearchRecord
+from rag_context.search.query import Answer, Mode, Query, Result
+from rag_context.types import Draft, Filter, Metadata, Origin, Tenant
+
+UNKNOWN_AGENT = "unknown"
+
+_BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferred"]] = {
+    Outcome.INDEXED: "indexed",
+    Outcome.UNCHANGED: "unchanged",
+    Outcome.REPLACED: "replaced",
+    Outcome.PENDING: "deferred",
+}
+
+
+def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
+    """What a search request asks."""
+    source = request.source
+    is_prefix = source is not None and source.endswith("*")
+    where = Filter(
+        tenant=Tenant(request.project or "", request.branch or "", request.path_hash or ""),
+        content_type=request.content_type,
+        session_id=request.session_id,
+        category=request.category,
+        game=request.game,
+        source=None if is_prefix else source,
+        source_prefix=source[:-1] if source is not None and is_prefix else None,
+        tags=tuple(dict.fromkeys(request.tags or ())),
+        since=request.since,
+        until=request.until,
+    )
+    min_score = default_min_score if request.min_score is None else request.min_score
+    return Query(request.query, request.limit, where, Mode(request.mode), min_score)
+
+
+def draft_of(request: IndexRequest) -> Draft:
+    """The document that an index request hands in."""
+    metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
+    if metadata.agent is None and request.agent is not None:
+        metadata = Metadata(
+            request.agent, metadata.tags, metadata.category, metadata.game, metadata.decision_id, metadata.extra
+        )
+    from_file = isinstance(request, BulkLine) and request.from_file
+    return Draft(
+        content=request.content,
+        content_type=request.content_type,
+        session_id=request.session_id,
+        source=request.source,
+        metadata=metadata,
+        tenant=Tenant(request.project or "", request.branch or "", request.path_hash or ""),
+        origin=Origin.FILE if from_file else Origin.TOOL,
+    )
+
+
+def search_response(
+    answer: Answer, *, request_id: str, latency_ms: float, explain: bool, breaker_open: bool
+) -> SearchResponse:
+    """The envelope of T-1, the same at every level."""
+    return SearchResponse(
+        results=[_result(result, explain=explain) for result in answer.results],
+        latency=round(latency_ms, 3),
+        fallback=answer.level > 1,
+        fallback_level=int(answer.level),
+        circuit_breaker_open=breaker_open,
+        total_indexed=answer.total_indexed,
+        request_id=request_id,
+        legs={
+            name: LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+            for name, leg in answer.legs.items()
+        },
+        warning=answer.warning,
+        cached=answer.cached or None,
+        no_answer=answer.unanswerable or None,
+    )
+
+
+def _result(result: Result, *, explain: bool) -> SearchResult:
+    passage = result.passage
+    span = passage.chunk.span
+    return SearchResult(
+        content=passage.chunk.text,
+        score=round(result.ranked.score, 4),
+        source=passage.source,
+        timestamp=passage.timestamp,
+        metadata=metadata_json(passage.metadata),
+        document_id=passage.document_id,
+        chunk_id=passage.chunk.id,
+        title=passage.title or None,
+        content_type=passage.content_type,
+        session_id=passage.session_id,
+        heading=span.heading or None,
+        start_line=span.start_line,
+        end_line=span.end_line,
+        explain=_explain(result) if explain else None,
+    )
+
+
+def _explain(result: Result) -> Explain:
+    candidate = result.ranked.candidate
+    legs = {}
+    if result.vector_rank is not None and candidate.cosine is not None:
+        legs["vector"] = LegScore(rank=result.vector_rank, score=candidate.cosine)
+    if result.text_rank is not None:
+        legs["text"] = LegScore(rank=result.text_rank, score=candidate.bm25)
+    signals = {"bm25": candidate.bm25, "idfShare": candidate.share}
+    if candidate.cosine is not None:
+        signals["cosine"] = candidate.cosine
+    return Explain(legs=legs, fused=result.ranked.fused, boosts={}, signals=signals)
+
+
+def search_record(
+    request: SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
+) -> SearchRecord:
+    """What is remembered of a search."""
+    spent = {} if answer.cached else {name: leg.latency_ms for name, leg in answer.legs.items()}
+    return SearchRecord(
+        timestamp=timestamp,
+        request_id=request_id,
+        query=request.query[:QUERY_CHARS],
+        results_count=len(answer.results),
+        latency_ms=latency_ms,
+        embedding_latency_ms=spent.get("embedding"),
+        vector_latency_ms=spent.get("vector"),
+        text_latency_ms=spent.get("text"),
+        level=int(answer.level),
+        cache_hit=answer.cached,
+        agent=request.agent or UNKNOWN_AGENT,
+        content_type=request.content_type,
+        category=request.category,
+        game=request.game,
+        error=answer.error,
+    )
+
+
+def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
+    """What became of a document handed in by a tool."""
+    return IndexResponse(
+        success=True,
+        chunks_indexed=len(receipt.chunk_ids),
+        vector_ids=[] if receipt.pending else list(receipt.chunk_ids),
+        latency_ms=round(latency_ms, 3),
+        document_id=receipt.document_id,
+        status=receipt.outcome.value,
+        warning=receipt.warning,
+        redactions=dict(receipt.redactions) or None,
+        duplicates_of=list(receipt.duplicates_of) or None,
+    )
+
+
+def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
+    """What became of one document of many."""
+    return BulkReceipt(
+        status=_BULK_STATUS[receipt.outcome],
+        source=source,
+        document_id=receipt.document_id,
+        chunks_indexed=len(receipt.chunk_ids),
+        reason=receipt.warning if receipt.outcome is Outcome.PENDING else None,
+        redactions=dict(receipt.redactions) or None,
+        duplicates_of=list(receipt.duplicates_of) or None,
+    )

@@ -1,0 +1,42 @@
+"""The configuration: models, where values come from, and whether they can work."""
+
+from rag_context.settings.checks import check_available, check_exposure, is_loopback
+from rag_context.settings.keys import KEYS, Key, mask_url, shown
+from rag_context.settings.models import (
+    ApiKey,
+    BreakerSettings,
+    EmbedderSettings,
+    IndexingSettings,
+    LogSettings,
+    SearchSettings,
+    ServerSettings,
+    Settings,
+    StoreSettings,
+    TelemetrySettings,
+    VocabularySettings,
+)
+from rag_context.settings.sources import FILE_NAME, Loaded, load_settings
+
+__all__ = [
+    "FILE_NAME",
+    "KEYS",
+    "ApiKey",
+    "BreakerSettings",
+    "EmbedderSettings",
+    "IndexingSettings",
+    "Key",
+    "Loaded",
+    "LogSettings",
+    "SearchSettings",
+    "ServerSettings",
+    "Settings",
+    "StoreSettings",
+    "TelemetrySettings",
+    "VocabularySettings",
+    "check_available",
+    "check_exposure",
+    "is_loopback",
+    "load_settings",
+    "mask_url",
+    "shown",
+]

@@ -1,0 +1,170 @@
+"""Every setting by its dotted key: its names in the environment, what it may be, and how it is shown."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Gt, Le
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from rag_context.settings.models import Expected, Settings
+
+PREFIX = "RAG_CONTEXT_"
+MASK = "********"
+
+ALIASES: Mapping[str, str] = {
+    "MONGODB_URI": "stores.mongodb_uri",
+    "QDRANT_URL": "stores.qdrant_url",
+    "CHROMA_URL": "stores.chroma_url",
+    "REDIS_URL": "stores.redis_url",
+    "LM_STUDIO_URL": "embedder.url",
+    "MCP_SERVER_PORT": "server.port",
+    "LOG_LEVEL": "log.level",
+    "RAG_CACHE_SIZE": "search.cache_size",
+    "RAG_CACHE_TTL": "search.cache_ttl_s",
+    "CIRCUIT_BREAKER_THRESHOLD": "breaker.threshold",
+    "CIRCUIT_BREAKER_TIMEOUT": "breaker.timeout_ms",
+    "RAG_CONTEXT_API_KEY": "server.api_key",
+}
+"""Short names of variables; each setting also has its long one."""
+
+SELECTS: Mapping[str, tuple[str, str]] = {
+    "stores.qdrant_url": ("stores.vectors", "qdrant"),
+    "stores.chroma_url": ("stores.vectors", "chroma"),
+    "stores.mongodb_uri": ("stores.documents", "mongodb"),
+    "stores.redis_url": ("stores.cache", "redis"),
+    "embedder.url": ("embedder.kind", "openai_compatible"),
+}
+"""An address that, given in the environment, selects a backend."""
+
+_PASSWORD = re.compile(r"(?<=://)([^/?#\s:]*):[^/?#\s]*@")
+_TOKEN = re.compile(r"(?<=://)[^/?#\s:@]+@")
+_QUERY_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|token|secret|password|pwd)[^=&#]*=)[^&#]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One setting."""
+
+    name: str
+    field: FieldInfo
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Names in the environment, the one that wins first."""
+        return (variable(self.name), *(alias for alias, name in ALIASES.items() if name == self.name))
+
+    @property
+    def description(self) -> str:
+        return self.field.description or ""
+
+    @property
+    def expected(self) -> str:
+        """What the value must be: "a whole number from 0 to 65535"."""
+        return expected_of(self.field)
+
+    @property
+    def secret(self) -> bool:
+        """Whether messages must not repeat the value."""
+        return not self.field.repr or SecretStr in _leaves(self.field.annotation)
+
+    @property
+    def default(self) -> object:
+        """The value when nothing else is said; None where there is none, or where it depends."""
+        return self.field.default if self.field.default_factory is None else None
+
+
+def variable(key: str) -> str:
+    """The environment's long name of a dotted key."""
+    return PREFIX + key.upper().replace(".", "__")
+
+
+def _walk() -> Iterator[Key]:
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            for inner, inner_field in section.model_fields.items():
+                yield Key(f"{name}.{inner}", inner_field)
+        else:
+            yield Key(name, field)
+
+
+KEYS: Mapping[str, Key] = {key.name: key for key in _walk()}
+"""All settings, in the order of the documentation."""
+
+SECTIONS = tuple(dict.fromkeys(name.partition(".")[0] for name in KEYS if "." in name))
+
+
+def expected_of(field: FieldInfo) -> str:
+    """What a field's value must be, as the end of "... must be"."""
+    return _expected(field.annotation, field.metadata)
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    arguments = get_args(annotation)
+    if not arguments or get_origin(annotation) is Literal:
+        yield annotation
+    for argument in arguments:
+        yield from _leaves(argument)
+
+
+def _expected(annotation: Any, metadata: Any = ()) -> str:
+    for item in metadata:
+        if isinstance(item, Expected):
+            return item.text
+    if get_origin(annotation) is Annotated:
+        return _expected(annotation.__origin__, annotation.__metadata__)
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(get_args(annotation))
+    if get_origin(annotation) is tuple:
+        return "a list of tables with " + ", ".join(get_args(annotation)[0].model_fields)
+    if NoneType in get_args(annotation):
+        return _expected(get_args(annotation)[0], metadata)
+    return {int: "a whole number", float: "a number"}[annotation] + _range(metadata)
+
+
+def _range(metadata: Any) -> str:
+    low = next((item.ge for item in metadata if isinstance(item, Ge)), None)
+    high = next((item.le for item in metadata if isinstance(item, Le)), None)
+    above = next((item.gt for item in metadata if isinstance(item, Gt)), None)
+    if high is not None:
+        return f" from {low} to {high}"
+    return f" above {above}" if low is None else f" of at least {low}"
+
+
+def mask_url(url: str) -> str:
+    """A URL without passwords, tokens and keys."""
+    url = _TOKEN.sub(f"{MASK}@", _PASSWORD.sub(rf"\1:{MASK}@", url))
+    return _QUERY_SECRET.sub(rf"\1{MASK}", url)
+
+
+def shown(settings: Settings) -> dict[str, object]:
+    """Every setting as JSON types, secrets masked."""
+    values: dict[str, object] = {}
+    for name in KEYS:
+        value: object = settings
+        for part in name.split("."):
+            value = getattr(value, part)
+        values[name] = _shown(value)
+    return values
+
+
+def _shown(value: object) -> object:
+    match value:
+        case SecretStr():
+            return MASK
+        case BaseModel():
+            return {field: MASK if field == "hash" else getattr(value, field) for field in type(value).model_fields}
+        case tuple():
+            return [_shown(item) for item in value]
+        case str():
+            return mask_url(value) if "://" in value else value
+        case bool() | float() | None:
+            return value
+        case int():
+            return int(value)
+        case _:
+            return str(value)

@@ -1,0 +1,247 @@
+"""Every setting: its type, default, limits and the one line that the documentation prints. All frozen.
+
+Lists are tuples, so that a loaded configuration cannot change under the parts that read it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import platformdirs
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ByteSize,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
+
+APP_NAME = "rag-context"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a value must be, in words that finish the sentence "... must be"."""
+
+    text: str
+
+
+Name = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=200),
+    Expected("a text of 1 to 200 characters"),
+]
+KeyHash = Annotated[
+    str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$"), Expected('"sha256:" and 64 hexadecimal digits')
+]
+HttpUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^https?://[^\s/?#]\S*$"),
+    Expected("an http:// or https:// address"),
+]
+MongoUri = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^mongodb(\+srv)?://\S+$"),
+    Expected("a mongodb:// or mongodb+srv:// address"),
+]
+RedisUrl = Annotated[
+    str,
+    StringConstraints(strip_whitespace=True, pattern=r"^(rediss?|unix)://\S+$"),
+    Expected("a redis://, rediss:// or unix:// address"),
+]
+Secret = Annotated[SecretStr, Field(min_length=1), Expected("a text that is not empty")]
+UserPath = Annotated[Path, AfterValidator(Path.expanduser), Expected("a path")]
+Names = Annotated[tuple[Name, ...], Expected("a list of texts")]
+Bytes = Annotated[ByteSize, Expected("a size in bytes above 0, or one like 2MiB")]
+
+
+def default_data_dir() -> Path:
+    """The platform's place for this program's data of this user."""
+    return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
+
+
+def _lower(value: object) -> object:
+    return value.strip().lower() if isinstance(value, str) else value
+
+
+def _level(value: object) -> object:
+    level = _lower(value)
+    return "warning" if level == "warn" else level
+
+
+class Section(BaseModel):
+    """Common rules: frozen, no unknown keys, and `true` is not the number 1."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_booleans(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise PydanticCustomError("boolean", "is a boolean")
+        return value
+
+
+class ApiKey(Section):
+    """A named key, of which only the hash is kept."""
+
+    name: Name = Field(description="Who holds the key; shown in logs.")
+    hash: KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
+    access: Literal["read", "write"] = Field(default="write", description="What the key may do.")
+
+
+class ServerSettings(Section):
+    """The HTTP server."""
+
+    host: Name = Field(default="127.0.0.1", description="Address to bind; any but a loopback one needs an API key.")
+    port: int = Field(default=3000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    allowed_hosts: Names = Field(
+        default=(), description="Further names that clients may use in the Host and Origin headers."
+    )
+    api_key: Secret | None = Field(
+        default=None, description="One key with full access; also what this command line sends to a running server."
+    )
+    api_keys: tuple[ApiKey, ...] = Field(
+        default=(), description="Named keys: name, hash and access (read or write); `rag-context key` makes one."
+    )
+    max_body_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest request body.")
+    max_index_body_bytes: Bytes = Field(
+        default=ByteSize(2 * MIB), gt=0, description="Largest body of a request that indexes a document."
+    )
+
+    @field_validator("api_keys")
+    @classmethod
+    def _distinct_names(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:
+        if len({key.name for key in keys}) < len(keys):
+            raise PydanticCustomError("distinct_names", "has two keys of one name")
+        return keys
+
+
+class LogSettings(Section):
+    """What is logged, and how."""
+
+    level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_level)] = Field(
+        default="info", description="Least severe level to log; warn is accepted too."
+    )
+    format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = Field(
+        default="auto", description="For people or for programs; auto is console on a terminal, else json."
+    )
+
+
+class StoreSettings(Section):
+    """Which backend holds what."""
+
+    vectors: Literal["embedded", "qdrant", "chroma"] = Field(default="embedded", description="Where vectors live.")
+    documents: Literal["embedded", "mongodb"] = Field(default="embedded", description="Where documents live.")
+    cache: Literal["memory", "redis"] = Field(default="memory", description="Where results are cached.")
+    qdrant_url: HttpUrl | None = Field(
+        default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,
+        description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
+        repr=False,
+    )
+    chroma_url: HttpUrl | None = Field(
+        default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
+        description="Chroma's address; http://localhost:8000 once Chroma is chosen.",
+        repr=False,
+    )
+    mongodb_uri: MongoUri | None = Field(
+        default_factory=lambda known: (
+            "mongodb://localhost:27017/P4NTH30N" if known.get("documents") == "mongodb" else None
+        ),
+        description="MongoDB's address; mongodb://localhost:27017/P4NTH30N once MongoDB is chosen.",
+        repr=False,
+    )
+    redis_url: RedisUrl | None = Field(
+        default_factory=lambda known: "redis://localhost:6379/0" if known.get("cache") == "redis" else None,
+        description="Redis's address; redis://localhost:6379/0 once Redis is chosen.",
+        repr=False,
+    )
+
+
+class EmbedderSettings(Section):
+    """What turns text into vectors."""
+
+    kind: Literal["onnx", "openai_compatible"] = Field(
+        default="onnx", description="The bundled model, or a server with an OpenAI-compatible API."
+    )
+    model: Name | None = Field(
+        default_factory=lambda known: "nomic-embed-text-v1.5" if known.get("kind") == "openai_compatible" else None,
+        description="Name of the server's model, nomic-embed-text-v1.5 if not said; the bundled one has no other name.",
+    )
+    model_dir: UserPath | None = Field(default=None, description="Folder with another ONNX model than the bundled one.")
+    url: HttpUrl | None = Field(
+        default_factory=lambda known: "http://localhost:1234" if known.get("kind") == "openai_compatible" else None,
+        description="The embedding server's address; http://localhost:1234 once one is chosen.",
+        repr=False,
+    )
+    api_key: Secret | None = Field(default=None, description="Key for the embedding server.")
+    timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for one answer of the embedding server.")
+    workers: int = Field(default=0, ge=0, le=256, description="Texts embedded at once; 0 is as many as cores.")
+
+
+class SearchSettings(Section):
+    """How searches are answered."""
+
+    deadline_ms: int = Field(default=450, ge=10, description="Time within which a search answers, come what may.")
+    min_score: float | None = Field(
+        default=None, ge=0, le=1, description="Least score of a returned passage; the model's own if not said."
+    )
+    cache_size: int = Field(default=1000, ge=0, description="Results kept in memory; 0 keeps none.")
+    cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is kept.")
+
+
+class BreakerSettings(Section):
+    """When searches stop trying for a while."""
+
+    threshold: int = Field(default=5, ge=1, description="Total failures in a row that open the circuit breaker.")
+    timeout_ms: int = Field(
+        default=60_000, ge=1, description="How long it stays open before one search is let through."
+    )
+
+
+class IndexingSettings(Section):
+    """How documents come in."""
+
+    timeout_s: float = Field(default=5.0, gt=0, description="After this long without vectors a document is pending.")
+    redaction: Literal["redact", "reject", "off"] = Field(
+        default="redact", description="What happens to secrets in documents: masked, document refused, or kept."
+    )
+    max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest file that is read.")
+    concurrency: int = Field(default=5, ge=1, le=64, description="Documents indexed at once by a bulk run.")
+
+
+class TelemetrySettings(Section):
+    """What is remembered of searches."""
+
+    retention_days: int = Field(default=31, ge=1, description="How long records of searches are kept.")
+
+
+class VocabularySettings(Section):
+    """Words that requests may use beyond the built-in ones."""
+
+    content_types: Names = Field(default=(), description="Further content types, cut as documentation is.")
+    categories: Names = Field(default=(), description="Further categories that searches may filter by.")
+
+
+class Settings(Section):
+    """The whole configuration."""
+
+    data_dir: UserPath = Field(
+        default_factory=default_data_dir,
+        description="Folder of the index; the platform's user data folder if not said.",
+    )
+    server: ServerSettings = Field(default=ServerSettings())
+    log: LogSettings = Field(default=LogSettings())
+    stores: StoreSettings = Field(default=StoreSettings())
+    embedder: EmbedderSettings = Field(default=EmbedderSettings())
+    search: SearchSettings = Field(default=SearchSettings())
+    breaker: BreakerSettings = Field(default=BreakerSettings())
+    indexing: IndexingSettings = Field(default=IndexingSettings())
+    telemetry: TelemetrySettings = Field(default=TelemetrySettings())
+    vocabulary: VocabularySettings = Field(default=VocabularySettings())

@@ -1,0 +1,231 @@
+"""What a write does to the tables, statement by statement. Each function runs inside one savepoint."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from rag_context.errors import BackendRejectedError
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values
+from rag_context.stores.sqlite.passages import signed
+from rag_context.types import Chunk, Document, Matrix, Tenant
+
+PENDING = "pending"
+INDEXED = "indexed"
+
+REMEMBERED_DELETIONS = 100_000
+"""Processes further behind than this load their matrix anew."""
+
+_DOCUMENT_COLUMNS = (
+    "id",
+    "tenant",
+    "content_type",
+    "session_id",
+    "source",
+    "title",
+    "content_hash",
+    "timestamp",
+    "agent",
+    "category",
+    "game",
+    "decision_id",
+    "tags",
+    "extra",
+    "thread",
+    "similarity_hash",
+    "status",
+)
+_UPSERT = (
+    f"INSERT INTO documents ({', '.join(_DOCUMENT_COLUMNS)}) VALUES ({', '.join('?' * len(_DOCUMENT_COLUMNS))})"  # noqa: S608
+    f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _DOCUMENT_COLUMNS[1:])}"
+)
+
+
+def write_document(
+    document: Document,
+    chunks: Sequence[Chunk],
+    terms: Sequence[Sequence[str]],
+    vectors: Matrix | None,
+    connection: sqlite3.Connection,
+) -> None:
+    """Put a document in place of its earlier version.
+
+    Without vectors it is pending, and chunks that were there before keep theirs.
+    """
+    if vectors is not None:
+        _check_vectors(vectors, len(chunks), connection)
+    key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
+    kept = _vectors_of(key, connection) if vectors is None else {}
+    _remove_chunks(key, connection)
+    first = _put_chunks(key, document, chunks, terms, connection)
+    if vectors is not None:
+        _put_vectors(enumerate(_blobs(vectors), first), connection)
+    else:
+        known = [kept.get((chunk.id, chunk.text, chunk.span.heading)) for chunk in chunks]
+        _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
+
+
+def attach_vectors(document_id: str, content_hash: str, vectors: Matrix, connection: sqlite3.Connection) -> bool:
+    """Give a pending document its vectors; False where this version of it is not there any more."""
+    row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
+    if row is None or row[1] != content_hash:
+        return False
+    key, _, status = row
+    if status == INDEXED:
+        return True
+    chunks = [
+        chunk for (chunk,) in connection.execute("SELECT key FROM chunks WHERE document = ? ORDER BY position", (key,))
+    ]
+    _check_vectors(vectors, len(chunks), connection)
+    connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
+    _put_vectors(zip(chunks, _blobs(vectors), strict=True), connection)
+    connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
+    forget_old_deletions(connection)
+    return True
+
+
+def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
+    """Take a document away with all that hangs on it; False where it is unknown."""
+    key = _key_of(document_id, connection)
+    if key is None:
+        return False
+    _remove_chunks(key, connection)
+    for table in ("document_tags", "contents", "retrievals"):
+        connection.execute(f"DELETE FROM {table} WHERE document = ?", (key,))  # noqa: S608
+    connection.execute("DELETE FROM documents WHERE key = ?", (key,))
+    return True
+
+
+def add_retrievals(counts: Mapping[str, tuple[int, int]], connection: sqlite3.Connection) -> None:
+    """Add to each document's statistics how often it was returned, and when last (microseconds)."""
+    connection.executemany(
+        """INSERT INTO retrievals SELECT key, ?, ? FROM documents WHERE id = ?
+           ON CONFLICT (document) DO UPDATE
+           SET query_count = query_count + excluded.query_count,
+               last_retrieved = max(last_retrieved, excluded.last_retrieved)""",
+        [(count, last, document_id) for document_id, (count, last) in counts.items()],
+    )
+
+
+def forget_old_deletions(connection: sqlite3.Connection) -> None:
+    """Shorten the list of deletions once it is twice as long as it has to be."""
+    oldest, newest = connection.execute(
+        "SELECT (SELECT min(seq) FROM deletions), (SELECT max(seq) FROM deletions)"
+    ).fetchone()
+    if newest is not None and newest - oldest >= 2 * REMEMBERED_DELETIONS:
+        last = newest - REMEMBERED_DELETIONS
+        connection.execute("DELETE FROM deletions WHERE seq <= ?", (last,))
+        connection.execute("UPDATE totals SET forgotten = ?", (last,))
+
+
+def _put_document(document: Document, status: str, connection: sqlite3.Connection) -> int:
+    metadata = document.metadata
+    tags = json.dumps(list(metadata.tags), ensure_ascii=False)
+    extra = json.dumps(dict(metadata.extra), ensure_ascii=False)
+    values = (
+        document.id,
+        _tenant_key(document.tenant, connection),
+        document.content_type,
+        document.session_id,
+        document.source,
+        document.title,
+        document.content_hash,
+        microseconds(document.timestamp),
+        metadata.agent,
+        metadata.category,
+        metadata.game,
+        metadata.decision_id,
+        tags,
+        extra,
+        document.thread,
+        signed(document.similarity_hash),
+        status,
+    )
+    connection.execute(_UPSERT, values)
+    key: int = connection.execute("SELECT key FROM documents WHERE id = ?", (document.id,)).fetchone()[0]
+    connection.execute(
+        "INSERT INTO contents VALUES (?, ?) ON CONFLICT (document) DO UPDATE SET content = excluded.content",
+        (key, document.content),
+    )
+    connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
+    connection.executemany("INSERT INTO document_tags VALUES (?, ?)", [(key, tag) for tag in set(metadata.tags)])
+    return key
+
+
+def _put_chunks(
+    key: int,
+    document: Document,
+    chunks: Sequence[Chunk],
+    terms: Sequence[Sequence[str]],
+    connection: sqlite3.Connection,
+) -> int:
+    """Store chunks under keys of their own, one after the other; returns the first."""
+    first: int = connection.execute("SELECT ifnull(max(key), 0) + 1 FROM chunks").fetchone()[0]
+    facets = facets_of(document)
+    rows: list[tuple[object, ...]] = []
+    texts: list[tuple[object, ...]] = []
+    for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
+        span = chunk.span
+        place = (span.start, span.end, span.start_line, span.end_line, span.heading)
+        rows.append((number, chunk.id, key, chunk.position, *place, len(words)))
+        texts.append((number, chunk.text, "".join([f" {word} " for word in words]), facets))
+    connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO passages VALUES (?, ?, ?, ?)", texts)
+    return first
+
+
+def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
+    for table in ("vectors", "passages"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)",  # noqa: S608
+            (key,),
+        )
+    connection.execute("DELETE FROM chunks WHERE document = ?", (key,))
+    forget_old_deletions(connection)
+
+
+def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
+    """A document's vectors, by id, text and heading of their chunks."""
+    rows = connection.execute(
+        """SELECT c.id, p.text, c.heading, v.vector
+           FROM chunks AS c
+           CROSS JOIN passages AS p ON p.chunk = c.key
+           CROSS JOIN vectors AS v ON v.chunk = c.key
+           WHERE c.document = ?""",
+        (key,),
+    )
+    return {(id_, text, heading): vector for id_, text, heading, vector in rows}
+
+
+def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:
+    connection.executemany("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", vectors)
+
+
+def _blobs(vectors: Matrix) -> list[bytes]:
+    return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
+
+
+def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:
+    if len(vectors) != chunks:
+        raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were given for {chunks} chunks.")
+    stored = connection.execute("SELECT length(vector) / 4 FROM vectors LIMIT 1").fetchone()
+    if stored is not None and chunks and vectors.shape[1] != stored[0]:
+        raise BackendRejectedError(
+            COMPONENT, f"The vectors have dimension {vectors.shape[1]}, the index has {stored[0]}; run a reindex."
+        )
+
+
+def _tenant_key(tenant: Tenant, connection: sqlite3.Connection) -> int:
+    values = tenant_values(tenant)
+    connection.execute("INSERT OR IGNORE INTO tenants (project, branch, path_hash) VALUES (?, ?, ?)", values)
+    key: int = connection.execute(
+        "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?", values
+    ).fetchone()[0]
+    return key
+
+
+def _key_of(document_id: str, connection: sqlite3.Connection) -> int | None:
+    row = connection.execute("SELECT key FROM documents WHERE id = ?", (document_id,)).fetchone()
+    return None if row is None else row[0]

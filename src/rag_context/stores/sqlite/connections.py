@@ -1,0 +1,179 @@
+"""Opening the file: is it ours, is it of this version, and what every connection is told first."""
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from importlib import resources
+from pathlib import Path
+
+from rag_context.errors import BackendDataError, ConfigurationError
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.text.analysis import ANALYSER_VERSION
+
+APPLICATION_ID = 0x52414743
+"""`RAGC`, in the header of every file of ours."""
+
+PAGE_BYTES = 8192
+"""Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
+
+PREPARE_TIMEOUT_S = 1.0
+READER_TIMEOUT_S = 0.25
+WRITER_SLICE_S = 0.05
+"""The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
+
+_OLDEST_SQLITE = (3, 31, 0)
+
+
+class DatabaseFile:
+    """The file at `path`; makes connections to it and notices when another file took its place."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.generation = 0
+        """Grows when the file was replaced: older connections lead to a file that nobody else sees."""
+        self._identity: tuple[int, int] | None = None
+        self._prepared = False
+        self._lock = threading.Lock()
+
+    def check_place(self) -> None:
+        """Make the directory and see that it can be written.
+
+        Raises:
+            ConfigurationError: the file can never be kept at this path.
+        """
+        if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+            raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
+        directory = self.path.parent
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigurationError(
+                f"The data directory {str(directory)!r} cannot be made ({error.strerror}); choose another."
+            ) from error
+        if self.path.is_dir():
+            raise ConfigurationError(f"{str(self.path)!r} is a directory, not a database file; choose another path.")
+        for place in (directory, self.path):
+            if place.exists() and not os.access(place, os.W_OK):
+                raise ConfigurationError(f"{str(place)!r} cannot be written; change its permissions or choose another.")
+
+    def reader(self) -> sqlite3.Connection:
+        """A connection that cannot write.
+
+        Raises:
+            BackendDataError: the file is not ours, or newer than this program.
+            sqlite3.Error: it cannot be opened.
+        """
+        connection = self._connect(READER_TIMEOUT_S)
+        connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY")
+        return connection
+
+    def writer(self) -> sqlite3.Connection:
+        """A connection whose commits are on disk when they return.
+
+        Raises:
+            BackendDataError: the file is not ours, or newer than this program.
+            sqlite3.Error: it cannot be opened.
+        """
+        connection = self._connect(WRITER_SLICE_S)
+        connection.executescript(
+            "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;"
+            "PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY"
+        )
+        return connection
+
+    def notice_replacement(self) -> bool:
+        """Whether the file is gone or is another one since it was prepared; it is then prepared anew when next used."""
+        with self._lock:
+            if not self._prepared or self._identity == _identity(self.path):
+                return False
+            self.generation += 1
+            self._prepared = False
+            return True
+
+    def _connect(self, timeout_s: float) -> sqlite3.Connection:
+        with self._lock:
+            if not self._prepared or not self.path.exists():
+                _prepare(self.path)
+                self._identity = _identity(self.path)
+                self._prepared = True
+        return _open(self.path, timeout_s)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _open(path: Path, timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=timeout_s,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+
+
+def _prepare(path: Path) -> None:
+    """Make sure that the file is a database of ours in the newest form; a file that is not is left as it is."""
+    if not path.exists():
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    with closing(_open(path, PREPARE_TIMEOUT_S)) as connection:
+        if _found_version(connection, path) == len(_migrations()):
+            return
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("BEGIN IMMEDIATE")
+        _migrate(connection, _found_version(connection, path))
+        connection.execute("COMMIT")
+
+
+def _found_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Number of migrations that the file has had; 0 for an empty one."""
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and version == 0 and tables == 0:
+        return 0
+    if application != APPLICATION_ID:
+        raise BackendDataError(
+            COMPONENT, f"{str(path)!r} is another program's database; move it or choose another path."
+        )
+    if version > len(_migrations()):
+        raise BackendDataError(
+            COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
+        )
+    return version
+
+
+def _migrate(connection: sqlite3.Connection, version: int) -> None:
+    for script in _migrations()[version:]:
+        for statement in _statements(script):
+            connection.execute(statement)
+    if version == 0:
+        connection.execute("INSERT INTO meta VALUES ('analyser', ?)", (str(ANALYSER_VERSION),))
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {len(_migrations())}")
+
+
+def _migrations() -> list[str]:
+    folder = resources.files("rag_context.stores.sqlite").joinpath("migrations")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return [file.read_text(encoding="utf-8") for file in files]
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements one by one: `executescript` would commit before the first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

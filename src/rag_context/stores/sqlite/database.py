@@ -1,0 +1,104 @@
+"""The file in use: reading threads, the writing thread, and what the index has come to."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.watcher import Watcher
+from rag_context.stores.sqlite.workers import Readers
+from rag_context.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+READERS = 4
+
+
+class Database:
+    """One SQLite file, opened by its threads when they first need it; `close` ends them all.
+
+    Args:
+        path: the file; made when it is not there.
+        lock_timeout_s: how long a write waits for other processes that write.
+
+    Raises:
+        ConfigurationError: the file can never be kept there. Nothing else is raised here: a file that is broken
+            or locked is the answer of the first call, and of every one until it is mended.
+    """
+
+    def __init__(self, path: Path, *, lock_timeout_s: float) -> None:
+        self.file = DatabaseFile(path)
+        self.file.check_place()
+        self._version = 0
+        self._base = 0
+        self._generation = 0
+        self._version_lock = threading.Lock()
+        self._followers: list[Callable[[sqlite3.Connection], None]] = []
+        self._readers = Readers(self.file, READERS)
+        self._writer = Writer(self.file, self._publish, lock_timeout_s)
+        self._watcher: Watcher | None = None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of."""
+        return self._version
+
+    def follow(self, *followers: Callable[[sqlite3.Connection], None]) -> None:
+        """Start looking at the file; each follower is called with a connection in every round."""
+        self._followers.extend(followers)
+        self._watcher = Watcher(self.file, self._look)
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in a reading thread, in one snapshot.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        return await self._readers.run(work)
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in the writing thread; what it changed is on disk when this returns. It may run twice.
+
+        Raises:
+            BackendError: nothing was changed.
+        """
+        return await self._writer.submit(work)
+
+    def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """As `write`, without back-pressure and without waiting."""
+        return self._writer.post(work)
+
+    async def round(self) -> None:
+        """Wait until the file was looked at.
+
+        Raises:
+            BackendError: it cannot be used.
+        """
+        if self._watcher is not None:
+            await self._watcher.round()
+
+    async def close(self) -> None:
+        """Commit what was asked for and close every connection."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+        self._readers.close()
+        self._writer.close()
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        self._publish(connection.execute("SELECT version FROM totals").fetchone()[0])
+        for follower in self._followers:
+            follower(connection)
+
+    def _publish(self, stored: int) -> None:
+        """Take note of the file's own count, which starts again when another file takes its place."""
+        with self._version_lock:
+            if self._generation != self.file.generation:
+                self._generation = self.file.generation
+                self._base = self._version + 1
+            self._version = max(self._version, self._base + stored)

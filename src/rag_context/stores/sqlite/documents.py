@@ -1,0 +1,164 @@
+"""Documents and chunks: reading them, writing them, and the model behind their vectors."""
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from functools import partial
+
+from rag_context.stores.sqlite import changes, passages, registry
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.filters import microseconds
+from rag_context.text.analysis import terms
+from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Matrix, Neighbours, Passage, Stored
+
+RETRIEVALS_FLUSH_S = 1.0
+
+logger = logging.getLogger(__name__)
+
+
+class SqliteDocuments:
+    """`DocumentStore`, `IndexWriter` and `ModelRegistry` over the embedded file.
+
+    Every method raises `BackendError` where the file cannot be read or written.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._retrievals: dict[str, tuple[int, int]] = {}
+        self._flush: asyncio.TimerHandle | None = None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of; read without any I/O."""
+        return self._database.version
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id."""
+        if not chunk_ids:
+            return {}
+        return await self._database.read(partial(passages.read_passages, list(chunk_ids)))
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
+        """What stands before and after each chunk that exists."""
+        if not chunk_ids:
+            return {}
+        return await self._database.read(partial(passages.read_neighbours, list(chunk_ids)))
+
+    async def get(self, document_id: str) -> Document | None:
+        """A document with its content; None where it is unknown."""
+        return await self._database.read(partial(passages.read_document, document_id))
+
+    async def stored(self, document_id: str) -> Stored | None:
+        """What is there of a document; None where it is unknown."""
+        return await self._database.read(partial(_stored, document_id))
+
+    async def chunks(self, document_id: str) -> list[Chunk]:
+        """A document's chunks by position."""
+        return await self._database.read(partial(passages.read_chunks, document_id))
+
+    async def pending(self, limit: int) -> list[str]:
+        """Ids of documents that still lack vectors, oldest first."""
+        return await self._database.read(partial(_pending, limit))
+
+    async def similar(self, document: Document) -> list[str]:
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
+        return await self._database.read(partial(passages.read_similar, document))
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
+        """Note that documents were returned. Kept in memory for up to a second, then written all at once."""
+        moment = microseconds(at)
+        for document_id in document_ids:
+            count, last = self._retrievals.get(document_id, (0, moment))
+            self._retrievals[document_id] = (count + 1, max(last, moment))
+        if self._flush is None and self._retrievals:
+            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Hand the noted retrievals to the writer."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        if self._retrievals:
+            counts, self._retrievals = self._retrievals, {}
+            self._database.post(partial(changes.add_retrievals, counts)).add_done_callback(_log_failure)
+
+    async def counts(self) -> Counts:
+        """How much the index holds."""
+        return await self._database.read(_counts)
+
+    async def ping(self) -> str:
+        """Look at the file anew; returns one line for people."""
+        await self._database.round()
+        counts = await self.counts()
+        return f"{counts.documents} documents in {counts.chunks} chunks, {counts.pending} pending"
+
+    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+        """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
+
+        Args:
+            document: the document.
+            chunks: all its chunks.
+            vectors: `(len(chunks), dim) float32`; None stores it as pending.
+
+        Raises:
+            BackendRejectedError: the vectors do not fit the chunks or the index.
+        """
+        analysed = await asyncio.to_thread(_analysed, chunks)
+        await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors))
+
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+        """Add the vectors (`(n, dim) float32`) of a pending document; False where it changed or went away meanwhile.
+
+        Raises:
+            BackendRejectedError: the vectors do not fit the chunks or the index.
+        """
+        return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors))
+
+    async def delete(self, document_id: str) -> bool:
+        """Remove a document with its chunks and vectors; False where it is unknown."""
+        return await self._database.write(partial(changes.delete_document, document_id))
+
+    async def recorded_model(self) -> EmbeddingModel | None:
+        """The model that made the vectors; None where none is recorded."""
+        return await self._database.read(registry.read_model)
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        """Record the model of an index that has none, or no vectors.
+
+        Raises:
+            IndexMismatchError: the vectors of the index were made by another model.
+        """
+        await self._database.write(partial(registry.record_model, model))
+
+    async def drop_vectors(self) -> int:
+        """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        return await self._database.write(registry.forget_vectors)
+
+
+def _analysed(chunks: Sequence[Chunk]) -> list[list[str]]:
+    return [terms(chunk.searchable) for chunk in chunks]
+
+
+def _stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
+    row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
+    if row is None:
+        return None
+    key, content_hash, status = row
+    ids = connection.execute("SELECT id FROM chunks WHERE document = ? ORDER BY position", (key,))
+    return Stored(content_hash, status == "indexed", tuple(id_ for (id_,) in ids))
+
+
+def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute("SELECT id FROM documents WHERE status = 'pending' ORDER BY key LIMIT ?", (limit,))
+    return [id_ for (id_,) in rows]
+
+
+def _counts(connection: sqlite3.Connection) -> Counts:
+    return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
+
+
+def _log_failure(written: "asyncio.Future[None]") -> None:
+    if not written.cancelled() and (error := written.exception()) is not None:
+        logger.warning("retrieval statistics were not written: %s", error)

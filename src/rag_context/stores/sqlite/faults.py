@@ -1,0 +1,65 @@
+"""From SQLite's result codes to our error tree."""
+
+import sqlite3
+from pathlib import Path
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
+
+COMPONENT = "sqlite"
+
+_DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
+_REFUSED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
+_KEEPS_CONNECTION = _REFUSED | {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_INTERRUPT,
+    sqlite3.SQLITE_FULL,
+}
+
+
+def result_code(error: sqlite3.Error) -> int | None:
+    """SQLite's primary result code; None where Python's module itself complained."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else holds the lock."""
+    return result_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def spoils_connection(error: Exception) -> bool:
+    """Whether the connection that raised `error` should be opened anew before its next use."""
+    cause = error.__cause__ if isinstance(error, BackendError) else error
+    return isinstance(cause, sqlite3.Error) and result_code(cause) not in _KEEPS_CONNECTION
+
+
+def is_fault(error: Exception) -> bool:
+    """Whether `error` came from SQLite itself, or from text it cannot hold, rather than from a mistake of ours."""
+    if isinstance(error, sqlite3.Error):
+        return result_code(error) is not None
+    return isinstance(error, UnicodeEncodeError | OverflowError)
+
+
+def backend_error(error: Exception, path: Path) -> BackendError:
+    """The error of ours that says what `error` means; raise it `from error`."""
+    if not isinstance(error, sqlite3.Error):
+        return BackendRejectedError(COMPONENT, f"{path.name!r} cannot hold this text or number: {error}.")
+    code = result_code(error)
+    if code in _DAMAGED:
+        return BackendDataError(COMPONENT, f"{str(path)!r} is not a usable rag-context database ({error}).")
+    if code in _REFUSED:
+        return BackendRejectedError(COMPONENT, f"{path.name!r} refused the change: {error}.")
+    if is_busy(error):
+        return BackendTimeoutError(COMPONENT, f"{str(path)!r} is locked by another process; try again.")
+    if code == sqlite3.SQLITE_INTERRUPT:
+        return BackendTimeoutError(COMPONENT, f"The call to {path.name!r} was interrupted.")
+    if code == sqlite3.SQLITE_FULL:
+        return BackendUnavailableError(COMPONENT, f"No space left for {str(path)!r}; free some and try again.")
+    return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be read or written ({error}).")

@@ -1,0 +1,104 @@
+"""`Filter` as SQL over `documents AS d`, with every value bound, and as words of the text index."""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from hashlib import blake2b
+
+from rag_context.types import Document, Filter, Tenant
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017  (the same name as in `microseconds`)
+MICROSECOND = timedelta(microseconds=1)
+
+TENANT = "(SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?)"
+
+Parameter = str | int | bytes
+Condition = tuple[str, tuple[Parameter, ...]]
+"""SQL that can stand after WHERE, and what its question marks mean."""
+
+
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970; a moment without a zone is taken as UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=EPOCH.tzinfo)
+    return (aware - EPOCH) // MICROSECOND
+
+
+def moment(value: int) -> datetime:
+    """The moment `value` microseconds after 1970, in UTC."""
+    return EPOCH + value * MICROSECOND
+
+
+def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
+    """What the question marks of `TENANT` mean."""
+    return tenant.project, tenant.branch, tenant.path_hash
+
+
+def condition(where: Filter) -> Condition:
+    """`where` as SQL."""
+    parts = [f"d.tenant = {TENANT}"]
+    values: list[Parameter] = [*tenant_values(where.tenant)]
+    for column, value in (
+        ("content_type", where.content_type),
+        ("session_id", where.session_id),
+        ("category", where.category),
+        ("game", where.game),
+        ("source", where.source),
+    ):
+        if value is not None:
+            parts.append(f"d.{column} = ?")
+            values.append(value)
+    if where.source_prefix:
+        # Bytes, because SQLite's text functions end at a NUL.
+        prefix = where.source_prefix.encode()
+        parts.append("substr(CAST(d.source AS BLOB), 1, ?) = ?")
+        values.extend((len(prefix), prefix))
+    for tag in where.tags:
+        parts.append("EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag = ?)")
+        values.append(tag)
+    if where.since is not None:
+        parts.append("d.timestamp >= ?")
+        values.append(microseconds(where.since))
+    if where.until is not None:
+        parts.append("d.timestamp < ?")
+        values.append(microseconds(where.until))
+    return " AND ".join(parts), tuple(values)
+
+
+FACET = "\u00b6"
+"""Begins every facet: a sign that no term of the analyser holds."""
+
+_SEPARATOR = "\0"
+
+
+def facets_of(document: Document) -> str:
+    """The document's values that filters ask for by equality, as words for the text index."""
+    metadata = document.metadata
+    values = (
+        ("n", _SEPARATOR.join(tenant_values(document.tenant))),
+        ("k", document.content_type),
+        ("e", document.session_id),
+        ("c", metadata.category),
+        ("g", metadata.game),
+        ("s", document.source),
+        *(("t", tag) for tag in set(metadata.tags)),
+    )
+    return " ".join(_facets(values))
+
+
+def facets_asked(where: Filter) -> list[str]:
+    """The words that every chunk has which `where` lets through; others may have them too (they are hashes)."""
+    values = (
+        ("n", _SEPARATOR.join(tenant_values(where.tenant))),
+        ("k", where.content_type),
+        ("e", where.session_id),
+        ("c", where.category),
+        ("g", where.game),
+        ("s", where.source),
+        *(("t", tag) for tag in where.tags),
+    )
+    return list(_facets(values))
+
+
+def _facets(values: tuple[tuple[str, str | None], ...]) -> Iterator[str]:
+    for kind, value in values:
+        if value is not None:
+            yield FACET + kind + blake2b(value.encode(), digest_size=6).hexdigest()

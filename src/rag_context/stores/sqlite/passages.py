@@ -1,0 +1,187 @@
+"""Reading documents and chunks back: rows to nouns."""
+
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from rag_context.stores.sqlite.filters import moment
+from rag_context.types import Chunk, ChunkRef, Document, Metadata, Neighbours, Passage, Span, Tenant
+
+Row = Sequence[Any]
+
+_METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
+_CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading'
+_CHUNK_WIDTH = 9
+
+_PASSAGES = f"""
+SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {_METADATA}
+FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.id = asked.value
+CROSS JOIN passages AS p ON p.chunk = c.key
+CROSS JOIN documents AS d ON d.key = c.document
+"""  # noqa: S608  (column lists of our own)
+
+_CHUNKS = f"""
+SELECT {_CHUNK}
+FROM documents AS d
+CROSS JOIN chunks AS c ON c.document = d.key
+CROSS JOIN passages AS p ON p.chunk = c.key
+WHERE d.id = ? ORDER BY c.position
+"""  # noqa: S608
+
+_DOCUMENT = f"""
+SELECT d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title, n.content,
+       d.content_hash, d.timestamp, d.thread, d.similarity_hash, {_METADATA}
+FROM documents AS d
+CROSS JOIN tenants AS t ON t.key = d.tenant
+CROSS JOIN contents AS n ON n.document = d.key
+WHERE d.id = ?
+"""  # noqa: S608
+
+_NEIGHBOURS = """
+SELECT c.id, d.id, d.content_type, d.thread, d.key, d.tenant, c.position,
+       (SELECT id FROM chunks WHERE document = c.document AND position = c.position - 1),
+       (SELECT id FROM chunks WHERE document = c.document AND position = c.position + 1)
+FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.id = asked.value
+CROSS JOIN documents AS d ON d.key = c.document
+"""
+
+_TURN_BEFORE = """
+SELECT c.id, d.id, c.position, d.content_type, d.thread
+FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
+WHERE d.tenant = ? AND d.thread = ? AND d.key < ?
+ORDER BY d.key DESC, c.position DESC LIMIT 1
+"""
+
+_TURN_AFTER = """
+SELECT c.id, d.id, c.position, d.content_type, d.thread
+FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
+WHERE d.tenant = ? AND d.thread = ? AND d.key > ?
+ORDER BY d.key, c.position LIMIT 1
+"""
+
+_SIMILAR = " UNION ".join(
+    f"SELECT id, similarity_hash FROM documents WHERE tenant = :tenant AND similarity_hash <> 0"  # noqa: S608
+    f" AND {band} = :band_{number}"
+    for number, band in enumerate(
+        ("similarity_hash & 65535", *(f"(similarity_hash >> {16 * n}) & 65535" for n in (1, 2, 3)))
+    )
+)
+
+MOST_DIFFERENT_BITS = 3
+_SIGN = 1 << 63
+_ALL = (1 << 64) - 1
+
+
+def signed(hash_64: int) -> int:
+    """64 bits as SQLite keeps them."""
+    return (hash_64 & _ALL) - (1 << 64) if hash_64 & _SIGN else hash_64 & _ALL
+
+
+def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Passage]:
+    """Those of the passages that exist."""
+    return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(chunk_ids),))}
+
+
+def read_chunks(document_id: str, connection: sqlite3.Connection) -> list[Chunk]:
+    """A document's chunks by position."""
+    return [_chunk(row) for row in connection.execute(_CHUNKS, (document_id,))]
+
+
+def read_document(document_id: str, connection: sqlite3.Connection) -> Document | None:
+    """A document with its content."""
+    row = connection.execute(_DOCUMENT, (document_id,)).fetchone()
+    if row is None:
+        return None
+    (
+        id_,
+        project,
+        branch,
+        path_hash,
+        kind,
+        session,
+        source,
+        title,
+        content,
+        hash_,
+        at,
+        thread,
+        similarity,
+        *metadata,
+    ) = row
+    return Document(
+        id=id_,
+        tenant=Tenant(project, branch, path_hash),
+        content_type=kind,
+        session_id=session,
+        source=source,
+        title=title,
+        content=content,
+        content_hash=hash_,
+        timestamp=moment(at),
+        metadata=_metadata(metadata),
+        thread=thread,
+        similarity_hash=similarity & _ALL,
+    )
+
+
+def read_neighbours(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Neighbours]:
+    """What stands before and after each chunk: in its document, else in its talk."""
+    found: dict[str, Neighbours] = {}
+    for row in connection.execute(_NEIGHBOURS, (json.dumps(chunk_ids),)).fetchall():
+        id_, document, kind, thread, key, tenant, position, before_id, after_id = row
+        before = ChunkRef(before_id, document, position - 1, kind, thread) if before_id is not None else None
+        after = ChunkRef(after_id, document, position + 1, kind, thread) if after_id is not None else None
+        if thread is not None:
+            before = before or _turn(_TURN_BEFORE, (tenant, thread, key), connection)
+            after = after or _turn(_TURN_AFTER, (tenant, thread, key), connection)
+        found[id_] = Neighbours(before, after)
+    return found
+
+
+def read_similar(document: Document, connection: sqlite3.Connection) -> list[str]:
+    """Documents of the same tenant whose similarity hash is within three bits, by id."""
+    tenant = connection.execute(
+        "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
+        (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
+    ).fetchone()
+    wanted = document.similarity_hash & _ALL
+    if tenant is None or wanted == 0:
+        return []
+    bands = {f"band_{number}": (wanted >> 16 * number) & 65535 for number in range(4)}
+    return sorted(
+        id_
+        for id_, other in connection.execute(_SIMILAR, {"tenant": tenant[0], **bands})
+        if id_ != document.id and ((other & _ALL) ^ wanted).bit_count() <= MOST_DIFFERENT_BITS
+    )
+
+
+def _turn(sql: str, values: tuple[int, str, int], connection: sqlite3.Connection) -> ChunkRef | None:
+    row = connection.execute(sql, values).fetchone()
+    return None if row is None else ChunkRef(*row)
+
+
+def _passage(row: Row) -> Passage:
+    title, kind, session, source, at, *metadata = row[_CHUNK_WIDTH:]
+    return Passage(
+        chunk=_chunk(row),
+        document_id=row[1],
+        title=title,
+        content_type=kind,
+        session_id=session,
+        source=source,
+        timestamp=moment(at),
+        metadata=_metadata(metadata),
+    )
+
+
+def _chunk(row: Row) -> Chunk:
+    id_, document, position, text, start, end, start_line, end_line, heading = row[:_CHUNK_WIDTH]
+    return Chunk(id_, document, position, text, Span(start, end, start_line, end_line, heading))
+
+
+def _metadata(row: Row) -> Metadata:
+    agent, tags, category, game, decision_id, extra = row
+    return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, json.loads(extra))

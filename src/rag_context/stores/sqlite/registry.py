@@ -1,0 +1,55 @@
+"""Which model made the vectors of the index."""
+
+import json
+import sqlite3
+from dataclasses import asdict
+
+from rag_context.errors import IndexMismatchError
+from rag_context.stores.sqlite.changes import PENDING
+from rag_context.types import Calibration, EmbeddingModel
+
+_NAME = "model"
+
+
+def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
+    """The recorded model; None where none is recorded."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME,)).fetchone()
+    if row is None:
+        return None
+    fields = json.loads(row[0])
+    return EmbeddingModel(**{**fields, "calibration": Calibration(**fields["calibration"])})
+
+
+def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
+    """Record `model`, unless the index has vectors that another one made.
+
+    Raises:
+        IndexMismatchError: it has.
+    """
+    recorded = read_model(connection)
+    vectors: int = connection.execute("SELECT vectors FROM totals").fetchone()[0]
+    if recorded is not None and vectors and _identity(recorded) != _identity(model):
+        raise IndexMismatchError(
+            f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
+            f" ({model.dimension}); run `rag-context reindex`."
+        )
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (_NAME, json.dumps(asdict(model))),
+    )
+
+
+def forget_vectors(connection: sqlite3.Connection) -> int:
+    """Drop all vectors and the model; every document becomes pending. Returns how many documents there are."""
+    connection.execute("DELETE FROM meta WHERE name = ?", (_NAME,))
+    connection.execute("DELETE FROM vectors")
+    connection.execute("UPDATE totals SET forgotten = max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions))")
+    connection.execute("DELETE FROM deletions")
+    connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (PENDING, PENDING))
+    documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
+    return documents
+
+
+def _identity(model: EmbeddingModel) -> tuple[int, str, str, str]:
+    """What makes vectors comparable; the name proves nothing."""
+    return model.dimension, model.fingerprint, model.query_prefix, model.document_prefix

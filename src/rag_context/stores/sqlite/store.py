@@ -1,0 +1,53 @@
+"""The embedded store as a whole: one file, four ports."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.documents import SqliteDocuments
+from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.texts import SqliteTexts
+from rag_context.stores.sqlite.vectors import SqliteVectors
+
+FILE_NAME = "rag-context.db"
+"""The database's name within a data directory."""
+
+LOCK_TIMEOUT_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteStore:
+    """The ports of one file. `documents` is the document store, the index writer and the model registry."""
+
+    database: Database
+    documents: SqliteDocuments
+    vectors: SqliteVectors
+    texts: SqliteTexts
+    metrics: SqliteMetrics
+
+
+@asynccontextmanager
+async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteStore]:
+    """Open the file at `path`, made when it is not there; everything acknowledged is on disk when the block ends.
+
+    Vectors are loaded in the background. A file that is broken or locked is no error here: the ports raise
+    `BackendError` until it can be used, and then work.
+
+    Args:
+        path: the file.
+        lock_timeout_s: how long a write waits for other processes that write.
+
+    Raises:
+        ConfigurationError: the file can never be kept there.
+    """
+    database = Database(path, lock_timeout_s=lock_timeout_s)
+    documents = SqliteDocuments(database)
+    vectors = SqliteVectors(database)
+    try:
+        database.follow(vectors.follow)
+        yield SqliteStore(database, documents, vectors, SqliteTexts(database), SqliteMetrics(database))
+    finally:
+        documents.flush()
+        await database.close()

@@ -1,0 +1,148 @@
+"""Search by vector: the matrix in memory, and how it follows the file."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from rag_context.stores.sqlite.columns import StoredVector
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.matrix import VectorMatrix
+from rag_context.types import Filter, Vector, VectorHit
+
+_STORED = """
+SELECT c.id, d.id, c.position, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source,
+       d.category, d.game, d.tags, d.thread, d.timestamp, v.vector
+FROM vectors AS v
+CROSS JOIN chunks AS c ON c.key = v.chunk
+CROSS JOIN documents AS d ON d.key = c.document
+CROSS JOIN tenants AS t ON t.key = d.tenant
+WHERE v.seq > ?
+ORDER BY v.seq
+"""
+
+_BATCH = 2000
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A matrix and how far it has followed the file. Changed by one thread at a time."""
+
+    generation: int
+    version: int
+    last_vector: int
+    last_deletion: int
+    matrix: VectorMatrix = field(default_factory=VectorMatrix)
+
+
+class SqliteVectors:
+    """`VectorStore` over the embedded file: exact cosines over a matrix that is loaded once and then follows.
+
+    Every search first compares the file's version with the matrix's, so that it finds whatever any process had
+    acknowledged before it began. Loading is left to the database's watcher; searches wait for it.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._changing = threading.Lock()
+        self._loaded: _Loaded | None = None
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
+
+        Raises:
+            BackendDataError: the index has vectors of another dimension, or the file is not usable.
+            BackendError: the file could not be read.
+        """
+        return await self._ask(lambda matrix: matrix.search(vector, limit, where))
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        if not chunk_ids:
+            return {}
+        return await self._ask(lambda matrix: matrix.score(vector, chunk_ids))
+
+    async def ping(self) -> str:
+        """Look at the file anew; returns one line for people.
+
+        Raises:
+            BackendError: the vectors cannot be had.
+        """
+        await self._database.round()
+        return await self._ask(lambda matrix: f"{len(matrix)} vectors of dimension {matrix.dimension or '?'} in memory")
+
+    def follow(self, connection: sqlite3.Connection) -> None:
+        """Load, or catch up with what is new; called by the watcher in a read snapshot."""
+        with self._changing:
+            loaded = self._loaded
+            if loaded is not None and self._can_catch_up(loaded, connection):
+                _catch_up(loaded, connection)
+            else:
+                self._loaded = None  # two matrices at a time would be one too many
+                self._loaded = _load(self._database.file.generation, connection)
+
+    async def _ask(self, question: Callable[[VectorMatrix], T]) -> T:
+        """Put `question` to the matrix, brought up to date, in a reading thread."""
+        while True:
+            while self._loaded is None:
+                await self._database.round()
+            answer = await self._database.read(partial(self._answer, question))
+            if answer is not None:
+                return answer[0]
+
+    def _answer(self, question: Callable[[VectorMatrix], T], connection: sqlite3.Connection) -> tuple[T] | None:
+        """None where the matrix must be loaded anew."""
+        loaded = self._loaded
+        if loaded is None:
+            return None
+        stored: int = connection.execute("SELECT version FROM totals").fetchone()[0]
+        if loaded.version < stored or loaded.generation != self._database.file.generation:
+            with self._changing:
+                if not self._can_catch_up(loaded, connection):
+                    if self._loaded is loaded:
+                        self._loaded = None
+                    return None
+                _catch_up(loaded, connection)
+        return (question(loaded.matrix),)
+
+    def _can_catch_up(self, loaded: _Loaded, connection: sqlite3.Connection) -> bool:
+        forgotten: int = connection.execute("SELECT forgotten FROM totals").fetchone()[0]
+        return loaded.generation == self._database.file.generation and forgotten <= loaded.last_deletion
+
+
+def _load(generation: int, connection: sqlite3.Connection) -> _Loaded:
+    loaded = _Loaded(generation, *_position(connection))
+    rows = connection.execute(_STORED, (0,))
+    while batch := rows.fetchmany(_BATCH):
+        loaded.matrix.change((), [StoredVector(*row) for row in batch])
+    return loaded
+
+
+def _catch_up(loaded: _Loaded, connection: sqlite3.Connection) -> None:
+    """Read everything first: an interrupted reader must leave the matrix as it was."""
+    version, last_vector, last_deletion = _position(connection)
+    if version <= loaded.version:
+        return
+    deletions = connection.execute("SELECT chunk FROM deletions WHERE seq > ?", (loaded.last_deletion,))
+    gone = [chunk for (chunk,) in deletions]
+    new = [StoredVector(*row) for row in connection.execute(_STORED, (loaded.last_vector,))]
+    if gone or new:
+        loaded.matrix.change(gone, new)
+    loaded.version, loaded.last_vector, loaded.last_deletion = version, last_vector, last_deletion
+
+
+def _position(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """The snapshot's version, and its newest vector and deletion."""
+    row: tuple[int, int, int] = connection.execute(
+        """SELECT version, (SELECT ifnull(max(seq), 0) FROM vectors),
+                  max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions)) FROM totals"""
+    ).fetchone()
+    return row

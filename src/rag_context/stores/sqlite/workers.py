@@ -1,0 +1,134 @@
+"""Threads that read: each owns one connection, takes one call at a time and can be interrupted."""
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.faults import COMPONENT, backend_error, is_fault, spoils_connection
+
+T = TypeVar("T")
+
+
+class Call(Generic[T]):
+    """One call on its way through a thread; its result goes back to the loop that asked."""
+
+    def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
+        self._work = work
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._given_up = False
+        self.future: asyncio.Future[T] = self._loop.create_future()
+
+    def give_up(self) -> None:
+        """Nobody waits any more: do not start, or stop at the next row."""
+        with self._lock:
+            self._given_up = True
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def run(self, connection: sqlite3.Connection) -> None:
+        """Run the work within one read snapshot and hand its result over. Raises whatever the work raises."""
+        with self._lock:
+            if self._given_up:
+                return
+            self._connection = connection
+        try:
+            connection.execute("BEGIN")
+            result = self._work(connection)
+        finally:
+            with self._lock:
+                self._connection = None
+            connection.rollback()
+        self._hand_over(self._settle, result)
+
+    def fail(self, error: Exception) -> None:
+        """Hand `error` over in place of a result."""
+        self._hand_over(self._settle_error, error)
+
+    def _hand_over(self, settle: Callable[..., None], outcome: object) -> None:
+        with suppress(RuntimeError):  # the loop was closed with calls still under way
+            self._loop.call_soon_threadsafe(settle, outcome)
+
+    def _settle(self, result: T) -> None:
+        if not self.future.done():
+            self.future.set_result(result)
+
+    def _settle_error(self, error: Exception) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Readers:
+    """A fixed number of reading threads on one queue. Connections are opened at first use and after a fault."""
+
+    def __init__(self, file: DatabaseFile, size: int) -> None:
+        self._file = file
+        self._calls: queue.SimpleQueue[Call[object] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._serve, name=f"rag-context-reader-{number}", daemon=True)
+            for number in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one of the threads; a cancelled call stops the statement that it runs.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if self._closed:
+            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+        call = Call(work)
+        self._calls.put(call)  # type: ignore[arg-type]
+        try:
+            return await call.future
+        except asyncio.CancelledError:
+            call.give_up()
+            raise
+
+    def close(self) -> None:
+        """Let the threads finish what was asked, close their connections, and wait for them. Blocks."""
+        self._closed = True
+        for _ in self._threads:
+            self._calls.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self) -> None:
+        connection: sqlite3.Connection | None = None
+        generation = -1
+        while (call := self._calls.get()) is not None:
+            try:
+                if connection is None or generation != self._file.generation:
+                    if connection is not None:
+                        connection.close()
+                        connection = None
+                    generation = self._file.generation
+                    connection = self._file.reader()
+                call.run(connection)
+            except BackendError as error:
+                call.fail(error)
+            except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
+                if connection is not None and spoils_connection(error):
+                    connection.close()
+                    connection = None
+                call.fail(translated(error, self._file) if is_fault(error) else error)
+            del call
+        if connection is not None:
+            connection.close()
+
+
+def translated(error: Exception, file: DatabaseFile) -> BackendError:
+    """`error` of SQLite as one of ours, with the cause kept."""
+    ours = backend_error(error, file.path)
+    ours.__cause__ = error
+    return ours

@@ -1,0 +1,201 @@
+"""The one thread that writes: it commits whatever has queued up as one transaction.
+
+A commit costs a flush of the disk however much is in it. Each request stands in a savepoint of its own, so that
+one that fails takes nothing with it; no result is handed over before the commit has returned.
+"""
+
+import asyncio
+import logging
+import queue
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
+from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.faults import COMPONENT, is_busy, is_fault, spoils_connection
+from rag_context.stores.sqlite.workers import translated
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], Any]
+
+GROUP = 256
+"""Most requests in one commit, and most callers that wait; the rest wait for a place."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Request:
+    work: Work
+    future: asyncio.Future[Any]
+    result: object = None
+    error: Exception | None = None
+
+    def settle(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+class Writer:
+    """Queues changes and commits them in groups.
+
+    Args:
+        file: where to.
+        publish: told the index version that each commit left behind, before its callers are.
+        lock_timeout_s: how long to wait for other processes that write.
+    """
+
+    def __init__(self, file: DatabaseFile, publish: Callable[[int], None], lock_timeout_s: float) -> None:
+        self._file = file
+        self._publish = publish
+        self._lock_timeout_s = lock_timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._places = asyncio.Semaphore(GROUP)
+        self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._connection: sqlite3.Connection | None = None
+        self._generation = -1
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="rag-context-writer", daemon=True)
+        self._thread.start()
+
+    async def submit(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in a transaction; returns once it is on disk. May run twice, if the first was rolled back.
+
+        A call cancelled before its turn is not run; one cancelled later may have been.
+
+        Raises:
+            BackendError: nothing was changed.
+        """
+        async with self._places:
+            return await self.post(work)
+
+    def post(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
+        """As `submit`, without waiting for a place: for the store's own housekeeping."""
+        if self._closing:
+            raise BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._requests.put(_Request(work, future))
+        return future
+
+    def close(self) -> None:
+        """Commit what was asked for, close the connection, and wait for the thread. Blocks."""
+        self._closing = True
+        self._requests.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        last = False
+        while not last:
+            batch, last = self._take()
+            if batch:
+                self._commit(batch)
+                with suppress(RuntimeError):  # the loop was closed with requests still under way
+                    self._loop.call_soon_threadsafe(_settle, batch)
+        self._disconnect()
+
+    def _take(self) -> tuple[list[_Request], bool]:
+        """What has queued up, and whether it is the last."""
+        batch: list[_Request] = []
+        request = self._requests.get()
+        while request is not None:
+            if not request.future.cancelled():
+                batch.append(request)
+            if len(batch) == GROUP or self._requests.empty():
+                return batch, False
+            request = self._requests.get()
+        return batch, True
+
+    def _commit(self, batch: Sequence[_Request]) -> None:
+        """Run and commit; leaves in every request its result or its error."""
+        try:
+            connection = self._connected()
+            self._begin(connection)
+            for request in batch:
+                self._attempt(connection, request)
+            version: int = connection.execute("SELECT version FROM totals").fetchone()[0]
+            connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
+            self._recover(error)
+            if len(batch) > 1 and not _hopeless(error):
+                for request in batch:
+                    self._commit([request])
+                return
+            ours = translated(error, self._file) if is_fault(error) else error
+            for request in batch:
+                request.error = ours
+            return
+        self._publish(version)
+
+    def _attempt(self, connection: sqlite3.Connection, request: _Request) -> None:
+        """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
+        request.error = None
+        connection.execute("SAVEPOINT request")
+        try:
+            request.result = request.work(connection)
+        except Exception as error:
+            if not connection.in_transaction:
+                raise
+            connection.execute("ROLLBACK TO request")
+            request.error = translated(error, self._file) if is_fault(error) else error
+        connection.execute("RELEASE request")
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        deadline = time.monotonic() + self._lock_timeout_s
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+                if self._closing or time.monotonic() >= deadline:
+                    raise BackendTimeoutError(
+                        COMPONENT,
+                        f"Another process has been writing to {str(self._file.path)!r} for"
+                        f" {self._lock_timeout_s:g} s; nothing was stored, try again.",
+                    ) from error
+            else:
+                return
+
+    def _connected(self) -> sqlite3.Connection:
+        """The connection, new when the file is: what is written to a file that was removed is lost."""
+        if self._file.notice_replacement():
+            logger.warning("%s was removed or replaced while in use; opening what is there now", self._file.path.name)
+        if self._connection is None or self._generation != self._file.generation:
+            self._disconnect()
+            self._generation = self._file.generation
+            self._connection = self._file.writer()
+        return self._connection
+
+    def _recover(self, error: Exception) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.rollback()
+        if spoils_connection(error) or connection.in_transaction:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _hopeless(error: Exception) -> bool:
+    """Whether each request alone would end the same way: the file could not even be opened or locked."""
+    return isinstance(error, BackendError) or (isinstance(error, sqlite3.Error) and is_busy(error))
+
+
+def _settle(batch: Sequence[_Request]) -> None:
+    for request in batch:
+        request.settle()

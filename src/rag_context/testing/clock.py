@@ -1,0 +1,17 @@
+"""A clock that stands still until it is told to go on."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class FrozenClock:
+    """Call it for the time in seconds."""
+
+    seconds: float = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self.seconds += seconds

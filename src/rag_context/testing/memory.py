@@ -1,0 +1,315 @@
+"""All stores in one object and in memory: the ports' contracts in their plainest form. For tests only."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from rag_context.records import Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.text.analysis import terms
+from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.types import (
+    Chunk,
+    ChunkRef,
+    Counts,
+    Document,
+    EmbeddingModel,
+    Filter,
+    Matrix,
+    Neighbours,
+    Passage,
+    Stored,
+    TextHit,
+    Vector,
+    VectorHit,
+)
+
+
+@dataclass(slots=True)
+class _Entry:
+    document: Document
+    chunks: tuple[Chunk, ...]
+    vectors: Matrix | None
+    retrieved: int = 0
+
+
+@dataclass(slots=True)
+class MemoryStore:
+    """Fits every store port at once."""
+
+    version: int = 0
+    searches: list[SearchRecord] = field(default_factory=list)
+    errors: list[ErrorRecord] = field(default_factory=list)
+    _entries: dict[str, _Entry] = field(default_factory=dict)
+    _model: EmbeddingModel | None = None
+
+    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+        self._entries.pop(document.id, None)
+        self._entries[document.id] = _Entry(document, tuple(chunks), vectors)
+        self.version += 1
+
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+        entry = self._entries.get(document_id)
+        if entry is None or entry.document.content_hash != content_hash:
+            return False
+        entry.vectors = vectors
+        self.version += 1
+        return True
+
+    async def delete(self, document_id: str) -> bool:
+        self.version += 1
+        return self._entries.pop(document_id, None) is not None
+
+    async def stored(self, document_id: str) -> Stored | None:
+        entry = self._entries.get(document_id)
+        if entry is None:
+            return None
+        ids = tuple(chunk.id for chunk in entry.chunks)
+        return Stored(entry.document.content_hash, entry.vectors is not None, ids)
+
+    async def get(self, document_id: str) -> Document | None:
+        entry = self._entries.get(document_id)
+        return entry.document if entry else None
+
+    async def chunks(self, document_id: str) -> list[Chunk]:
+        entry = self._entries.get(document_id)
+        return list(entry.chunks) if entry else []
+
+    async def pending(self, limit: int) -> list[str]:
+        return [id_ for id_, entry in self._entries.items() if entry.vectors is None][:limit]
+
+    async def similar(self, document: Document) -> list[str]:
+        return [
+            id_
+            for id_, entry in self._entries.items()
+            if id_ != document.id
+            and entry.document.tenant == document.tenant
+            and document.similarity_hash != 0
+            and ((entry.document.similarity_hash ^ document.similarity_hash) & (2**64 - 1)).bit_count() <= 3
+        ]
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        wanted = set(chunk_ids)
+        return {
+            chunk.id: Passage(
+                chunk,
+                entry.document.id,
+                entry.document.title,
+                entry.document.content_type,
+                entry.document.session_id,
+                entry.document.source,
+                entry.document.timestamp,
+                entry.document.metadata,
+            )
+            for entry in self._entries.values()
+            for chunk in entry.chunks
+            if chunk.id in wanted
+        }
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
+        wanted = set(chunk_ids)
+        found: dict[str, Neighbours] = {}
+        for line in self._lines():
+            for i, ref in enumerate(line):
+                if ref.id in wanted:
+                    before = line[i - 1] if i > 0 else None
+                    after = line[i + 1] if i + 1 < len(line) else None
+                    found[ref.id] = Neighbours(before, after)
+        return found
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
+        for id_ in document_ids:
+            if id_ in self._entries:
+                self._entries[id_].retrieved += 1
+
+    async def counts(self) -> Counts:
+        entries = self._entries.values()
+        return Counts(
+            documents=len(self._entries),
+            pending=sum(entry.vectors is None for entry in entries),
+            chunks=sum(len(entry.chunks) for entry in entries),
+            vectors=sum(len(entry.chunks) for entry in entries if entry.vectors is not None),
+        )
+
+    async def ping(self) -> str:
+        return f"{len(self._entries)} documents in memory"
+
+    async def recorded_model(self) -> EmbeddingModel | None:
+        return self._model
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        self._model = self._model or model
+
+    async def drop_vectors(self) -> int:
+        self._model = None
+        for entry in self._entries.values():
+            entry.vectors = None
+        self.version += 1
+        return len(self._entries)
+
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+        self.searches.extend(searches)
+        self.errors.extend(errors)
+
+    async def prune(self, before: datetime) -> int:
+        kept = [record for record in self.searches if record.timestamp >= before]
+        removed = len(self.searches) - len(kept)
+        self.searches[:] = kept
+        return removed
+
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
+        width = (until - since) / buckets
+        records = [record for record in self.searches if since <= record.timestamp < until]
+        slices = [
+            [record for record in records if since + width * i <= record.timestamp < since + width * (i + 1)]
+            for i in range(buckets)
+        ]
+        times = [record.latency_ms for record in records]
+        return SearchSummary(
+            queries=len(records),
+            average_ms=_mean(times),
+            p50_ms=_nearest_rank(times, 0.5),
+            p95_ms=_nearest_rank(times, 0.95),
+            p99_ms=_nearest_rank(times, 0.99),
+            cache_hit_rate=_mean([float(record.cache_hit) for record in records]),
+            fallback_rate=_mean([float(record.level > 1) for record in records]),
+            by_agent=Counter(record.agent for record in records),
+            by_level=Counter(record.level for record in records),
+            by_game=Counter(record.game for record in records if record.game),
+            timeline=tuple(_bucket(since + width * i, found) for i, found in enumerate(slices)),
+        )
+
+    @property
+    def vectors(self) -> "MemoryVectors":
+        """The vector store over these documents."""
+        return MemoryVectors(self)
+
+    @property
+    def texts(self) -> "MemoryTexts":
+        """The text index over these documents."""
+        return MemoryTexts(self)
+
+    def _lines(self) -> list[list[ChunkRef]]:
+        """Chunks in reading order: one line per document, or per talk."""
+        lines: dict[tuple[object, ...], list[ChunkRef]] = {}
+        for entry in self._entries.values():
+            document = entry.document
+            talk = document.thread is not None
+            key = (document.tenant, document.thread) if talk else (document.id,)
+            lines.setdefault(key, []).extend(_ref(entry, chunk) for chunk in entry.chunks)
+        return list(lines.values())
+
+    def matching(self, where: Filter) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
+        """Every chunk that a filter lets through, with its vector where it has one."""
+        return [
+            (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
+            for entry in self._entries.values()
+            if _passes(entry.document, where)
+            for i, chunk in enumerate(entry.chunks)
+        ]
+
+    def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
+        """Every chunk of every tenant."""
+        tenants = {entry.document.tenant for entry in self._entries.values()}
+        return [found for tenant in tenants for found in self.matching(Filter(tenant))]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryVectors:
+    """Fits `ports.VectorStore`."""
+
+    store: MemoryStore
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        hits = [VectorHit(ref, float(row @ vector)) for ref, _, row in self.store.matching(where) if row is not None]
+        return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        wanted = set(chunk_ids)
+        return {
+            ref.id: float(row @ vector)
+            for ref, _, row in self.store.everything()
+            if row is not None and ref.id in wanted
+        }
+
+    async def ping(self) -> str:
+        return await self.store.ping()
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryTexts:
+    """Fits `ports.TextIndex`."""
+
+    store: MemoryStore
+
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
+        hits = [hit for hit in self._scored(query, self.store.matching(where)) if hit.bm25 > 0]
+        return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
+
+    async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:
+        wanted = set(chunk_ids)
+        found = [item for item in self.store.everything() if item[0].id in wanted]
+        return {hit.chunk.id: hit for hit in self._scored(query, found)}
+
+    def _scored(self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]]) -> list[TextHit]:
+        asked = Counter(terms(query))
+        if not found:
+            return []
+        index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.everything()]
+        idf = np.array([inverse_document_frequency(len(index), sum(term in held for held in index)) for term in asked])
+        held = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
+        counts = np.array([[float(each[term]) for term in asked] for each in held]).reshape(len(found), len(asked))
+        profiles = [profile_for(ref.content_type) for ref, _, _ in found]
+        scores = bm25(
+            counts,
+            np.array([float(each.total()) for each in held]),
+            idf * np.array([float(count) for count in asked.values()]),
+            np.array([profile.k1 for profile in profiles]),
+            np.array([profile.b for profile in profiles]),
+            _mean([float(each.total()) for each in index]),
+        )
+        shares = idf_share(counts, idf)
+        return [
+            TextHit(ref, float(score), float(share))
+            for (ref, _, _), score, share in zip(found, scores, shares, strict=True)
+        ]
+
+
+def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
+    return ChunkRef(chunk.id, entry.document.id, chunk.position, entry.document.content_type, entry.document.thread)
+
+
+def _passes(document: Document, where: Filter) -> bool:
+    metadata = document.metadata
+    wanted = (
+        (where.content_type, document.content_type),
+        (where.session_id, document.session_id),
+        (where.category, metadata.category),
+        (where.game, metadata.game),
+        (where.source, document.source),
+    )
+    return (
+        document.tenant == where.tenant
+        and all(want is None or want == have for want, have in wanted)
+        and document.source.startswith(where.source_prefix or "")
+        and set(where.tags) <= set(metadata.tags)
+        and (where.since is None or document.timestamp >= where.since)
+        and (where.until is None or document.timestamp < where.until)
+    )
+
+
+def _bucket(start: datetime, records: Sequence[SearchRecord]) -> Bucket:
+    times = [record.latency_ms for record in records]
+    fallbacks = sum(record.level > 1 for record in records)
+    return Bucket(start, len(records), _mean(times), _nearest_rank(times, 0.95), fallbacks)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def _nearest_rank(values: Sequence[float], share: float) -> float:
+    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)] if values else 0.0

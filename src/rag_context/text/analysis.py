@@ -1,0 +1,91 @@
+"""The analyser: text to terms, the same for passages and for questions.
+
+Words are runs of letters, digits and underscores. An identifier (`camelCase`, `snake_case`) yields its parts
+and itself. A stop list that holds the question words goes, the rest is stemmed (Snowball English; other
+languages pass through it almost unchanged). Scripts written without spaces become character bigrams.
+"""
+
+import re
+import threading
+import unicodedata
+
+import Stemmer
+
+ANALYSER_VERSION = 1
+"""Raised whenever `terms` gives other terms for some text, so that stored terms can be told to be old."""
+
+MAX_TERM_CHARS = 128
+
+STOP_WORDS = frozenset(
+    """a about above after again against all also am an and any are aren as at be because been before being below
+    between both but by can cannot could couldn did didn do does doesn doing don down during each few for from
+    further get had hadn has hasn have haven having he her here hers herself him himself his how i if in into is
+    isn it its itself just ll me more most mustn my myself no nor not now of off on once only or other ought our
+    ours ourselves out over own re same shan she should shouldn so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up us ve very was wasn we were weren
+    what when where which while who whom whose why will with won would wouldn you your yours yourself yourselves
+    s d m""".split()  # noqa: SIM905
+)
+"""Words that carry no topic, question words and the tails of contractions included."""
+
+_MARKS = "\u0300-\u036f\u0591-\u05c7\u064b-\u065f\u0900-\u0963\u0966-\u0dff"
+_SPACELESS = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff"  # CJK
+)
+_WORD = re.compile(rf"[\w{_MARKS}]+")
+_SPACELESS_RUN = re.compile(rf"([{_SPACELESS}]+)")
+_PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+|[^\W_A-Za-z0-9]+")
+_DIACRITICS = re.compile("[\u0300-\u036f]+")
+
+_local = threading.local()
+
+
+def terms(text: str) -> list[str]:
+    """The terms of `text` in order, repeats kept."""
+    words: list[str] = []
+    for word in _WORD.findall(text if text.isascii() else _fold(text)):
+        if word.isascii():
+            _add_identifier(word, words)
+        else:
+            _add_foreign(word, words)
+    stems: list[str] = _stemmer().stemWords([word[:MAX_TERM_CHARS] for word in words if word not in STOP_WORDS])
+    return stems
+
+
+def _add_identifier(word: str, words: list[str]) -> None:
+    lower = word.lower()
+    if "_" not in word and (word == lower or word[1:] == lower[1:] or word.isupper()):
+        words.append(lower)
+        return
+    parts = [part.lower() for part in _PART.findall(word)]
+    whole = lower.strip("_")
+    if len(parts) != 1 or parts[0] != whole:
+        words.extend(parts)
+    if whole:
+        words.append(whole)
+
+
+def _add_foreign(word: str, words: list[str]) -> None:
+    for run in _SPACELESS_RUN.split(word):
+        if not run:
+            continue
+        if run.isascii():
+            _add_identifier(run, words)
+        elif _SPACELESS_RUN.match(run):
+            words.extend([run[i : i + 2] for i in range(len(run) - 1)] or [run])
+        else:
+            words.append(run.casefold())
+
+
+def _fold(text: str) -> str:
+    """Compatibility forms and Latin, Greek and Cyrillic accents removed, so that `café` is `cafe`."""
+    return unicodedata.normalize("NFC", _DIACRITICS.sub("", unicodedata.normalize("NFKD", text)))
+
+
+def _stemmer() -> Stemmer.Stemmer:
+    """One per thread: a Snowball stemmer keeps state while it works."""
+    stemmer = getattr(_local, "stemmer", None)
+    if stemmer is None:
+        stemmer = _local.stemmer = Stemmer.Stemmer("english")
+    return stemmer

@@ -1,0 +1,81 @@
+"""BM25 over given counts: the one text score, pure, whatever store the counts come from.
+
+Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the idf that
+cannot be negative (Lucene's).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.types import CHAT
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Bm25Profile:
+    """Saturation of repeats (`k1`) and strength of the length normalisation (`b`, 0..1)."""
+
+    k1: float
+    b: float
+
+
+PROSE = Bm25Profile(k1=1.2, b=0.75)
+TALK = Bm25Profile(k1=0.4, b=0.0)
+"""Turns of a talk: whether a word was said counts, how often and in how long a turn hardly does (docs/quality.md)."""
+
+
+def profile_for(content_type: str) -> Bm25Profile:
+    """The profile of a kind of content."""
+    return TALK if content_type == CHAT else PROSE
+
+
+def inverse_document_frequency(documents: int, frequency: int) -> float:
+    """`ln(1 + (N - n + 0.5) / (n + 0.5))`; `frequency` of `documents` hold the term."""
+    return math.log1p((documents - frequency + 0.5) / (frequency + 0.5))
+
+
+def bm25(
+    counts: Floats,
+    lengths: Floats,
+    weights: Floats,
+    k1: Floats,
+    b: Floats,
+    average_length: float,
+) -> Floats:
+    """Score `n` passages for `t` query terms.
+
+    Args:
+        counts: `(n, t)` occurrences of each term in each passage.
+        lengths: `(n,)` terms in each passage.
+        weights: `(t,)` idf times the term's count in the query.
+        k1: `(n,)` saturation, above 0, by the passage's kind.
+        b: `(n,)` length normalisation, by the passage's kind.
+        average_length: mean number of terms of all passages of the index; at least 1.
+
+    Returns:
+        `(n,)` scores, 0 and up.
+    """
+    norm = k1 * (1.0 - b + b * lengths / max(average_length, 1.0))
+    saturated = counts * (k1 + 1.0)[:, None] / (counts + norm[:, None])
+    scores: Floats = saturated @ weights
+    return scores
+
+
+def idf_share(counts: Floats, idf: Floats) -> Floats:
+    """Share of the idf mass of the query's distinct terms that each passage holds.
+
+    Args:
+        counts: `(n, t)` occurrences.
+        idf: `(t,)` inverse document frequencies, terms unknown to the index included.
+
+    Returns:
+        `(n,)` shares, 0..1; 0 for a query without terms.
+    """
+    total = float(idf.sum())
+    if total <= 0.0:
+        return np.zeros(len(counts))
+    return np.minimum((counts > 0) @ idf / total, 1.0)

@@ -1,0 +1,241 @@
+"""The nouns every room shares: documents, chunks, filters, hits. All frozen; none knows a vendor or a wire."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float32]
+"""One embedding: `(dim,) float32`, L2 norm 1."""
+
+Matrix: TypeAlias = NDArray[np.float32]
+"""Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+CHAT = "chat"
+DECISION = "decision"
+CODE = "code"
+DOCUMENTATION = "documentation"
+CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
+"""The built-in kinds of content; settings may add more, which are treated as documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whose documents these are. The default tenant is the agents' own memory."""
+
+    project: str = ""
+    branch: str = ""
+    path_hash: str = ""
+
+
+DEFAULT_TENANT = Tenant()
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the writer said about a document. `extra` is kept and returned, never filtered on."""
+
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+    category: str | None = None
+    game: str | None = None
+    decision_id: str | None = None
+    extra: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Origin(StrEnum):
+    """How a document came in, which decides its identity."""
+
+    TOOL = "tool"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A document as it was handed in: not yet identified, cut or stored."""
+
+    content: str
+    content_type: str
+    session_id: str
+    source: str
+    metadata: Metadata = Metadata()
+    tenant: Tenant = DEFAULT_TENANT
+    origin: Origin = Origin.TOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A stored document. `content_hash` covers the content and all that is returned with it."""
+
+    id: str
+    tenant: Tenant
+    content_type: str
+    session_id: str
+    source: str
+    title: str
+    content: str
+    content_hash: str
+    timestamp: datetime
+    metadata: Metadata
+    thread: str | None = None
+    """Session in which neighbouring documents are neighbouring turns of one talk; None where they are not."""
+    similarity_hash: int = 0
+    """64-bit SimHash of the content's terms; see `indexing.duplicates`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text: offsets in characters, lines counted from 1, and the headings it stands under."""
+
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The unit that is embedded, matched and returned: `text == content[span.start:span.end]`.
+
+    `context` is what the text itself does not say of where it stands (title, headings): it is embedded and
+    matched with the text, and not returned.
+    """
+
+    id: str
+    document_id: str
+    position: int
+    text: str
+    span: Span
+    context: str = ""
+
+    @property
+    def searchable(self) -> str:
+        """What is embedded and matched."""
+        return f"{self.context}\n{self.text}" if self.context else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds of one document; `indexed` once its vectors are there too."""
+
+    content_hash: str
+    indexed: bool
+    chunk_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`."""
+
+    tenant: Tenant = DEFAULT_TENANT
+    content_type: str | None = None
+    session_id: str | None = None
+    category: str | None = None
+    game: str | None = None
+    source: str | None = None
+    source_prefix: str | None = None
+    tags: tuple[str, ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A chunk by name, with what ranking needs to know of it."""
+
+    id: str
+    document_id: str
+    position: int
+    content_type: str
+    thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHit:
+    """A chunk and its cosine to the query, -1..1."""
+
+    chunk: ChunkRef
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextHit:
+    """A chunk, its BM25 score (0..) and the share of the query's idf mass that it holds (0..1)."""
+
+    chunk: ChunkRef
+    bm25: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The chunks before and after a chunk in its document, or in its talk."""
+
+    before: ChunkRef | None = None
+    after: ChunkRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk with all that an answer says of it."""
+
+    chunk: Chunk
+    document_id: str
+    title: str
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: datetime
+    metadata: Metadata
+
+
+class Status(StrEnum):
+    """How a component is."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a store holds."""
+
+    documents: int
+    pending: int
+    chunks: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`p = sigmoid(slope * cosine + intercept)`: how likely a passage of this cosine is relevant under this model."""
+
+    slope: float
+    intercept: float
+    threshold: float = 0.3
+    """Default least probability of a returned passage."""
+    answerable_cosine: float = 0.4
+    """Below this best cosine, probably nothing in the index answers the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What an index must know of the model that made its vectors."""
+
+    name: str
+    dimension: int
+    fingerprint: str
+    """SHA-256 of the model file, or of a probe's vector where there is no file."""
+    window: int
+    """Most tokens of a text the model reads, its own special tokens excluded."""
+    calibration: Calibration
+    query_prefix: str = ""
+    document_prefix: str = ""

@@ -1,0 +1,133 @@
+"""The real command as a process of its own, in a place where nothing of this user's configuration is met."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+PATIENCE_S = 60.0
+_PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"
+_KEPT = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_RCFILE")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    def json(self) -> Any:
+        """What it printed for programs."""
+        return json.loads(self.out)
+
+    def lines(self) -> list[Any]:
+        """The same, one value a line."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Runs commands in a folder, on a data directory below it."""
+
+    folder: Path
+    variables: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def data_dir(self) -> Path:
+        return self.folder / "data"
+
+    def with_variables(self, **variables: str) -> "Commands":
+        return Commands(self.folder, {**self.variables, **variables})
+
+    def start(self, *words: str | Path) -> "subprocess.Popen[str]":
+        """Start a command and return at once."""
+        return subprocess.Popen(
+            [_PROGRAM, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            cwd=self.folder,
+            env=self._environment(),
+        )
+
+    def __call__(self, *words: str | Path) -> Ended:
+        """Run a command to its end."""
+        with self.start(*words) as process:
+            return ended(process)
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """A file below the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        home = str(self.folder / "home")
+        own = {"HOME": home, "XDG_CONFIG_HOME": f"{home}/config", "RAG_CONTEXT_DATA_DIR": str(self.data_dir)}
+        return {**kept, **own, **self.variables}
+
+
+def ended(process: "subprocess.Popen[str]") -> Ended:
+    """Wait for the end of a command."""
+    try:
+        out, err = process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return Ended(process.returncode, out, err)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server in a process of its own."""
+
+    process: "subprocess.Popen[str]"
+    url: str
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> Ended:
+        """Send a signal and wait for the end."""
+        self.process.send_signal(how)
+        return ended(self.process)
+
+
+@contextmanager
+def serving(commands: Commands, *words: str) -> Iterator[Served]:
+    """A ready server on a free port, for the time of the block."""
+    process = commands.start("serve", "--port", "0", *words)
+    try:
+        yield Served(process, _ready_url(commands, process))
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def _ready_url(commands: Commands, process: "subprocess.Popen[str]") -> str:
+    deadline = time.monotonic() + PATIENCE_S
+    announcement = commands.data_dir / "server.json"
+    while time.monotonic() < deadline and process.poll() is None:
+        if announcement.is_file():
+            url = str(json.loads(announcement.read_text())["url"])
+            try:
+                if httpx2.get(f"{url}/ready", trust_env=False).is_success:
+                    return url
+            except httpx2.TransportError:
+                pass
+        time.sleep(0.05)
+    raise AssertionError(f"the server did not become ready: {process.poll()}")

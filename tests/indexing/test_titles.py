@@ -1,0 +1,64 @@
+"""What documents are called (C-2)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.indexing.titles import MAX_TITLE_CHARS, title_of
+from rag_context.types import CHAT, CODE, DECISION, DOCUMENTATION
+
+
+@pytest.mark.parametrize(
+    ("line", "title"),
+    [
+        ("title: The Guide", "The Guide"),
+        ("title: The Guide # draft", "The Guide"),
+        ('title: "The \\"Guide\\": C#"', 'The "Guide": C#'),
+        ("title: 'It''s a guide'", "It's a guide"),
+        ("title:   spaced   out  ", "spaced out"),
+        ("title: >", "Heading"),
+        ("title: # nothing", "Heading"),
+        ("title:", "Heading"),
+        ("subtitle: The Guide", "Heading"),
+    ],
+)
+def test_front_matter_names_a_document(line: str, title: str) -> None:
+    assert title_of(f"---\na: 1\n{line}\n---\n# Heading\n", "docs/a.md", DOCUMENTATION) == title
+
+
+def test_the_first_h1_names_a_document() -> None:
+    content = "## Before\n```\n# no\n```\n#\n# The `Guide`\n# Another\n"
+    assert title_of(content, "docs/a.md", DECISION) == "The Guide"
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ("docs/guide.md", "guide.md"),
+        ("C:\\docs\\guide.md", "guide.md"),
+        ("docs/", "docs"),
+        ("h0und://chat/session-1", "session-1"),
+        ("guide", "guide"),
+        ("///", "///"),
+        ("  ", "Untitled"),
+    ],
+)
+def test_otherwise_the_source_does(source: str, title: str) -> None:
+    assert title_of("no heading", source, DOCUMENTATION) == title
+
+
+@pytest.mark.parametrize("content_type", [CHAT, CODE])
+def test_a_hash_in_code_or_a_chat_is_no_title(content_type: str) -> None:
+    assert title_of("---\ntitle: x\n---\n# a comment\n", "src/main.py", content_type) == "main.py"
+
+
+@given(st.text(), st.text(), st.sampled_from([CHAT, DOCUMENTATION]))
+def test_a_title_is_one_short_line_and_never_empty(content: str, source: str, content_type: str) -> None:
+    for text in (content, f"# {content}", f"---\ntitle: {content}\n---\n"):
+        title = title_of(text, source, content_type)
+        assert 0 < len(title) <= MAX_TITLE_CHARS
+        assert title == " ".join(title.split())
+
+
+def test_a_long_title_is_cut() -> None:
+    assert title_of("# " + "word " * 100, "a", DOCUMENTATION) == ("word " * 40).strip()

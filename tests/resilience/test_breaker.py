@@ -1,0 +1,144 @@
+"""The breaker's whole life, on a clock that stands still."""
+
+import pytest
+
+from rag_context.resilience.breaker import (
+    Breaker,
+    BreakerOpenError,
+    BreakerState,
+    constant_cooldown,
+    doubling_cooldown,
+)
+from rag_context.testing import FrozenClock
+
+
+def make(clock: FrozenClock, threshold: int = 3) -> Breaker:
+    return Breaker("thing", threshold=threshold, cooldown=constant_cooldown(60.0), clock=clock)
+
+
+def fail(breaker: Breaker) -> None:
+    with breaker.admission() as admission:
+        admission.fail()
+
+
+def open_it(breaker: Breaker, threshold: int = 3) -> None:
+    for _ in range(threshold):
+        fail(breaker)
+
+
+def test_failures_in_a_row_open_it() -> None:
+    breaker = make(FrozenClock())
+    fail(breaker)
+    fail(breaker)
+    assert breaker.closed
+    fail(breaker)
+    assert breaker.state is BreakerState.OPEN
+
+
+def test_a_success_starts_the_count_anew() -> None:
+    breaker = make(FrozenClock())
+    for _ in range(3):
+        fail(breaker)
+        fail(breaker)
+        with breaker.admission() as admission:
+            admission.succeed()
+    assert breaker.closed
+
+
+def test_an_open_one_refuses_and_says_how_long() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    clock.advance(20.0)
+    with pytest.raises(BreakerOpenError) as refused, breaker.admission():
+        pass
+    assert refused.value.retry_after_s == 40.0
+    assert breaker.retry_after_s == 40.0
+
+
+def test_no_probe_before_the_cooldown_is_over() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    clock.advance(59.9)
+    with pytest.raises(BreakerOpenError), breaker.probe():
+        pass
+    clock.advance(0.1)
+    assert breaker.state is BreakerState.HALF_OPEN
+    with breaker.probe() as admission:
+        admission.succeed()
+    assert breaker.closed
+    assert breaker.retry_after_s == 0.0
+
+
+def test_one_probe_at_a_time() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    clock.advance(60.0)
+    with breaker.probe():
+        with pytest.raises(BreakerOpenError), breaker.probe():
+            pass
+        with pytest.raises(BreakerOpenError), breaker.admission():
+            pass
+
+
+def test_a_failed_probe_opens_it_anew() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    clock.advance(60.0)
+    with breaker.probe() as admission:
+        admission.fail()
+    assert breaker.state is BreakerState.OPEN
+    assert breaker.retry_after_s == 60.0
+
+
+def test_a_probe_that_crashes_frees_its_place() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    clock.advance(60.0)
+    with pytest.raises(RuntimeError), breaker.probe():
+        raise RuntimeError("cancelled")
+    with breaker.probe() as admission:
+        admission.succeed()
+    assert breaker.closed
+
+
+def test_a_verdict_counts_even_when_the_call_raised() -> None:
+    breaker = make(FrozenClock(), threshold=1)
+    with pytest.raises(OSError, match="reset"), breaker.admission() as admission:
+        admission.fail()
+        raise OSError("reset")
+    assert not breaker.closed
+
+
+def test_a_call_let_in_before_it_opened_changes_nothing_after() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    with breaker.admission() as slow:
+        open_it(breaker)
+        slow.succeed()
+    assert breaker.state is BreakerState.OPEN
+
+
+def test_cooldowns_double_up_to_a_cap() -> None:
+    cooldown = doubling_cooldown(1.0, 15.0)
+    assert [cooldown(openings) for openings in (1, 2, 3, 4, 5, 500)] == [1.0, 2.0, 4.0, 8.0, 15.0, 15.0]
+
+
+def test_closing_forgets_earlier_openings() -> None:
+    clock = FrozenClock()
+    breaker = Breaker("thing", threshold=1, cooldown=doubling_cooldown(1.0, 15.0), clock=clock)
+    fail(breaker)
+    for _ in range(3):
+        clock.advance(15.0)
+        with breaker.probe() as admission:
+            admission.fail()
+    assert breaker.retry_after_s == 8.0
+    clock.advance(8.0)
+    with breaker.probe() as admission:
+        admission.succeed()
+    fail(breaker)
+    assert breaker.retry_after_s == 1.0

@@ -1,0 +1,146 @@
+"""Deadlines, retries, and dependencies behind their breakers."""
+
+import asyncio
+import time
+
+import pytest
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendStartingError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
+from rag_context.resilience.breaker import BreakerOpenError
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.retry import retrying
+from rag_context.testing import FrozenClock
+
+
+class Calls:
+    """Fails with each of `errors` in turn, then succeeds."""
+
+    def __init__(self, *errors: BackendError) -> None:
+        self.errors = list(errors)
+        self.count = 0
+
+    async def __call__(self) -> str:
+        self.count += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+
+async def alive() -> str:
+    return "alive"
+
+
+def soon(seconds: float = 5.0) -> Deadline:
+    return Deadline.after(seconds, time.monotonic)
+
+
+def unavailable() -> BackendError:
+    return BackendUnavailableError("x", "reset", retry_after_s=0.0)
+
+
+async def test_a_deadline_cuts_off_and_names_the_part() -> None:
+    with pytest.raises(BackendTimeoutError) as late:
+        await soon(0.01).bound("vectors", asyncio.sleep(10))
+    assert late.value.component == "vectors"
+
+
+async def test_a_deadline_that_passed_has_nothing_left() -> None:
+    clock = FrozenClock()
+    deadline = Deadline.after(1.0, clock)
+    assert deadline.sooner(0.25).remaining_s == 0.75
+    clock.advance(2.0)
+    assert deadline.remaining_s == 0.0
+
+
+async def test_background_work_is_tried_three_times() -> None:
+    twice = Calls(unavailable(), unavailable())
+    assert await retrying(twice) == "done"
+    thrice = Calls(unavailable(), unavailable(), unavailable())
+    with pytest.raises(BackendUnavailableError):
+        await retrying(thrice)
+    assert (twice.count, thrice.count) == (3, 3)
+
+
+async def test_without_a_wish_the_wait_is_random_and_short() -> None:
+    assert await retrying(Calls(BackendUnavailableError("x", "reset"))) == "done"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BackendRejectedError("x", "no"),
+        BackendDataError("x", "?"),
+        BackendStartingError("x", "wait"),
+        BreakerOpenError("x", "open"),
+    ],
+)
+async def test_what_would_fail_again_is_not_retried(error: BackendError) -> None:
+    work = Calls(error)
+    with pytest.raises(type(error)):
+        await retrying(work)
+    assert work.count == 1
+
+
+async def test_a_search_retries_once_and_no_more() -> None:
+    part = Dependency("x", alive)
+    work = Calls(unavailable(), unavailable())
+    with pytest.raises(BackendUnavailableError):
+        await part.call(work, soon())
+    assert work.count == 2
+    assert part.troubles == 2
+
+
+async def test_without_time_there_is_no_second_try() -> None:
+    work = Calls(unavailable())
+    with pytest.raises(BackendUnavailableError):
+        await Dependency("x", alive).call(work, soon(0.02))
+    assert work.count == 1
+
+
+async def test_a_call_that_timed_out_is_not_tried_again() -> None:
+    part = Dependency("x", alive)
+    started = 0
+
+    async def hang() -> None:
+        nonlocal started
+        started += 1
+        await asyncio.Event().wait()
+
+    with pytest.raises(BackendTimeoutError):
+        await part.call(hang, soon(0.05))
+    assert started == 1
+
+
+async def test_three_failures_cut_it_off_and_a_probe_brings_it_back() -> None:
+    clock = FrozenClock()
+    part = Dependency("x", alive, clock)
+    for _ in range(3):
+        with pytest.raises(BackendDataError):
+            await part.call(Calls(BackendDataError("x", "?")), soon())
+    work = Calls()
+    with pytest.raises(BreakerOpenError):
+        await part.call(work, soon())
+    assert work.count == 0
+    with pytest.raises(BreakerOpenError):
+        await part.probe(soon())
+    clock.advance(1.0)
+    assert await part.probe(soon()) == "alive"
+    assert await part.call(work, soon()) == "done"
+
+
+@pytest.mark.parametrize("error", [BackendStartingError("x", "loading"), BackendRejectedError("x", "too long")])
+async def test_what_is_no_fault_of_it_is_not_counted(error: BackendError) -> None:
+    part = Dependency("x", alive)
+    for _ in range(5):
+        with pytest.raises(type(error)):
+            await part.call(Calls(error), soon())
+    assert part.breaker.closed
+    assert part.troubles == 0

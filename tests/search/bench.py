@@ -1,0 +1,71 @@
+"""A chain over memory, whose parts can be made to fail."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.chain import SearchChain
+from rag_context.search.legs import Sources
+from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
+from rag_context.types import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
+
+TEXTS = {
+    "retry": "MongoDB connections use retry logic with exponential backoff, five times at most.",
+    "jackpot": "FireKirin pays the grand jackpot at five hundred dollars.",
+    "browser": "Selenium waits thirty seconds for a page before it gives up.",
+}
+
+
+@dataclass
+class Bench:
+    """The chain, its parts, and the handles that break them."""
+
+    store: MemoryStore = field(default_factory=MemoryStore)
+    fake: FakeEmbedder = field(default_factory=FakeEmbedder)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+    deadline_s: float = 0.2
+
+    def __post_init__(self) -> None:
+        self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
+        self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
+        self.texts: Faulty[TextIndex] = Faulty(self.store.texts, "search")
+        self.documents: Faulty[DocumentStore] = Faulty(self.store, "passages", "counts", "neighbours")
+        self.sources = Sources(
+            embedder=self.embedder.port,
+            vectors=self.vectors.port,
+            texts=self.texts.port,
+            documents=self.documents.port,
+            embedding=Dependency("embedder", self.fake.ping),
+            vector_store=Dependency("vectors", self.store.ping),
+            document_store=Dependency("documents", self.store.ping),
+        )
+        self.breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0), clock=self.clock)
+        self.chain = SearchChain(self.sources, self.breaker, deadline_s=self.deadline_s)
+
+    async def add(
+        self,
+        name: str,
+        text: str,
+        *,
+        kind: str = DOCUMENTATION,
+        tenant: Tenant | None = None,
+        thread: str | None = None,
+    ) -> None:
+        """Store one document of one chunk."""
+        document = Document(
+            id=name,
+            tenant=tenant or Tenant(),
+            content_type=kind,
+            session_id=thread or name,
+            source=f"{name}.md",
+            title=name,
+            content=text,
+            content_hash=name,
+            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+            metadata=Metadata(),
+            thread=thread if kind == CHAT else None,
+        )
+        chunk = Chunk(f"{name}-0", name, 0, text, Span(0, len(text), 1, 1))
+        await self.store.write(document, [chunk], await self.fake.embed_documents([text]))

@@ -1,0 +1,276 @@
+"""The fallback chain: each level by the fault that leads to it, and nothing that is not said."""
+
+import asyncio
+
+import pytest
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendRejectedError,
+    BackendStartingError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.chain import TEXT_MISSING
+from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
+from rag_context.testing import Fault
+from rag_context.types import Filter, Tenant
+from tests.search.bench import Bench
+
+ASK = Query("how often are mongodb connections retried")
+DEAD = Fault(BackendUnavailableError("x", "connection refused"))
+HANGS = Fault(hang=True)
+
+
+def found(answer: Answer) -> list[str]:
+    return [result.passage.document_id for result in answer.results]
+
+
+async def test_level_1_unites_both_legs(bench: Bench) -> None:
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.PRIMARY
+    assert found(answer)[0] == "retry"
+    assert answer.warning is None
+    assert {name: leg.status for name, leg in answer.legs.items()} == dict.fromkeys(
+        ("embedding", "vector", "text"), LegStatus.OK
+    )
+    assert answer.total_indexed == 3
+    assert answer.results[0].vector_rank == 1
+    assert answer.results[0].text_rank == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        DEAD,
+        HANGS,
+        Fault(BackendDataError("x", "half a body")),
+        Fault(BackendRejectedError("x", "wrong dimension")),
+        Fault(BackendTimeoutError("x", "late")),
+        Fault(BackendStartingError("x", "loading")),
+    ],
+    ids=["refused", "hangs", "nonsense", "rejected", "late", "loading"],
+)
+@pytest.mark.parametrize("part", ["embedder", "vectors"])
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
+async def test_any_failure_of_level_1_leads_to_level_2(bench: Bench, part: str, fault: Fault, mode: Mode) -> None:
+    getattr(bench, part).fault = fault
+    answer = await bench.chain.search(Query(ASK.text, mode=mode))
+    assert answer.level is Level.TEXT
+    assert found(answer)[0] == "retry"
+    assert answer.warning == "Vector search unavailable, using text search fallback"
+    assert answer.legs["text"].status is LegStatus.OK
+    assert answer.total_indexed == 3
+    assert answer.results[0].ranked.score == answer.results[0].ranked.candidate.share
+
+
+@pytest.mark.parametrize(
+    ("fault", "status"),
+    [
+        (DEAD, LegStatus.FAILED),
+        (HANGS, LegStatus.TIMEOUT),
+        (Fault(BackendStartingError("x", "loading")), LegStatus.LOADING),
+    ],
+)
+async def test_a_leg_says_how_it_failed(bench: Bench, fault: Fault, status: LegStatus) -> None:
+    bench.embedder.fault = fault
+    answer = await bench.chain.search(ASK)
+    assert answer.legs["embedding"].status is status
+    assert "vector" not in answer.legs
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_without_its_text_leg_level_1_says_so(bench: Bench, fault: Fault) -> None:
+    bench.texts.fault = fault
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.PRIMARY
+    assert found(answer)[0] == "retry"
+    assert answer.warning == TEXT_MISSING
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_when_everything_fails_the_answer_is_empty_and_says_so(bench: Bench, fault: Fault) -> None:
+    bench.embedder.fault = bench.texts.fault = fault
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.EMPTY
+    assert answer.results == ()
+    assert answer.total_indexed == 0
+    assert answer.warning == "All search methods failed, returning empty results"
+    assert answer.error
+
+
+async def test_a_store_that_cannot_give_the_passages_is_level_3(bench: Bench) -> None:
+    bench.documents.fault = DEAD
+    assert (await bench.chain.search(ASK)).level is Level.EMPTY
+
+
+async def test_the_fifth_total_failure_opens_the_breaker_and_says_so(bench: Bench) -> None:
+    bench.embedder.fault = bench.texts.fault = Fault(BackendDataError("x", "garbage"))
+    answers = [await bench.chain.search(ASK) for _ in range(5)]
+    assert [answer.level for answer in answers] == [Level.EMPTY] * 5
+    assert [answer.breaker_open for answer in answers] == [False] * 4 + [True]
+    assert answers[-1].retry_after_s == 60.0
+
+
+async def test_an_open_breaker_touches_no_backend(bench: Bench) -> None:
+    await bench.chain.search(ASK)
+    await open_breaker(bench)
+    calls = [part.calls for part in (bench.embedder, bench.vectors, bench.texts, bench.documents)]
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.OPEN
+    assert answer.breaker_open
+    assert answer.warning == "Circuit breaker is open - too many failures"
+    assert answer.total_indexed == 3
+    assert {leg.status for leg in answer.legs.values()} == {LegStatus.SKIPPED}
+    assert [part.calls for part in (bench.embedder, bench.vectors, bench.texts, bench.documents)] == calls
+
+
+async def test_after_a_minute_one_search_probes_and_closes_it(bench: Bench) -> None:
+    await open_breaker(bench)
+    bench.clock.advance(60.0)
+    bench.embedder.fault = Fault(delay_s=0.02)
+    answers = await asyncio.gather(*(bench.chain.search(ASK) for _ in range(3)))
+    assert sorted(answer.level for answer in answers) == [Level.PRIMARY, Level.OPEN, Level.OPEN]
+    assert bench.breaker.closed
+
+
+async def test_a_cancelled_probe_frees_its_place(bench: Bench) -> None:
+    await open_breaker(bench)
+    bench.clock.advance(60.0)
+    bench.embedder.fault = bench.texts.fault = HANGS
+    probe = asyncio.create_task(bench.chain.search(ASK))
+    await asyncio.sleep(0.01)
+    probe.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await probe
+    bench.embedder.fault = bench.texts.fault = None
+    assert (await bench.chain.search(ASK)).level is Level.PRIMARY
+
+
+async def test_a_level_2_answer_counts_as_success(bench: Bench) -> None:
+    for _ in range(3):
+        bench.embedder.fault = bench.texts.fault = Fault(BackendRejectedError("x", "no"))
+        for _ in range(4):
+            await bench.chain.search(ASK)
+        bench.texts.fault = None
+        assert (await bench.chain.search(ASK)).level is Level.TEXT
+    assert bench.breaker.closed
+
+
+async def test_a_dead_dependency_is_skipped_after_three_failures(bench: Bench) -> None:
+    bench.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
+    for _ in range(3):
+        await bench.chain.search(ASK)
+    calls = bench.embedder.calls
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.TEXT
+    assert answer.legs["embedding"].status is LegStatus.OPEN
+    assert bench.embedder.calls == calls
+
+
+async def test_a_loading_model_counts_for_no_breaker(bench: Bench) -> None:
+    bench.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
+    for _ in range(10):
+        assert (await bench.chain.search(ASK)).level is Level.TEXT
+    bench.embedder.fault = None
+    assert (await bench.chain.search(ASK)).level is Level.PRIMARY
+
+
+async def test_a_hiccup_is_tried_once_more(bench: Bench) -> None:
+    calls = 0
+
+    async def hiccup() -> str:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise BackendUnavailableError("x", "reset")
+        return "there"
+
+    assert await bench.sources.embedding.call(hiccup, Deadline.after(1.0, bench.clock)) == "there"
+    assert bench.sources.embedding.breaker.closed
+
+
+async def test_text_as_asked_is_level_1(bench: Bench) -> None:
+    bench.embedder.fault = DEAD
+    answer = await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))
+    assert answer.level is Level.PRIMARY
+    assert answer.warning is None
+    assert set(answer.legs) == {"text"}
+    assert found(answer)[0] == "retry"
+
+
+async def test_vector_as_asked_is_ordered_by_cosine_alone(bench: Bench) -> None:
+    answer = await bench.chain.search(Query("jackpot", mode=Mode.VECTOR, min_score=0.0, limit=20))
+    cosines = [result.ranked.candidate.cosine for result in answer.results]
+    assert len(cosines) == 3
+    assert cosines == sorted(cosines, key=lambda cosine: -(cosine or 0.0))
+    assert "text" not in answer.legs
+
+
+async def test_min_score_0_returns_everything_found(bench: Bench) -> None:
+    everything = await bench.chain.search(Query(ASK.text, min_score=0.0))
+    assert set(found(everything)) == {"retry", "jackpot", "browser"}
+    default = await bench.chain.search(ASK)
+    assert found(default) == ["retry"]
+
+
+async def test_a_threshold_that_nothing_reaches_leaves_an_empty_level_1(bench: Bench) -> None:
+    answer = await bench.chain.search(Query("quantum chromodynamics lattice", min_score=1.0))
+    assert answer.level is Level.PRIMARY
+    assert answer.results == ()
+    assert answer.unanswerable
+
+
+async def test_the_holder_of_a_rare_term_is_never_lost(bench: Bench) -> None:
+    await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
+    answer = await bench.chain.search(Query("ERR4711", min_score=1.0))
+    assert found(answer) == ["code"]
+
+
+async def test_a_deleted_document_is_not_found(bench: Bench) -> None:
+    answer_before = await bench.chain.search(ASK)
+    assert found(answer_before) == ["retry"]
+    await bench.store.delete("retry")
+    assert "retry" not in found(await bench.chain.search(ASK))
+
+
+async def test_no_other_tenants_document_is_returned(bench: Bench) -> None:
+    other = Tenant("other", "main", "0123456789abcdef")
+    await bench.add("secret", "MongoDB connections of the other tenant retry ten times.", tenant=other)
+    for mode in Mode:
+        assert "secret" not in found(await bench.chain.search(Query(ASK.text, mode=mode, min_score=0.0, limit=20)))
+        theirs = await bench.chain.search(Query(ASK.text, mode=mode, min_score=0.0, where=Filter(other)))
+        assert found(theirs) == ["secret"]
+
+
+async def test_an_empty_index_answers_empty_at_level_1() -> None:
+    answer = await Bench().chain.search(ASK)
+    assert answer.level is Level.PRIMARY
+    assert answer.results == ()
+    assert answer.total_indexed == 0
+    assert answer.unanswerable
+
+
+async def test_an_error_that_is_no_backends_is_a_bug_and_stays_one(bench: Bench) -> None:
+    bench.embedder.fault = Fault(TypeError("bug"))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="bug"):
+        await bench.chain.search(ASK)
+
+
+async def test_nothing_is_left_running_after_an_answer(bench: Bench) -> None:
+    bench.texts.fault = HANGS
+    await bench.chain.search(Query(ASK.text, mode=Mode.VECTOR))
+    bench.embedder.fault = HANGS
+    bench.texts.fault = None
+    await bench.chain.search(ASK)
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def open_breaker(bench: Bench) -> None:
+    bench.embedder.fault = bench.texts.fault = Fault(BackendRejectedError("x", "no"))
+    for _ in range(5):
+        await bench.chain.search(ASK)
+    assert not bench.breaker.closed
+    bench.embedder.fault = bench.texts.fault = None

@@ -1,0 +1,59 @@
+"""The fusion function, by its properties."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.search.fusion import CODE_VECTOR_WEIGHT, VECTOR_WEIGHT, fuse, vector_weight
+from rag_context.types import CHAT, CODE, DOCUMENTATION
+
+cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
+scores = st.floats(0, 100)
+
+
+def test_each_side_is_divided_by_its_best_and_mixed() -> None:
+    fused = fuse(np.array([0.8, 0.4]), np.array([2.0, 8.0]), np.array([0.5, 0.5]))
+    assert fused == pytest.approx([0.5 * 1.0 + 0.5 * 0.25, 0.5 * 0.5 + 0.5 * 1.0])
+
+
+def test_code_leans_on_the_vector() -> None:
+    assert vector_weight(CODE) == CODE_VECTOR_WEIGHT > VECTOR_WEIGHT == vector_weight(CHAT) == vector_weight("other")
+    assert vector_weight(DOCUMENTATION) == VECTOR_WEIGHT
+
+
+def test_a_negative_cosine_is_no_evidence() -> None:
+    fused = fuse(np.array([-0.9, 0.5]), np.array([1.0, 1.0]), np.array([0.5, 0.5]))
+    assert fused == pytest.approx([0.5, 1.0])
+
+
+def test_without_matching_words_the_cosines_order_all_kinds_alike() -> None:
+    fused = fuse(np.array([0.6, 0.9]), np.zeros(2), np.array([CODE_VECTOR_WEIGHT, VECTOR_WEIGHT]))
+    assert fused == pytest.approx([0.6 / 0.9, 1.0])
+
+
+def test_without_vectors_the_words_order_all_kinds_alike() -> None:
+    fused = fuse(np.zeros(2), np.array([3.0, 4.0]), np.array([VECTOR_WEIGHT, CODE_VECTOR_WEIGHT]))
+    assert fused == pytest.approx([0.75, 1.0])
+
+
+def test_nothing_fuses_to_nothing() -> None:
+    assert fuse(np.zeros(0), np.zeros(0), np.zeros(0)).shape == (0,)
+    assert fuse(np.zeros(2), np.zeros(2), np.full(2, 0.5)) == pytest.approx([0.0, 0.0])
+
+
+@given(cosines, st.data())
+def test_fused_scores_stay_between_0_and_1(values: list[float], data: st.DataObject) -> None:
+    texts = data.draw(st.lists(scores, min_size=len(values), max_size=len(values)))
+    fused = fuse(np.array(values), np.array(texts), np.full(len(values), 0.5))
+    assert np.all((fused >= 0.0) & (fused <= 1.0 + 1e-9))
+
+
+@given(cosines, st.data())
+def test_a_candidate_better_on_both_sides_is_never_behind(values: list[float], data: st.DataObject) -> None:
+    texts = data.draw(st.lists(scores, min_size=len(values), max_size=len(values)))
+    fused = fuse(np.array(values), np.array(texts), np.full(len(values), 0.5))
+    for i in range(len(values)):
+        for j in range(len(values)):
+            if values[i] >= values[j] and texts[i] >= texts[j]:
+                assert fused[i] >= fused[j] - 1e-12

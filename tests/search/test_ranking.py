@@ -1,0 +1,113 @@
+"""Ranking: calibration, surroundings, order, thresholds."""
+
+import numpy as np
+import pytest
+
+from rag_context.search.ranking import (
+    NEIGHBOUR_WEIGHT,
+    Candidate,
+    answerable,
+    best_first,
+    fused_scores,
+    passes,
+    relevance,
+    smoothed_scores,
+)
+from rag_context.types import CHAT, CODE, DOCUMENTATION, Calibration, ChunkRef, Neighbours
+
+MINILM = Calibration(slope=12.1, intercept=-4.01)
+
+
+def candidate(
+    id_: str,
+    cosine: float | None = None,
+    bm25: float = 0.0,
+    share: float = 0.0,
+    *,
+    kind: str = DOCUMENTATION,
+    thread: str | None = None,
+) -> Candidate:
+    return Candidate(ChunkRef(id_, "document-" + id_, 0, kind, thread), cosine, bm25, share)
+
+
+@pytest.mark.parametrize(("cosine", "probability"), [(0.3314, 0.5), (0.2614, 0.3), (1.0, 0.99969), (-1.0, 1e-7)])
+def test_a_cosine_becomes_a_probability(cosine: float, probability: float) -> None:
+    assert relevance(candidate("a", cosine), MINILM) == pytest.approx(probability, abs=1e-3)
+
+
+def test_without_a_cosine_the_share_of_the_query_is_the_relevance() -> None:
+    assert relevance(candidate("a", None, share=0.6), MINILM) == 0.6
+    assert relevance(candidate("a", 0.9, share=0.6), None) == 0.6
+
+
+def test_ties_are_broken_by_chunk_id() -> None:
+    candidates = [candidate("b", 0.5), candidate("a", 0.5), candidate("c", 0.9)]
+    assert [candidates[i].chunk.id for i in best_first(candidates, fused_scores(candidates))] == ["c", "a", "b"]
+
+
+def test_a_chunk_gains_from_its_neighbours() -> None:
+    left, middle, right = candidate("l", 0.8, 4.0), candidate("m", 0.5, 2.0), candidate("r", 0.6, 0.0)
+    near = {"m": Neighbours(left.chunk, right.chunk)}
+    alone = candidate("z", 0.5, 2.0)
+    scores = smoothed_scores([middle, alone], near, {c.chunk.id: c for c in (left, middle, right, alone)})
+    cosine, text = 0.5 + NEIGHBOUR_WEIGHT * 1.4, 2.0 + NEIGHBOUR_WEIGHT * 4.0
+    alone_cosine, alone_text = (1.0 + 2 * NEIGHBOUR_WEIGHT) * 0.5, (1.0 + 2 * NEIGHBOUR_WEIGHT) * 2.0
+    best_text = max(text, alone_text)
+    expected = [0.5 + 0.5 * text / best_text, 0.5 * alone_cosine / cosine + 0.5 * alone_text / best_text]
+    assert scores == pytest.approx(expected)
+
+
+def test_a_short_document_is_not_behind_the_middle_of_a_long_one() -> None:
+    left, middle, right = (candidate(id_, 0.5, 2.0) for id_ in "lmr")
+    alone = candidate("z", 0.5, 2.0)
+    scores = smoothed_scores(
+        [middle, alone], {"m": Neighbours(left.chunk, right.chunk)}, {c.chunk.id: c for c in (left, right)}
+    )
+    assert scores == pytest.approx([1.0, 1.0])
+
+
+def test_a_neighbour_that_could_not_be_scored_counts_as_none() -> None:
+    middle, alone = candidate("m", 0.5, 2.0), candidate("z", 0.5, 2.0)
+    near = {"m": Neighbours(candidate("gone").chunk, None)}
+    assert smoothed_scores([middle, alone], near, {}) == pytest.approx([1.0, 1.0])
+
+
+def test_a_neighbour_without_a_vector_speaks_by_its_words_only() -> None:
+    middle, other = candidate("m", 0.5, 2.0), candidate("o", None, 4.0)
+    alone = candidate("z", 0.5, 2.0)
+    scores = smoothed_scores([middle, alone], {"m": Neighbours(other.chunk, None)}, {"o": other})
+    assert scores[1] == pytest.approx(0.5 + 0.5 * 1.4 / 1.6)
+
+
+def test_turns_of_a_good_talk_rise_together() -> None:
+    good = [candidate(f"g{i}", 0.9, kind=CHAT, thread="good") for i in range(4)]
+    weak = candidate("gw", 0.5, kind=CHAT, thread="good")
+    stray = candidate("s", 0.55, kind=CHAT, thread="other")
+    everything = [*good, weak, stray]
+    scores = smoothed_scores(everything, {}, {})
+    assert scores[4] > scores[5]
+    assert fused_scores(everything)[4] < fused_scores(everything)[5]
+
+
+def test_documents_have_no_talk_to_rise_with() -> None:
+    alone = [candidate("a", 0.9), candidate("b", 0.5, kind=CODE)]
+    assert smoothed_scores(alone, {}, {}) == pytest.approx(fused_scores(alone))
+
+
+def test_nothing_ranks_to_nothing() -> None:
+    assert smoothed_scores([], {}, {}).shape == (0,)
+    assert best_first([], np.zeros(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("score", "share", "kept"), [(0.3, 0.0, True), (0.29, 0.0, False), (0.01, 0.5, True), (0.29, 0.49, False)]
+)
+def test_the_relevant_and_the_holders_of_rare_terms_are_kept(score: float, share: float, kept: bool) -> None:
+    assert passes(candidate("a", share=share), score, 0.3) is kept
+
+
+def test_a_query_is_answerable_by_meaning_or_by_rare_words() -> None:
+    assert answerable([candidate("a", 0.41)], MINILM)
+    assert answerable([candidate("a", 0.1, share=0.7)], MINILM)
+    assert not answerable([candidate("a", 0.39, share=0.4), candidate("b", None)], MINILM)
+    assert not answerable([], MINILM)

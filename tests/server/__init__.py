@@ -1,0 +1,1 @@
+"""The HTTP door, over real connections."""

@@ -1,0 +1,130 @@
+"""A service that answers from a script: enough to see what the door does with it."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
+from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
+from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.types import Status
+
+WHEN = datetime(2026, 2, 18, 10, 30, tzinfo=UTC)
+WARNINGS = {
+    1: None,
+    2: "Vector search unavailable, using text search fallback",
+    3: "All search methods failed, returning empty results",
+    4: "Circuit breaker is open - too many failures",
+}
+
+
+@dataclass
+class StubService:
+    """Says what it is told to say, and remembers what it was asked."""
+
+    level: int = 1
+    retry_after_s: float | None = None
+    failure: Exception | None = None
+    is_ready: bool = True
+    is_healthy: bool = True
+    delay_s: float = 0.0
+    searches: list[SearchRequest] = field(default_factory=list)
+    indexed: list[IndexRequest] = field(default_factory=list)
+    bulked: list[BulkLine] = field(default_factory=list)
+    request_ids: list[str] = field(default_factory=list)
+    running: int = 0
+    most_running: int = 0
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+        self.searches.append(request)
+        self.request_ids.append(request_id)
+        await self._behave()
+        return SearchOutcome(self._found(request, request_id), self.retry_after_s)
+
+    def _found(self, request: SearchRequest, request_id: str) -> SearchResponse:
+        result = SearchResult(
+            content="MongoDB connections should use retry logic with exponential backoff.",
+            score=0.89,
+            source="docs/architecture/mongodb-patterns.md",
+            timestamp=WHEN,
+            metadata={"agent": "oracle", "tags": ["mongodb", "retry"]},
+            document_id="d1",
+            start_line=3,
+        )
+        return SearchResponse(
+            results=[result] * request.limit if self.level < 3 else [],
+            latency=1.25,
+            fallback=self.level > 1,
+            fallback_level=self.level,
+            circuit_breaker_open=self.level == 4,
+            total_indexed=523,
+            request_id=request_id,
+            legs={"text": LegReport(status="ok", latency_ms=0.5)},
+            warning=WARNINGS[self.level],
+        )
+
+    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse:
+        self.indexed.append(request)
+        self.request_ids.append(request_id)
+        await self._behave()
+        return IndexResponse(
+            success=True, chunks_indexed=1, vector_ids=["v1"], latency_ms=2.5, document_id="d1", status="indexed"
+        )
+
+    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        self.request_ids.append(request_id)
+        try:
+            await self._behave()
+        finally:
+            self.running -= 1
+        self.bulked.append(line)
+        return BulkReceipt(status="indexed", document_id=f"d{len(self.bulked)}", chunks_indexed=1)
+
+    async def health(self) -> HealthResponse:
+        await self._behave()
+        status = Status.HEALTHY if self.is_healthy else Status.UNAVAILABLE
+        return HealthResponse(
+            healthy=self.is_healthy,
+            qdrant_status=status,
+            lm_studio_status=Status.HEALTHY,
+            mongo_status=Status.HEALTHY,
+            latency=15.3,
+            indexed_documents=523,
+            circuit_breaker_open=False,
+            components=[ComponentHealth(name="sqlite", role="documents", status=Status.HEALTHY, latency_ms=0.1)],
+            embedding_model=ModelName(name="all-MiniLM-L6-v2", dimension=384),
+            pending_documents=0,
+            version="0.1.0",
+        )
+
+    async def stats(self, request: StatsRequest) -> StatsResponse:
+        await self._behave()
+        hours = {"1h": 1, "24h": 24, "7d": 168, "30d": 720}[request.time_range]
+        return StatsResponse(
+            total_documents=523,
+            total_queries=hours,
+            avg_latency=12.5,
+            p95_latency=20.0,
+            p99_latency=30.0,
+            cache_hit_rate=0.5,
+            fallback_rate=0.0,
+            queries_by_agent={"unknown": hours},
+            queries_by_level={"1": hours},
+            queries_by_game={},
+            timeline=[],
+        )
+
+    async def ready(self) -> bool:
+        return self.is_ready
+
+    def prometheus(self) -> bytes:
+        return b"# HELP rag_vectors_total Vectors\n# TYPE rag_vectors_total gauge\nrag_vectors_total 3.0\n"
+
+    async def _behave(self) -> None:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        if self.failure is not None:
+            raise self.failure

@@ -1,0 +1,190 @@
+"""`POST /bulk`: a stream in, receipts out."""
+
+import json
+import socket
+import threading
+from typing import Any
+
+import httpx2
+import pytest
+
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.server.options import ServerOptions
+
+from .running import DOCUMENT, Running, running
+from .stub_service import StubService
+
+NDJSON = {"content-type": "application/x-ndjson"}
+
+
+def lines(*documents: object) -> bytes:
+    return b"".join(json.dumps(document).encode() + b"\n" for document in documents)
+
+
+def receipts(reply: httpx2.Response) -> list[dict[str, Any]]:
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["content-type"] == "application/x-ndjson"
+    return [json.loads(line) for line in reply.text.splitlines()]
+
+
+def test_every_line_has_its_receipt_in_order(client: httpx2.Client, door: Running) -> None:
+    """C-3: one machine-readable receipt each."""
+    documents = [{**DOCUMENT, "content": f"text {number}"} for number in range(50)]
+    got = receipts(client.post("/bulk", content=lines(*documents), headers=NDJSON))
+    assert [receipt["line"] for receipt in got] == list(range(1, 51))
+    assert {receipt["status"] for receipt in got} == {"indexed"}
+    assert all("reason" not in receipt and receipt["source"] == "talk" for receipt in got)
+    assert sorted(line.content for line in door.service.bulked) == sorted(d["content"] for d in documents)
+
+
+def test_a_bad_line_never_stops_the_rest(client: httpx2.Client, door: Running) -> None:
+    body = b"\n".join(
+        [
+            lines(DOCUMENT).strip(),
+            b"not json",
+            b"",
+            b"   \r",
+            b"[]",
+            b'{"content":"c"}',
+            b"\xff\xfe",
+            b'{"content":"' + b"a" * 5000 + b'"}',
+            lines({**DOCUMENT, "fromFile": True, "contentType": "code"}).strip() + b"\r",
+        ]
+    )
+    got = receipts(client.post("/bulk", content=body, headers=NDJSON))
+    assert [(receipt["line"], receipt["status"]) for receipt in got] == [
+        (1, "indexed"),
+        (2, "rejected"),
+        (5, "rejected"),
+        (6, "rejected"),
+        (7, "rejected"),
+        (8, "rejected"),
+        (9, "indexed"),
+    ]
+    assert got[1]["reason"].startswith("Not valid JSON")
+    assert got[2]["reason"] == "Not a JSON object"
+    assert [detail["field"] for detail in got[3]["details"]] == ["contentType", "sessionId", "source"]
+    assert got[5]["reason"] == "Line too long (max 4096 bytes)"
+    assert [line.from_file for line in door.service.bulked] == [False, True]
+
+
+def test_a_line_may_be_far_longer_than_a_tools_document() -> None:
+    """Files are larger than messages."""
+    service = StubService()
+    with running(service, ServerOptions(port=0)) as door, door.client() as client:
+        got = receipts(client.post("/bulk", content=lines({**DOCUMENT, "content": "a" * 2_000_000}), headers=NDJSON))
+        assert got[0]["status"] == "indexed"
+        too_large = lines({**DOCUMENT, "content": "a" * 2_000_001})
+        got = receipts(client.post("/bulk", content=too_large, headers=NDJSON))
+        assert got[0]["reason"] == "Content too large (max 2000000 characters)"
+    assert [len(line.content) for line in service.bulked] == [2_000_000]
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (BackendUnavailableError("documents", "mongodb://user:pw@host"), "Database unavailable"),
+        (InvalidInputError("The path leaves its root"), "The path leaves its root"),
+        (RuntimeError("secret"), "Internal server error"),
+    ],
+)
+def test_a_line_that_fails_is_rejected_with_its_reason(
+    client: httpx2.Client, door: Running, failure: Exception, reason: str
+) -> None:
+    door.service.failure = failure
+    got = receipts(client.post("/bulk", content=lines(DOCUMENT, DOCUMENT), headers=NDJSON))
+    assert [(receipt["status"], receipt["reason"]) for receipt in got] == [("rejected", reason)] * 2
+
+
+def test_nothing_in_nothing_out(client: httpx2.Client) -> None:
+    assert receipts(client.post("/bulk", content=b"", headers=NDJSON)) == []
+    assert receipts(client.post("/bulk", content=b"\n\n", headers=NDJSON)) == []
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
+def test_only_ndjson_is_taken(client: httpx2.Client, kind: str) -> None:
+    reply = client.post("/bulk", content=lines(DOCUMENT), headers={"content-type": kind})
+    assert reply.status_code == 415
+    assert "application/x-ndjson" in reply.json()["error"]
+
+
+def test_lines_run_side_by_side_but_one_source_in_order(client: httpx2.Client, door: Running) -> None:
+    """What may replace one another keeps its order; the rest does not wait for it."""
+    door.service.delay_s = 0.01
+    page = {**DOCUMENT, "contentType": "documentation"}
+    versions = [{**page, "source": "a.md", "content": f"version {number}"} for number in range(6)]
+    others = [{**page, "source": f"{number}.md"} for number in range(6)]
+    mixed = [document for pair in zip(versions, others, strict=True) for document in pair]
+    got = receipts(client.post("/bulk", content=lines(*mixed), headers=NDJSON))
+    assert [receipt["source"] for receipt in got] == [document["source"] for document in mixed]
+    kept = [line.content for line in door.service.bulked if line.source == "a.md"]
+    assert kept == [f"version {number}" for number in range(6)]
+    assert 1 < door.service.most_running <= 8
+
+
+def test_a_receipt_comes_before_the_next_line_is_sent(door: Running) -> None:
+    """A client may wait for each receipt."""
+    with door.connect() as connection:
+        connection.sendall(
+            b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+        received = b""
+        for number in range(1, 4):
+            line = lines(DOCUMENT)
+            connection.sendall(b"%x\r\n%s\r\n" % (len(line), line))
+            while b'"line":%d' % number not in received:
+                received += connection.recv(65536)
+        connection.sendall(b"0\r\n\r\n")
+        while not received.endswith(b"0\r\n\r\n"):
+            received += connection.recv(65536)
+    assert received.count(b'"status":"indexed"') == 3
+
+
+def test_a_client_may_send_everything_before_it_reads_anything(door: Running) -> None:
+    """Receipts are held meanwhile; neither side waits for the other."""
+    count = 60_000
+    body = lines({**DOCUMENT, "source": "x" * 200}) * count
+    head = (
+        f"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: {len(body)}"
+    )
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(60)
+        connection.connect((door.host, door.port))
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        received = bytearray()
+        while not received.endswith(b"0\r\n\r\n"):
+            received += connection.recv(1 << 20)
+    assert received.count(b'"status":"indexed"') == count
+
+
+def test_a_stream_that_stalls_ends_with_a_receipt_that_says_so(door: Running) -> None:
+    """What came before is kept."""
+    with door.connect() as connection:
+        connection.sendall(
+            b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+            b"Content-Length: 100000\r\n\r\n" + lines(DOCUMENT)
+        )
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += connection.recv(65536)
+    assert b'"status":"indexed","line":1' in received
+    assert b'"status":"rejected","line":2,"reason":"Request body took too long"' in received
+    assert len(door.service.bulked) == 1
+
+
+def test_lines_accepted_before_a_client_hangs_up_are_kept(door: Running) -> None:
+    """Nothing accepted is lost."""
+    door.service.delay_s = 0.05
+    done = threading.Event()
+    with door.connect() as connection:
+        connection.sendall(
+            b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+            b"Content-Length: 100000\r\n\r\n" + lines(DOCUMENT, DOCUMENT, DOCUMENT)
+        )
+        while door.service.running < 3:
+            done.wait(0.005)
+    while door.service.running:
+        done.wait(0.005)
+    assert len(door.service.bulked) == 3

@@ -1,0 +1,267 @@
+"""Who may come in: Host, Origin, API keys, rate."""
+
+import asyncio
+from typing import Any
+
+import httpx2
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+
+from rag_context.errors import ConfigurationError
+from rag_context.server.correlation import Correlation
+from rag_context.server.guard import KeyCheck, RateLimit
+from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+
+from .running import DOCUMENT, INDEX, SEARCH, Running, running
+from .stub_service import StubService
+
+
+def status_with_host(door: Running, host: str) -> int:
+    return door.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1")).status
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "LOCALHOST:3000", "127.0.0.1:1", "[::1]", "[::1]:3000"])
+def test_loopback_names_are_this_server(door: Running, host: str) -> None:
+    """X-2."""
+    assert status_with_host(door, host) == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:3000", "", "10.0.0.1", "[", ":"],
+)
+def test_a_rebound_host_is_refused(door: Running, host: str) -> None:
+    """X-2: DNS rebinding."""
+    reply = door.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
+    assert reply.status == 403
+    assert reply.json()["code"] == "FORBIDDEN"
+
+
+def test_a_missing_or_double_host_is_refused(door: Running) -> None:
+    assert door.raw(b"GET /live HTTP/1.1\r\n\r\n").status == 403
+    assert door.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").status == 400
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["http://evil.example", "null", "http://localhost:1", "https://localhost", "file://", "", "http://localhost.evil"],
+)
+def test_a_foreign_origin_is_refused(client: httpx2.Client, door: Running, origin: str) -> None:
+    """X-2: a web page of somebody else cannot ask through the browser; CORS is off."""
+    for method, path in (("POST", SEARCH), ("OPTIONS", SEARCH), ("GET", "/health")):
+        reply = client.request(method, path, headers={"origin": origin})
+        assert reply.status_code == 403
+        assert "access-control-allow-origin" not in reply.headers
+    assert door.service.searches == []
+
+
+def test_the_servers_own_pages_may_ask(client: httpx2.Client, door: Running) -> None:
+    assert client.get("/health", headers={"origin": door.url}).status_code == 200
+    own = b"GET /live HTTP/1.1\r\nHost: localhost\r\nOrigin: http://LOCALHOST:80\r\n\r\n"
+    assert door.raw(own).status == 200
+
+
+def test_allowed_hosts_are_answered_too() -> None:
+    options = ServerOptions(port=0, allowed_hosts=("rag.example.com", "*.svc.local"))
+    with running(StubService(), options) as door:
+        assert status_with_host(door, "rag.example.com") == 200
+        assert status_with_host(door, "a.b.svc.local:80") == 200
+        assert status_with_host(door, "svc.local") == 403
+        assert status_with_host(door, "other.example.com") == 403
+
+
+def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
+    """A probe asks by address; a rebound name is never one."""
+    key = ApiKey.parse("k", hash_key("secret"))
+    with running(StubService(), ServerOptions(host="0.0.0.0", port=0, api_keys=(key,))) as door:
+        assert status_with_host(door, "10.1.2.3:3000") == 200
+        assert status_with_host(door, "evil.example") == 403
+
+
+def test_without_a_key_only_the_open_paths_answer(locked: Running) -> None:
+    """X-1."""
+    with locked.client() as client:
+        for path in ("/live", "/ready", "/", "/docs"):
+            assert client.get(path).status_code == 200, path
+        assert client.get("/health").json() == {"healthy": True}
+        for method, path in (
+            ("GET", "/tools"),
+            ("GET", "/metrics"),
+            ("GET", "/openapi.json"),
+            ("GET", "/nowhere"),
+            ("GET", "/tools/rag_context_stats"),
+            ("POST", "/tools/rag_context_health"),
+            ("POST", SEARCH),
+            ("POST", "/bulk"),
+        ):
+            reply = client.request(method, path)
+            assert reply.status_code == 401, path
+            assert reply.json()["code"] == "UNAUTHORIZED"
+            assert reply.headers["www-authenticate"] == "Bearer"
+            assert reply.json()["requestId"] == reply.headers["x-request-id"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"authorization": "Bearer read-me"}, {"authorization": "bearer  read-me"}, {"x-api-key": "read-me"}]
+)
+def test_a_reading_key_reads_and_does_not_write(locked: Running, headers: dict[str, str]) -> None:
+    """X-1."""
+    with locked.client(**headers) as client:
+        assert client.post(SEARCH, json={"query": "q"}).status_code == 200
+        assert client.get("/health").json()["indexedDocuments"] == 523
+        assert client.get("/metrics").status_code == 200
+        for reply in (
+            client.post(INDEX, json=DOCUMENT),
+            client.post("/bulk", content=b"{}", headers={"content-type": "application/x-ndjson"}),
+        ):
+            assert reply.status_code == 403
+            assert reply.json()["error"] == "This API key may only read"
+    assert locked.service.indexed == []
+
+
+def test_a_writing_key_writes(locked: Running) -> None:
+    with locked.client(authorization="Bearer write-me") as client:
+        assert client.post(INDEX, json=DOCUMENT).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-api-key": "wrong"},
+        {"x-api-key": "read-m"},
+        {"x-api-key": hash_key("read-me")},
+        {"authorization": "Bearer wrong"},
+        {"authorization": "Bearer read-me write-me"},
+        {"authorization": "Bearer räd-me"},
+    ],
+)
+def test_a_wrong_key_is_refused_even_where_none_is_needed(locked: Running, headers: dict[str, str]) -> None:
+    encoded = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
+    with httpx2.Client(base_url=locked.url, headers=encoded, trust_env=False) as client:
+        for path in ("/health", "/tools"):
+            reply = client.get(path)
+            assert reply.status_code == 401
+            assert reply.headers["www-authenticate"] == 'Bearer error="invalid_token"'
+            assert "wrong" not in reply.text
+
+
+@pytest.mark.parametrize("header", ["Authorization: Basic cmVhZC1tZQ==", "Authorization: Bearer", "X-API-Key: "])
+def test_another_kind_of_credential_is_no_key(locked: Running, header: str) -> None:
+    assert locked.raw(f"GET /tools HTTP/1.1\r\nHost: localhost\r\n{header}\r\n\r\n".encode()).status == 401
+
+
+def test_a_key_is_kept_as_its_hash_only() -> None:
+    """X-1, X-5."""
+    key = ApiKey.parse("ci", hash_key("secret"), Access.READ)
+    assert "secret" not in repr(key)
+    assert key.digest.hex() not in repr(key)
+    with pytest.raises(ConfigurationError, match="'ci' must be stored as sha256") as caught:
+        ApiKey.parse("ci", "plain-secret")
+    assert "plain-secret" not in str(caught.value)
+
+
+def test_an_open_server_without_a_key_is_refused() -> None:
+    """X-1."""
+    for host in ("0.0.0.0", "::", "192.0.2.1", "example.com", ""):
+        with pytest.raises(ConfigurationError, match="without an API key: set RAG_CONTEXT_API_KEY"):
+            ServerOptions(host=host).check()
+    for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3"):
+        ServerOptions(host=host).check()
+
+
+class Ticks:
+    """A clock that is moved by hand."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def _ok(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def ask(app: Any, *, key: str = "", client: str = "10.0.0.1", path: str = "/tools") -> dict[str, Any]:
+    """Status and Retry-After of one request to a stack of middlewares."""
+    seen: dict[str, Any] = {}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            seen["status"] = message["status"]
+            seen["wait"] = dict(message["headers"]).get(b"retry-after")
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"x-api-key", key.encode())] if key else []
+    scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "client": (client, 1)}
+    await app(scope, receive, send)
+    return seen
+
+
+def test_the_rate_is_limited_per_key() -> None:
+    """X-2: a burst, then a steady rate; one caller's haste is not another's."""
+    clock = Ticks()
+    keys = tuple(ApiKey.parse(name, hash_key(name)) for name in ("a", "b"))
+    limited = RateLimit(_ok, per_s=0.5, burst=2, clock=clock)
+    app = Correlation(KeyCheck(limited, ServerOptions(api_keys=keys)), max_requests=9)
+
+    async def scenario() -> None:
+        assert [(await ask(app, key="a"))["status"] for _ in range(3)] == [200, 200, 429]
+        assert (await ask(app, key="a"))["wait"] == b"2"
+        assert (await ask(app, key="a", path="/live"))["status"] == 200
+        assert (await ask(app, key="b"))["status"] == 200
+        clock.now += 2
+        assert [(await ask(app, key="a"))["status"] for _ in range(2)] == [200, 429]
+
+    asyncio.run(scenario())
+
+
+def test_the_rate_is_limited_per_address_where_there_are_no_keys() -> None:
+    app = Correlation(KeyCheck(RateLimit(_ok, per_s=1, burst=1, clock=Ticks()), ServerOptions()), max_requests=9)
+
+    async def scenario() -> None:
+        assert [(await ask(app, client="10.0.0.1"))["status"] for _ in range(2)] == [200, 429]
+        assert (await ask(app, client="10.0.0.2"))["status"] == 200
+
+    asyncio.run(scenario())
+
+
+def test_too_many_at_once_are_told_to_come_back() -> None:
+    """T-6: 503 with Retry-After, and /live still answers."""
+    gate = asyncio.Event
+
+    async def scenario() -> None:
+        released = gate()
+
+        async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["path"] == "/slow":
+                await released.wait()
+            await _ok(scope, receive, send)
+
+        app = Correlation(slow, max_requests=2)
+        first = [asyncio.create_task(ask(app, path="/slow")) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert await ask(app) == {"status": 503, "wait": b"1"}
+        assert (await ask(app, path="/live"))["status"] == 200
+        released.set()
+        assert [(await task)["status"] for task in first] == [200, 200]
+        assert (await ask(app))["status"] == 200
+
+    asyncio.run(scenario())
+
+
+def test_too_many_connections_are_refused_in_our_shape() -> None:
+    with running(StubService(), ServerOptions(port=0, max_connections=2)) as door, door.connect(), door.connect():
+        live = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        reply = door.raw(live)
+        assert reply.status == 503
+        assert reply.json()["code"] == "SERVICE_UNAVAILABLE"
+
+
+def test_an_index_request_leaves_no_trace_where_it_is_refused(locked: Running) -> None:
+    with locked.client() as client:
+        assert client.post(INDEX, json=DOCUMENT).status_code == 401
+    assert locked.service.indexed == []

@@ -1,0 +1,135 @@
+"""The published description, and a fuzzer that holds the server to it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from rag_context.server.app import create_app
+from rag_context.server.openapi import build_openapi
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
+
+from .running import Running
+from .stub_service import StubService
+
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_headers_conformance,"
+    "response_schema_conformance,positive_data_acceptance,unsupported_method,allow_header_conformance"
+)
+
+
+def fuzz(schema: str, door: Running, *, checks: str, mode: str, directory: Path) -> None:
+    """Run schemathesis against the door; /bulk is left out, for it cannot write NDJSON."""
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", schema, "--url", door.url, "--exclude-path", "/bulk"),
+        *("--checks", checks, "--mode", mode, "--max-examples", "15", "--seed", "7", "--no-color"),
+        *("--phases", "examples,coverage,fuzzing", "--warnings", "off"),
+    ]
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def with_null(node: Any) -> Any:
+    """The same schema with null allowed for every optional property: what is accepted, though not advertised."""
+    if isinstance(node, list):
+        return [with_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    changed = {key: with_null(value) for key, value in node.items()}
+    if node.get("type") == "object" and "properties" in node:
+        for name, schema in changed["properties"].items():
+            if name not in node.get("required", ()) and isinstance(schema.get("type"), str):
+                schema["type"] = [schema["type"], "null"]
+                if "enum" in schema:
+                    schema["enum"] = [*schema["enum"], None]
+    return changed
+
+
+def test_whatever_is_sent_the_server_keeps_to_its_description(door: Running, tmp_path: Path) -> None:
+    """T-6: no 500, no undocumented status, header or body; whatever fits the schema is accepted."""
+    fuzz(f"{door.url}/openapi.json", door, checks=CHECKS, mode="all", directory=tmp_path)
+    assert len(door.service.searches) > 20
+
+
+def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) -> None:
+    """T-8: null for an optional field is the one thing accepted beyond what is advertised."""
+    with door.client() as client:
+        described = client.get("/openapi.json").json()
+    schemas = described["components"]["schemas"]
+    for name in ("SearchRequest", "IndexRequest", "StatsRequest"):
+        schemas[name] = with_null(schemas[name])
+    path = tmp_path / "openapi.json"
+    path.write_text(json.dumps(described))
+    fuzz(str(path), door, checks="negative_data_rejection,not_a_server_error", mode="all", directory=tmp_path)
+
+
+def test_the_description_covers_every_route(client: httpx2.Client) -> None:
+    """Every route, tool and error is in it."""
+    described = client.get("/openapi.json").json()
+    assert described["openapi"] == "3.1.0"
+    assert sorted(described["paths"]) == [
+        "/",
+        "/bulk",
+        "/docs",
+        "/health",
+        "/live",
+        "/metrics",
+        "/openapi.json",
+        "/ready",
+        "/tools",
+        "/tools/rag_context_health",
+        "/tools/rag_context_index",
+        "/tools/rag_context_search",
+        "/tools/rag_context_stats",
+    ]
+    search = described["paths"]["/tools/rag_context_search"]["post"]
+    assert set(search["responses"]) == {"200", "400", "401", "403", "408", "413", "415", "429", "500", "503"}
+    assert search["requestBody"]["content"]["application/json"]["example"]["query"] == "mongodb retry logic"
+
+
+def test_every_reference_leads_somewhere(client: httpx2.Client) -> None:
+    described = client.get("/openapi.json").json()
+
+    def references(node: Any) -> list[str]:
+        if isinstance(node, dict):
+            own = [node["$ref"]] if "$ref" in node else []
+            return own + [found for value in node.values() for found in references(value)]
+        return [found for item in node for found in references(item)] if isinstance(node, list) else []
+
+    for reference in references(described):
+        target = described
+        for part in reference.removeprefix("#/").split("/"):
+            target = target[part]
+
+
+def test_keys_are_described_where_they_are_needed() -> None:
+    options = ServerOptions(api_keys=(ApiKey.parse("k", hash_key("secret")),))
+    described = build_openapi(create_app(StubService(), options).tools, options, "1")
+    assert described["security"] == [{"bearer": []}, {"key": []}]
+    assert {} in described["paths"]["/live"]["get"]["security"]
+    assert "security" not in described["paths"]["/metrics"]["get"]
+    assert build_openapi(create_app(StubService(), ServerOptions()).tools, ServerOptions(), "1").get("security") is None
+
+
+@pytest.mark.parametrize("name", ["inputSchema", "outputSchema"])
+def test_published_tool_schemas_are_plain(client: httpx2.Client, name: str) -> None:
+    """T-8, P-2: no null, no references, items on every array."""
+
+    def look(node: Any) -> None:
+        if isinstance(node, list):
+            for item in node:
+                look(item)
+        elif isinstance(node, dict):
+            assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf"} & node.keys()
+            assert node.get("type") != "null"
+            assert node.get("type") != "array" or "items" in node
+            for value in node.values():
+                look(value)
+
+    for tool in client.get("/tools").json()["tools"]:
+        assert tool[name]["type"] == "object"
+        look(tool[name])

@@ -1,0 +1,113 @@
+"""A whole service over memory and a fake embedder, whose parts can be made to fail."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rag_context.contract.index import IndexRequest, IndexResponse
+from rag_context.contract.search import SearchRequest, SearchResponse
+from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.ports import DocumentStore, Embedder, IndexWriter, MetricsStore
+from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.cache import ResultCache
+from rag_context.search.chain import SearchChain
+from rag_context.search.legs import Sources
+from rag_context.service import Service
+from rag_context.service.binding import BoundEmbedder
+from rag_context.service.health import HealthMonitor
+from rag_context.service.service import Parts
+from rag_context.service.telemetry import Telemetry
+from rag_context.service.upkeep import Upkeep
+from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
+
+
+@dataclass
+class House:
+    """A service, its parts, and the handles that break them."""
+
+    redaction: RedactionMode = RedactionMode.REDACT
+    index_timeout_s: float = 5.0
+    store: MemoryStore = field(default_factory=MemoryStore)
+    fake: FakeEmbedder = field(default_factory=FakeEmbedder)
+    clock: FrozenClock = field(default_factory=FrozenClock)
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def __post_init__(self) -> None:
+        self.embedder: Faulty[Embedder] = Faulty(self.fake)
+        self.documents: Faulty[DocumentStore] = Faulty(self.store)
+        self.writer: Faulty[IndexWriter] = Faulty(self.store, "write")
+        self.metrics: Faulty[MetricsStore] = Faulty(self.store, "append")
+        self.bound = BoundEmbedder(self.embedder.port, self.store)
+        self.sources = Sources(
+            embedder=self.bound,
+            vectors=self.store.vectors,
+            texts=self.store.texts,
+            documents=self.documents.port,
+            embedding=Dependency("embedder", self.bound.ping),
+            vector_store=Dependency("vectors", self.store.vectors.ping),
+            document_store=Dependency("documents", self.documents.port.ping),
+        )
+        self.indexer = Indexer(
+            embedder=self.bound,
+            embedding=self.sources.embedding,
+            documents=self.documents.port,
+            document_store=self.sources.document_store,
+            writer=self.writer.port,
+            policy=IndexingPolicy(254, self.index_timeout_s, self.redaction),
+            now=lambda: self.now,
+        )
+        self.telemetry = Telemetry(
+            self.metrics.port, self.documents.port, retention=timedelta(days=31), now=lambda: self.now, capacity=100
+        )
+        dependencies = (self.sources.embedding, self.sources.vector_store, self.sources.document_store)
+        self.upkeep = Upkeep(dependencies, self.bound, self.indexer, self.documents.port, self.clock)
+        self.service = Service(
+            Parts(
+                sources=self.sources,
+                embedder=self.bound,
+                metrics=self.metrics.port,
+                registry=self.store,
+                chain=SearchChain(
+                    self.sources,
+                    Breaker("search", threshold=5, cooldown=constant_cooldown(60.0)),
+                    deadline_s=0.2,
+                ),
+                cache=ResultCache(1000, 300.0, self.clock),
+                indexer=self.indexer,
+                telemetry=self.telemetry,
+                upkeep=self.upkeep,
+                health=HealthMonitor(
+                    [
+                        ("vector store", self.sources.vector_store),
+                        ("embedding model", self.sources.embedding),
+                        ("document store", self.sources.document_store),
+                    ],
+                    self.clock,
+                ),
+            ),
+            now=lambda: self.now,
+        )
+
+    async def search(self, query: str, **fields: Any) -> SearchResponse:
+        """Search, the short way."""
+        request = SearchRequest.model_validate({"query": query, **fields})
+        return (await self.service.search(request, request_id="r-1")).response
+
+    async def index(self, content: str, **fields: Any) -> IndexResponse:
+        """Index, the short way."""
+        body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
+        return await self.service.index(IndexRequest.model_validate(body), request_id="r-1")
+
+    @asynccontextmanager
+    async def kept_up(self) -> AsyncIterator[None]:
+        """Run the background work beside the block."""
+        task = asyncio.create_task(self.upkeep.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})

@@ -1,0 +1,42 @@
+"""The ledger is true: every requirement that is said to be met names tests, and those tests exist."""
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+LEDGER = tomllib.loads((TESTS / "requirements.toml").read_text(encoding="utf-8"))
+ID = re.compile(r"^[A-Z]-[0-9]+$")
+
+
+def defined(path: Path) -> set[str]:
+    """Names of the test functions of a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return {
+        node.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+    }
+
+
+@pytest.mark.parametrize("id_", LEDGER)
+def test_a_requirement_is_proved_by_tests_that_exist(id_: str) -> None:
+    entry = LEDGER[id_]
+    assert ID.match(id_)
+    assert entry["says"].strip()
+    assert entry["tests"]
+    assert entry.get("state", "done") in {"done", "part"}
+    assert entry.get("state") != "part" or entry["missing"].strip()
+    for named in entry["tests"]:
+        file, _, test = named.partition("::")
+        path = TESTS / file
+        assert path.is_file(), f"{id_}: {file} does not exist"
+        assert not test or test in defined(path), f"{id_}: {file} has no {test}"
+
+
+def test_the_ledger_is_in_order() -> None:
+    order = [(id_.split("-")[0], int(id_.split("-")[1])) for id_ in LEDGER]
+    assert order == sorted(order)

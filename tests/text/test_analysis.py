@@ -1,0 +1,64 @@
+"""The analyser, by example and by property."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.text.analysis import MAX_TERM_CHARS, terms
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("How do I retry connections?", ["retri", "connect"]),
+        ("MongoDB", ["mongo", "db", "mongodb"]),
+        ("snake_case_name", ["snake", "case", "name", "snake_case_nam"]),
+        ("HTTPServer getX2", ["http", "server", "httpserver", "x2", "getx2"]),
+        ("NASA Paris word", ["nasa", "pari", "word"]),
+        ("E1234-ERR c++ -x col:x AND (", ["e1234", "err", "c", "x", "col", "x"]),
+        ("_private __init__ __", ["privat", "init"]),
+        ("it's don't we'll", []),
+        ("", []),
+        ("?!… \x00 \n", []),
+        ("retry retry", ["retri", "retri"]),
+    ],
+)
+def test_words_become_terms(text: str, expected: list[str]) -> None:
+    assert terms(text) == expected
+
+
+def test_accents_and_case_do_not_matter() -> None:
+    assert terms("Café ÜBER ｆｕｌｌ") == terms("cafe uber full")
+    assert terms("ΑΒΓ") == terms("αβγ")
+
+
+def test_scripts_without_spaces_become_bigrams() -> None:
+    assert terms("東京都") == ["東京", "京都"]
+    assert terms("猫") == ["猫"]
+    assert terms("設計API書") == ["設計", "api", "書"]
+
+
+def test_marks_stay_in_their_word() -> None:
+    assert terms("हिन्दी") == ["हिन्दी"]
+
+
+def test_a_question_and_its_answer_share_their_terms() -> None:
+    assert set(terms("What is the retry policy?")) <= set(terms("The policy retries five times"))
+
+
+def test_a_word_without_end_is_cut() -> None:
+    assert [len(term) for term in terms("x" * 100_000)] == [MAX_TERM_CHARS]
+
+
+@given(st.text(max_size=200))
+def test_any_text_gives_clean_terms(text: str) -> None:
+    for term in terms(text):
+        assert term
+        assert " " not in term
+        assert '"' not in term
+        assert term == term.strip("_")
+
+
+@given(st.text(max_size=100))
+def test_the_same_text_gives_the_same_terms(text: str) -> None:
+    assert terms(text) == terms(text)
