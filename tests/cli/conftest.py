@@ -10,5 +10,6 @@ from .running import Commands
 @pytest.fixture
 def commands(tmp_path: Path) -> Commands:
     """Commands in an empty folder."""
-    (tmp_path / "home").mkdir()
-    return Commands(tmp_path)
+    folder = tmp_path / "here"
+    folder.mkdir()
+    return Commands(folder)

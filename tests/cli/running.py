@@ -39,14 +39,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Commands:
-    """Runs commands in a folder, on a data directory below it."""
+    """Runs commands in a folder, each in a process of its own, on a data directory beside it."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
 
     @property
     def data_dir(self) -> Path:
-        return self.folder / "data"
+        return self.folder.parent / f"{self.folder.name}-data"
 
     def with_variables(self, **variables: str) -> "Commands":
         return Commands(self.folder, {**self.variables, **variables})
@@ -78,7 +78,7 @@ class Commands:
 
     def _environment(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        home = str(self.folder / "home")
+        home = str(self.folder.parent / "home")
         own = {"HOME": home, "XDG_CONFIG_HOME": f"{home}/config", "RAG_CONTEXT_DATA_DIR": str(self.data_dir)}
         return {**kept, **own, **self.variables}
 

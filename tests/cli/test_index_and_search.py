@@ -1,6 +1,8 @@
 """The memory by hand, without a server: index, search, health, stats, reindex (M-2, C-3, C-4, D-7, D-10)."""
 
+import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +11,10 @@ from .running import Commands
 DECISION = "# Berths\n\nThe database refuses overlapping bookings of one berth, by an exclusion constraint.\n"
 
 
-@pytest.fixture
-def indexed(commands: Commands) -> Commands:
+@pytest.fixture(scope="module")
+def indexed(tmp_path_factory: pytest.TempPathFactory) -> Commands:
+    """Three documents that the tests of this module only read."""
+    commands = Commands(tmp_path_factory.mktemp("indexed"))
     commands.write("notes/berths.md", DECISION)
     commands.write(
         "notes/tides.md", "# Tides\n\nThe tide table of Brannoch is 30 centimetres too low, code HBR-5210.\n"
@@ -51,13 +55,19 @@ class TestIndex:
         assert "10.txt" not in ended.err
         assert "and 2 more; --json lists them all" in ended.err
 
-    def test_the_second_time_changes_nothing_and_an_edit_replaces(self, indexed: Commands) -> None:
-        again = indexed("index", "notes", "--json", "--tag", "demo", "--agent", "tester").lines()
-        indexed.write("notes/berths.md", DECISION + "\nRanges are half open.\n")
-        edited = indexed("index", "notes", "--json", "--tag", "demo", "--agent", "tester").lines()
+    def test_the_second_time_changes_nothing_and_an_edit_replaces(self, commands: Commands) -> None:
+        commands.write("a.md", DECISION)
+        commands.write("b.md", "# Tides")
 
-        assert [receipt["status"] for receipt in again] == ["unchanged"] * 3
-        assert sorted(receipt["status"] for receipt in edited) == ["replaced", "unchanged", "unchanged"]
+        def statuses() -> list[str]:
+            return [receipt["status"] for receipt in commands("index", ".", "--json").lines()]
+
+        first, second = statuses(), statuses()
+        commands.write("a.md", DECISION + "\nRanges are half open.\n")
+        third = statuses()
+
+        assert (first, second) == (["indexed"] * 2, ["unchanged"] * 2)
+        assert sorted(third) == ["replaced", "unchanged"]
 
     def test_pictures_in_a_folder_are_no_failure_but_a_named_one_is(self, commands: Commands) -> None:
         picture = commands.write("a/b.png", b"\x89PNG\0")
@@ -104,31 +114,30 @@ class TestSearch:
         assert " notes/berths.md:1-3  documentation" in lines[2]
         assert "    The database refuses overlapping bookings" in ended.out
 
-    def test_a_rare_name_and_an_error_code_are_found(self, indexed: Commands) -> None:
-        name = indexed("search", "Torvald Eskerine", "--json").json()["results"][0]
-        code = indexed("search", "HBR-5210", "--json").json()["results"][0]
+    def test_a_rare_name_is_found_with_what_is_known_of_it(self, indexed: Commands) -> None:
+        result = indexed("search", "Torvald Eskerine", "--json").json()["results"][0]
 
-        assert name["source"] == str(indexed.folder / "notes" / "talk.chat")
-        assert name["metadata"] == {"agent": "tester", "tags": ["demo"]}
-        assert code["source"] == str(indexed.folder / "notes" / "tides.md")
+        assert result["source"] == str(indexed.folder / "notes" / "talk.chat")
+        assert result["metadata"] == {"agent": "tester", "tags": ["demo"]}
 
-    def test_filters_narrow(self, indexed: Commands) -> None:
-        def sources(*words: str) -> set[str]:
-            answer = indexed("search", "harbour berth tide", "--min-score", "0", "--json", *words).json()
-            return {result["source"].rpartition("/")[2] for result in answer["results"]}
+    def test_an_error_code_is_found_and_explained(self, indexed: Commands) -> None:
+        out = indexed("search", "HBR-5210", "--explain").out
 
-        assert sources() == {"berths.md", "tides.md", "talk.chat"}
-        assert sources("--type", "chat") == {"talk.chat"}
-        assert sources("--source", "notes/tides.md") == {"tides.md"}
-        assert sources("--source", "notes/t*") == {"tides.md", "talk.chat"}
-        assert sources("--source", "notes") == {"berths.md", "tides.md", "talk.chat"}
-        assert sources("--tag", "other") == set()
-        assert sources("--since", "1h") == {"berths.md", "tides.md", "talk.chat"}
-        assert sources("--until", "2020-01-01") == set()
-        assert sources("--limit", "1") <= {"berths.md", "tides.md", "talk.chat"}
+        assert "notes/tides.md" in out.splitlines()[2]
+        assert "text rank 1" in out
 
-    def test_explain_tells_rank_and_score(self, indexed: Commands) -> None:
-        assert "text rank 1" in indexed("search", "HBR-5210", "--explain").out
+    @pytest.mark.parametrize(
+        ("words", "names"),
+        [
+            (["--type", "chat"], {"talk.chat"}),
+            (["--source", "notes/t*", "--since", "1h", "--tag", "demo"], {"tides.md", "talk.chat"}),
+            (["--source", "notes", "--tag", "other"], set()),
+        ],
+    )
+    def test_filters_narrow(self, indexed: Commands, words: list[str], names: set[str]) -> None:
+        answer = indexed("search", "harbour berth tide", "--min-score", "0", "--json", *words).json()
+
+        assert {result["source"].rpartition("/")[2] for result in answer["results"]} == names
 
     def test_no_result_is_an_answer_with_advice(self, indexed: Commands) -> None:
         ended = indexed("search", "berth", "--category", "bugfix")
@@ -143,24 +152,10 @@ class TestSearch:
         assert ended.status == 0
         assert "`rag-context index PATH...` fills it" in ended.out
 
-    @pytest.mark.parametrize(
-        ("words", "sentence"),
-        [
-            ([""], "Query cannot be empty"),
-            (["x" * 1001], "Query too long (max 1000 characters)"),
-            (["x", "--since", "yesterday"], "--since 'yesterday' is not a moment"),
-            (["x", "--category", "nonsense"], "category"),
-            (["x", "--limit", "21"], "limit"),
-        ],
-    )
-    def test_a_wrong_question_is_refused_in_a_sentence(
-        self, commands: Commands, words: list[str], sentence: str
-    ) -> None:
-        ended = commands("search", *words)
+    def test_a_wrong_question_is_refused_in_a_sentence(self, commands: Commands) -> None:
+        ended = commands("search", "")
 
-        assert (ended.status, ended.out) == (2, "")
-        assert ended.err.startswith("error: ")
-        assert sentence in ended.err
+        assert (ended.status, ended.out, ended.err) == (2, "", "error: Query cannot be empty\n")
 
     def test_a_document_cannot_steer_the_terminal(self, commands: Commands) -> None:
         commands.write("a.log", "\x1b]0;owned\x07 the pump of pontoon C failed\n")
@@ -176,12 +171,11 @@ class TestStatus:
     """T-3, T-4 from the command line."""
 
     def test_health_of_a_working_index(self, indexed: Commands) -> None:
-        ended = indexed("health", "--json")
+        ended = indexed("health")
 
         assert ended.status == 0
-        assert ended.json()["healthy"] is True
-        assert ended.json()["indexedDocuments"] == 3
-        assert indexed("health").out.startswith("healthy · ")
+        assert ended.out.startswith("healthy · ")
+        assert "3 documents, 0 pending" in ended.out
 
     def test_a_missing_model_is_not_healthy(self, indexed: Commands) -> None:
         broken = indexed.with_variables(RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(indexed.folder / "no-model"))
@@ -201,28 +195,35 @@ class TestStatus:
         assert "notes/tides.md" in ended.out
         assert ended.err.splitlines()[-1].startswith("warning: ")
 
-    def test_stats_count_the_searches(self, indexed: Commands) -> None:
-        indexed("search", "berth")
+    def test_stats_count_the_searches(self, commands: Commands) -> None:
+        commands("search", "berth")
 
-        assert indexed("stats", "--json").json()["totalQueries"] == 1
-        assert "cli 1" in indexed("stats", "--range", "1h").out
+        assert commands("stats", "--json").json()["totalQueries"] == 1
+        assert "cli 1" in commands("stats", "--range", "1h").out
 
 
 class TestReindex:
     """D-10: another model's index stops with 78, and `reindex` is the way out."""
 
-    def test_an_index_of_another_model_is_refused_until_reindexed(self, indexed: Commands) -> None:
-        (database,) = indexed.data_dir.glob("*.db")
-        with sqlite3.connect(database) as connection:
-            changed = connection.execute("UPDATE model SET fingerprint = 'other'").rowcount
-        connection.close()
-        assert changed == 1
+    def test_an_index_of_another_model_is_refused_until_reindexed(self, commands: Commands) -> None:
+        commands.write("a.md", DECISION)
+        commands("index", "a.md")
+        _pretend_another_model_made_it(commands.data_dir / "rag-context.db")
 
-        refused = indexed("search", "berth")
-        reindexed = indexed("reindex")
-        answered = indexed("search", "berth")
+        refused = commands("search", "berth")
+        reindexed = commands("reindex")
+        answered = commands("search", "berth")
 
         assert refused.status == 78
         assert "`rag-context reindex`" in refused.err
-        assert (reindexed.status, reindexed.out) == (0, "3 documents reindexed.\n")
+        assert (reindexed.status, reindexed.out) == (0, "1 document reindexed.\n")
         assert answered.out.startswith("level 1 ")
+
+
+def _pretend_another_model_made_it(database: Path) -> None:
+    connection = sqlite3.connect(database)
+    with connection:
+        (value,) = connection.execute("SELECT value FROM meta WHERE name = 'model'").fetchone()
+        other = json.dumps({**json.loads(value), "fingerprint": "of another model"})
+        connection.execute("UPDATE meta SET value = ? WHERE name = 'model'", (other,))
+    connection.close()

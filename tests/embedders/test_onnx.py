@@ -17,7 +17,6 @@ from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.embedders.tokenizer import ModelTokenizer
 from rag_context.errors import (
     BackendDataError,
-    BackendError,
     BackendRejectedError,
     BackendStartingError,
     BackendUnavailableError,
@@ -326,7 +325,7 @@ async def test_vectors_of_another_norm_are_normalised_with_one_warning(
     embedder = await opened(copy)
     with caplog.at_level(logging.WARNING):
         np.testing.assert_allclose(await embedder.embed_query("text"), np.full(4, 0.5))
-        await embedder.embed_documents(["text"])
+        np.testing.assert_allclose(await embedder.embed_documents(["text", "texts"]), np.full((2, 4), 0.5))
     assert len(caplog.records) == 1
     await embedder.close()
 
@@ -335,10 +334,9 @@ async def test_vectors_of_another_norm_are_normalised_with_one_warning(
 async def test_vectors_that_cannot_be_right_are_refused(copy: Path, value: float) -> None:
     write_table_model(copy, np.full((40000, 4), value))
     embedder = await opened(copy)
-    with pytest.raises(BackendDataError):
-        await embedder.embed_query("text")
-    with pytest.raises(BackendError):
-        await embedder.ping()
+    for call in (embedder.embed_query("text"), embedder.embed_documents(["text"]), embedder.ping()):
+        with pytest.raises(BackendDataError):
+            await call
     await embedder.close()
 
 
@@ -352,6 +350,18 @@ async def test_a_model_that_comes_back_is_loaded_by_a_ping(copy: Path, tmp_path:
     assert lines == ["all-MiniLM-L6-v2, 384 dimensions, 2 workers"] * 3
     assert await embedder.ready(0)
     assert len(await embedder.embed_query("text")) == 384
+    await embedder.close()
+
+
+async def test_a_healed_model_is_not_loaded_again(copy: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (copy / "model.onnx").rename(tmp_path / "elsewhere")
+    embedder = await opened(copy)
+    (tmp_path / "elsewhere").rename(copy / "model.onnx")
+    await embedder.ping()
+    caplog.clear()
+    (copy / "model.onnx").unlink()
+    await embedder.ping()
+    assert not caplog.records
     await embedder.close()
 
 

@@ -119,6 +119,16 @@ async def test_a_text_given_up_while_it_waited_can_be_asked_for_again(pool: Work
     assert function.seen == ["first", "text"]
 
 
+async def test_a_text_given_up_and_passed_over_can_be_asked_for_again(pool: WorkerPool, function: Lengths) -> None:
+    dropped = await begin(pool, ["text"], Urgency.DOCUMENT)
+    dropped.cancel()
+    await asyncio.gather(dropped, return_exceptions=True)
+    function.gate.set()
+    await pool.run(["last in the queue"], Urgency.DOCUMENT)
+    again = await begin(pool, ["text"], Urgency.DOCUMENT)
+    assert await asyncio.wait_for(again, PATIENCE_S) == [4]
+
+
 async def test_a_failing_text_fails_its_caller_and_drops_the_rest_of_that_call(
     pool: WorkerPool, function: Lengths
 ) -> None:
@@ -160,17 +170,22 @@ async def test_no_texts_need_no_worker(pool: WorkerPool) -> None:
 def test_a_caller_whose_loop_is_gone_does_not_stop_the_worker() -> None:
     function = Lengths()
 
-    async def start() -> WorkerPool:
+    async def start() -> tuple[WorkerPool, asyncio.Task[list[float]]]:
         pool = WorkerPool(function, dimension=1, workers=1)
-        await begin(pool, ["first"], Urgency.QUERY)
+        task = await begin(pool, ["first"], Urgency.QUERY)
         await asyncio.to_thread(function.begun.wait, PATIENCE_S)
-        return pool
+        return pool, task
 
     async def finish(pool: WorkerPool) -> list[float]:
         function.gate.set()
-        rows = await pool.run(["second"], Urgency.QUERY)
+        rows = await asyncio.wait_for(pool.run(["second"], Urgency.QUERY), PATIENCE_S)
         await pool.close()
         return [float(row[0]) for row in rows]
 
-    pool = asyncio.run(start())
+    loop = asyncio.new_event_loop()
+    pool, orphan = loop.run_until_complete(start())
+    loop.run_until_complete(loop.shutdown_default_executor())
+    loop.close()
     assert asyncio.run(finish(pool)) == [6]
+    assert not orphan.done()
+    orphan._log_destroy_pending = False  # type: ignore[attr-defined]

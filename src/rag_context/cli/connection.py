@@ -4,7 +4,6 @@ A server is found through the file it keeps beside the index, and believed only 
 instance that the file names.
 """
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,17 +24,8 @@ from rag_context.errors import (
     InvalidInputError,
     RagContextError,
 )
-from rag_context.logs import configure_logging
 from rag_context.server.discovery import read_announcement
-from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
-from rag_context.wiring import open_service
-
-MODEL_PATIENCE_S = 10.0
-"""How long a command waits for the model to load before it begins (M-2)."""
-
-BULK_PATIENCE_S = 120.0
-"""How long a large document may take here, where no request waits for it."""
 
 SERVER_BATCH = 32
 """Documents in one request to a server."""
@@ -73,37 +63,6 @@ class Connection(Protocol):
     async def health(self) -> HealthResponse: ...
 
     async def stats(self, request: StatsRequest) -> StatsResponse: ...
-
-
-class InProcess:
-    """This process has opened the index itself."""
-
-    def __init__(self, service: Service, data_dir: Path) -> None:
-        self._service = service
-        self.place = f"the index in {data_dir}"
-        self.batch = 1
-
-    async def search(self, request: SearchRequest) -> SearchResponse:
-        """Search here."""
-        outcome = await self._service.search(request, request_id=new_request_id())
-        return outcome.response
-
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Index here, one after the other."""
-        for line in lines:
-            try:
-                receipt = await self._service.bulk(line, request_id=new_request_id())
-            except BackendError as error:
-                receipt = BulkReceipt(status="rejected", source=line.source, reason=str(error))
-            on_receipt(receipt)
-
-    async def health(self) -> HealthResponse:
-        """Examine the parts here."""
-        return await self._service.health()
-
-    async def stats(self, request: StatsRequest) -> StatsResponse:
-        """Sum up here."""
-        return await self._service.stats(request)
 
 
 class Remote:
@@ -183,11 +142,6 @@ class Remote:
         return BackendError(_COMPONENT, f"The server at {self._url} failed: {sentence}.")
 
 
-def new_request_id() -> str:
-    """An id for a request made here, of the form that a server gives."""
-    return os.urandom(12).hex()
-
-
 @asynccontextmanager
 async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
     """The running server of the data directory, or the directory itself.
@@ -203,10 +157,11 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
             client.headers.update(_key_header(settings))
             yield Remote(client, url)
             return
-    configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
-    async with open_service(_patient(settings)) as service:
-        await service.wait_ready(MODEL_PATIENCE_S)
-        yield InProcess(service, settings.data_dir)
+    # A command that leaves the work to a server starts faster without the model's and the stores' libraries.
+    from rag_context.cli.in_process import open_in_process  # noqa: PLC0415
+
+    async with open_in_process(loaded) as connection:
+        yield connection
 
 
 async def find_server(client: httpx2.AsyncClient, data_dir: Path) -> str | None:
@@ -224,11 +179,6 @@ async def find_server(client: httpx2.AsyncClient, data_dir: Path) -> str | None:
         return None
     is_ours = isinstance(body, dict) and body.get("instance") == announcement.instance
     return announcement.url if is_ours else None
-
-
-def _patient(settings: Settings) -> Settings:
-    timeout_s = max(settings.indexing.timeout_s, BULK_PATIENCE_S)
-    return settings.model_copy(update={"indexing": settings.indexing.model_copy(update={"timeout_s": timeout_s})})
 
 
 def _key_header(settings: Settings) -> dict[str, str]:

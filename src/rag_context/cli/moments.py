@@ -15,10 +15,11 @@ def moment(text: str, option: str, now: datetime) -> datetime:
     Raises:
         InvalidInputError: It is none of these.
     """
-    if ago := _AGO.fullmatch(text.strip().lower()):
-        return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).astimezone(UTC)
+    text = text.strip()
     try:
-        return datetime.fromisoformat(text.strip()).astimezone(UTC)
+        if ago := _AGO.fullmatch(text.lower()):
+            return (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).astimezone(UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInputError(
             f"{option} {text!r} is not a moment: write 7d, 2026-01-31 or 2026-01-31T12:00:00Z."

@@ -5,8 +5,8 @@ import asyncio
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rag_context.cli.connection import MODEL_PATIENCE_S
 from rag_context.cli.exits import ExitCode
+from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available

@@ -91,7 +91,7 @@ def _replaced(content: str, spans: Sequence[tuple[int, int]], mark: str) -> str:
 
 
 _FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
-_REFERENCE = re.compile(r"[<>{}…]|\$[({\w]|%\(|%\w+%|\[REDACTED|^\$|^process\.env|^os\.environ|^secrets\.")
+_REFERENCE = re.compile(r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$|^process\.env|^os\.environ|^secrets\.")
 _TALK = re.compile(
     r"example|placeholder|change[-_ ]?(?:me|it|this)|your[-_ ]?|dummy|redacted|insert|replace|sample|todo|foobar"
     r"|^(?:my|the|some|a|test|new|old|db|user|admin|root|api|app|access|auth|client|current)?[-_. ]?"

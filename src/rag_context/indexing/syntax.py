@@ -188,7 +188,7 @@ def _definition(node: Node) -> Node | None:
 
 def _names(definition: Node) -> tuple[str, ...]:
     """What a definition adds to the path: its name, after that of its receiver (Go)."""
-    fields = ("type",) if definition.type == "impl_item" else ("receiver", "name", "left")
+    fields = ("type",) if definition.type == "impl_item" else ("receiver", "name", "property", "left")
     nodes = [node for field in fields if (node := definition.child_by_field_name(field)) is not None]
     return tuple(found for node in nodes if (found := _identifier(node)))
 

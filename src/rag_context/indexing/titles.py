@@ -40,7 +40,7 @@ def _scalar(value: str) -> str:
         if quoted["double"] is not None:
             return re.sub(r"\\(.)", r"\1", quoted["double"])
         return quoted["single"].replace("''", "'")
-    if value[0] in "|>&*!{[":
+    if value[:1] in "|>&*!{[":
         return ""
     return _COMMENT.split(value, maxsplit=1)[0]
 

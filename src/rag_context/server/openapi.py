@@ -48,7 +48,7 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
         "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "operation"}],
         "paths": {**_tool_paths(tools), "/bulk": {"post": _bulk(options)}, **_operation_paths(options)},
         "components": {
-            "schemas": _schemas(tools),
+            "schemas": _schemas(tools, options),
             "responses": {str(status): _error(status) for status in _ERRORS},
             "headers": {
                 "RequestId": {"description": "Correlation id of the request", "schema": {"type": "string"}},
@@ -65,12 +65,12 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
     return document
 
 
-def _schemas(tools: Registry) -> Schema:
+def _schemas(tools: Registry, options: ServerOptions) -> Schema:
     schemas: Schema = {
         "Error": json_schema(ErrorResponse, "serialization"),
         "SearchFailure": json_schema(SearchFailure, "serialization"),
         "BareHealth": json_schema(BareHealth, "serialization"),
-        "BulkLine": json_schema(BulkLine, "validation"),
+        "BulkLine": json_schema(BulkLine.speaking(options.vocabulary), "validation"),
         "BulkReceipt": json_schema(BulkReceipt, "serialization"),
     }
     for tool in tools.values():

@@ -162,7 +162,9 @@ def _put_chunks(
     connection: sqlite3.Connection,
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
-    first: int = connection.execute("SELECT ifnull(max(key), 0) + 1 FROM chunks").fetchone()[0]
+    first: int = connection.execute(
+        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
+    ).fetchone()[0]
     facets = facets_of(document)
     rows: list[tuple[object, ...]] = []
     texts: list[tuple[object, ...]] = []

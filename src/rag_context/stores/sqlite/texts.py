@@ -1,14 +1,12 @@
-"""Search by words: FTS5 finds candidates, one pure BM25 scores what they hold."""
+"""Search by words: FTS5 knows which chunks hold a word, one pure BM25 scores the best of them."""
 
 import json
 import sqlite3
 import threading
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 
 import numpy as np
 from cachetools import LRUCache
@@ -16,57 +14,47 @@ from numpy.typing import NDArray
 
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, facets_asked
+from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.types import ChunkRef, Filter, TextHit
 
-POSTINGS = 20_000
-"""The rarest terms that together occur in no more chunks than this look for candidates; the others only score."""
+SEARCHED_TERMS = 64
+"""A longer query finds its candidates by its rarest terms; all of them count in the score."""
 
-MOST_POSTINGS = 50_000
-"""Where only common words are asked for, the newest chunks are looked at, until about this many held one."""
-
-DRIVING_TERMS = 64
 CANDIDATES = 300
 CANDIDATES_PER_HIT = 3
 
-NARROWING_SHARE = 0.5
+NARROWING_SHARE = 0.8
 """A facet that more of the chunks have than this is left to the filter behind the index."""
+
+FEW = 4000
+"""Chunks of a filter that no facet tells, up to which they are listed before anything is ranked."""
 
 REMEMBERED_FREQUENCIES = 16_384
 TOLERATED_DRIFT = 100
 """A term's frequency is asked for again once the index changed by more than one part in this many of it."""
 
-# The filter reads slim rows only; the texts of the best are fetched after the cut.
-_FOUND = """
-WITH best AS (
-    SELECT c.key, d.content_type, d.thread, d.id AS document
-    FROM texts
-    CROSS JOIN chunks AS c ON c.key = texts.rowid
-    CROSS JOIN documents AS d ON d.key = c.document
-    WHERE texts MATCH ? AND texts.rowid > ? AND {condition}
-    ORDER BY {order} LIMIT ?
-)
-SELECT c.id, best.document, c.position, best.content_type, best.thread, c.length, p.terms
-FROM best
-CROSS JOIN chunks AS c ON c.key = best.key
-CROSS JOIN passages AS p ON p.chunk = best.key
+_COLUMNS = "c.id, d.id, c.position, d.content_type, d.thread, c.length, p.terms"
+
+# Chunks and documents are slim rows; the long texts are read for those that pass only.
+_CANDIDATES = """
+SELECT {columns}
+FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.key = asked.value
+CROSS JOIN documents AS d ON d.key = c.document AND {condition}
+CROSS JOIN passages AS p ON p.chunk = c.key
 """
 
-_BY_INDEX = "texts.rank"
-_BY_FILTER = "bm25(texts, 1.0, 0.0)"
-"""The index hands out the best first, or, by this, in the order of the rows, and only what passes is ranked.
-
-The one is quick where nearly everything passes, the other where little does.
-"""
-
-_GIVEN = """
-SELECT c.id, d.id, c.position, d.content_type, d.thread, c.length, p.terms
+_GIVEN = f"""
+SELECT {_COLUMNS}
 FROM json_each(?) AS asked
 CROSS JOIN chunks AS c ON c.id = asked.value
-CROSS JOIN passages AS p ON p.chunk = c.key
 CROSS JOIN documents AS d ON d.key = c.document
-"""
+CROSS JOIN passages AS p ON p.chunk = c.key
+"""  # noqa: S608  (a column list of our own)
+
+_FILTERED = "SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE {condition} LIMIT ?"
 
 Floats = NDArray[np.float64]
 _Row = tuple[str, str, int, str, str | None, int, str]
@@ -76,28 +64,10 @@ _Row = tuple[str, str, int, str, str | None, int, str]
 class _Question:
     """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
 
-    version: int
     terms: Sequence[str]
     frequencies: Sequence[int]
     idf: Floats
     weights: Floats
-    average_length: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """One way to look for candidates: any of `words`, all of `facets`, in chunks with keys above `above`."""
-
-    words: Sequence[str]
-    facets: Sequence[str]
-    above: int
-
-    @property
-    def match(self) -> str:
-        """As FTS5 reads it; every word is quoted, so that none is syntax."""
-        parts = ["{terms} : (" + " OR ".join(map(_quoted, self.words)) + ")"]
-        parts.extend("{facets} : " + _quoted(facet) for facet in self.facets)
-        return " AND ".join(parts)
 
 
 class SqliteTexts:
@@ -105,6 +75,7 @@ class SqliteTexts:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._postings = PostingLists()
         self._frequencies: LRUCache[tuple[int, str], tuple[int, int]] = LRUCache(REMEMBERED_FREQUENCIES)
         self._lock = threading.Lock()
 
@@ -132,89 +103,116 @@ class SqliteTexts:
     def _search(
         self, counted: Counter[str], limit: int, where: Filter, connection: sqlite3.Connection
     ) -> list[TextHit]:
-        question = self._question(counted, connection)
-        rows: dict[str, _Row] = {}
-        for attempt in self._attempts(question, where, connection):
-            rows.update((row[0], row) for row in _found(attempt, limit, where, connection))
-            if len(rows) >= limit:
+        snapshot = self._snapshot(connection)
+        question = self._question(counted, snapshot, connection)
+        wanted = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
+        rows: list[_Row] = []
+        for keys in self._best_first(question, where, wanted, snapshot, connection):
+            rows.extend(_passing(keys, where, connection))
+            if len(rows) >= wanted:
                 break
-        hits = _hits(question, list(rows.values()))
+        hits = _hits(question, rows, snapshot)
         hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
         return hits[:limit]
-
-    def _attempts(self, question: _Question, where: Filter, connection: sqlite3.Connection) -> Iterator[_Attempt]:
-        """First the rare terms; where they find too little, all terms, at first in the newest chunks."""
-        chunks, newest = connection.execute("SELECT chunks, (SELECT max(key) FROM chunks) FROM totals").fetchone()
-        facets, ceiling = self._facets(where, question.version, chunks, connection)
-        known = sorted((count, term) for count, term in zip(question.frequencies, question.terms, strict=True) if count)
-        words = [term for _, term in known[:DRIVING_TERMS]]
-        if not words or not ceiling:
-            return
-        reach = list(accumulate(min(count, ceiling) for count, _ in known[:DRIVING_TERMS]))
-        driving = max(bisect_right(reach, POSTINGS), 1)
-        if driving < len(words) and reach[driving - 1] <= POSTINGS:
-            yield _Attempt(words[:driving], facets, 0)
-        if reach[-1] > MOST_POSTINGS and not _is_ranged(where):
-            yield _Attempt(words, facets, newest - newest * MOST_POSTINGS // reach[-1])
-        yield _Attempt(words, facets, 0)
-
-    def _facets(
-        self, where: Filter, version: int, chunks: int, connection: sqlite3.Connection
-    ) -> tuple[list[str], int]:
-        """The facets worth asking the index for, and how many chunks at most have them all."""
-        counted = [(self._frequency(facet, version, connection), facet) for facet in facets_asked(where)]
-        narrowing = [facet for frequency, facet in counted if frequency <= NARROWING_SHARE * chunks]
-        return narrowing, min(frequency for frequency, _ in counted)
 
     def _score(
         self, counted: Counter[str], chunk_ids: Sequence[str], connection: sqlite3.Connection
     ) -> dict[str, TextHit]:
+        snapshot = self._snapshot(connection)
+        question = self._question(counted, snapshot, connection)
         rows: list[_Row] = connection.execute(_GIVEN, (json.dumps(chunk_ids),)).fetchall()
-        return {hit.chunk.id: hit for hit in _hits(self._question(counted, connection), rows)}
+        return {hit.chunk.id: hit for hit in _hits(question, rows, snapshot)}
 
-    def _question(self, counted: Counter[str], connection: sqlite3.Connection) -> _Question:
-        version, chunks, length = connection.execute("SELECT version, chunks, terms FROM totals").fetchone()
-        frequencies = [self._frequency(term, version, connection) for term in counted]
-        idf = np.array([inverse_document_frequency(chunks, min(frequency, chunks)) for frequency in frequencies])
+    def _best_first(
+        self, question: _Question, where: Filter, size: int, snapshot: Snapshot, connection: sqlite3.Connection
+    ) -> Iterator[list[int]]:
+        """Keys of chunks that hold some of the terms and may pass the filter, in ever larger pieces."""
+        scores = self._scores(question, where, snapshot, connection)
+        found = np.flatnonzero(scores)
+        while len(found):
+            surplus = len(found) - size
+            if surplus <= 0:
+                yield found.tolist()
+                return
+            order = np.argpartition(scores[found], surplus)
+            yield found[order[surplus:]].tolist()
+            found, size = found[order[:surplus]], 2 * size
+
+    def _scores(
+        self, question: _Question, where: Filter, snapshot: Snapshot, connection: sqlite3.Connection
+    ) -> NDArray[np.float32]:
+        """By chunk key: BM25 as FTS5 sees it; 0 where no term is, or a facet is missing."""
+        scores = np.zeros(snapshot.newest + 1, dtype=np.float32)
+        masks = self._masks(where, snapshot, connection)
+        if masks is None:
+            return scores
+        known = sorted((count, number) for number, count in enumerate(question.frequencies) if count)
+        for count, number in known[:SEARCHED_TERMS]:
+            postings = self._postings.ranked(question.terms[number], count, snapshot, connection)
+            scores[postings.keys] += np.float32(question.weights[number]) * postings.impacts
+        for keys in masks:
+            passing = np.zeros(len(scores), dtype=np.bool_)
+            passing[keys] = True
+            scores[~passing] = 0.0
+        return scores
+
+    def _masks(
+        self, where: Filter, snapshot: Snapshot, connection: sqlite3.Connection
+    ) -> list[NDArray[np.int32]] | None:
+        """Lists of keys, in all of which a chunk that passes stands; None where none passes."""
+        masks = []
+        for facet in facets_asked(where):
+            frequency = self._frequency(facet, snapshot, connection)
+            if frequency == 0:
+                return None
+            if frequency <= NARROWING_SHARE * snapshot.chunks:
+                masks.append(self._postings.plain(facet, snapshot, connection).keys)
+        if where.source_prefix or where.since is not None or where.until is not None:
+            sql, values = condition(where)
+            keys = connection.execute(_FILTERED.format(condition=sql), (*values, FEW + 1)).fetchall()
+            if len(keys) <= FEW:
+                masks.append(np.array(keys, dtype=np.int32).reshape(-1))
+        return masks
+
+    def _snapshot(self, connection: sqlite3.Connection) -> Snapshot:
+        version, chunks, length, newest = connection.execute(
+            """SELECT version, chunks, terms, (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunks')
+               FROM totals"""
+        ).fetchone()
+        return Snapshot(self._database.file.generation, version, chunks, newest, length / max(chunks, 1))
+
+    def _question(self, counted: Counter[str], snapshot: Snapshot, connection: sqlite3.Connection) -> _Question:
+        frequencies = [min(self._frequency(term, snapshot, connection), snapshot.chunks) for term in counted]
+        idf = np.array([inverse_document_frequency(snapshot.chunks, frequency) for frequency in frequencies])
         weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        return _Question(version, list(counted), frequencies, idf, weights, length / max(chunks, 1))
+        return _Question(list(counted), frequencies, idf, weights)
 
-    def _frequency(self, term: str, version: int, connection: sqlite3.Connection) -> int:
-        """How many chunks hold `term`. Counting is as slow as the term is common, so a close answer is kept.
+    def _frequency(self, word: str, snapshot: Snapshot, connection: sqlite3.Connection) -> int:
+        """How many chunks hold `word`. Counting is as slow as the word is common, so a close answer is kept.
 
         The version grows by at least one with every chunk that comes or goes, which bounds the error.
         """
-        key = (self._database.file.generation, term)
+        key = (snapshot.generation, word)
         with self._lock:
             remembered = self._frequencies.get(key)
         if remembered is not None:
             frequency, seen = remembered
-            if abs(version - seen) * TOLERATED_DRIFT <= frequency:
+            if abs(snapshot.version - seen) * TOLERATED_DRIFT <= frequency:
                 return frequency
-        row = connection.execute("SELECT doc FROM vocabulary WHERE term = ?", (term,)).fetchone()
-        counted = 0 if row is None else row[0]
+        row = connection.execute("SELECT doc FROM vocabulary WHERE term = ?", (word,)).fetchone()
+        counted: int = 0 if row is None else row[0]
         with self._lock:
-            self._frequencies[key] = (counted, version)
+            self._frequencies[key] = (counted, snapshot.version)
         return counted
 
 
-def _found(attempt: _Attempt, limit: int, where: Filter, connection: sqlite3.Connection) -> list[_Row]:
-    filtered, values = condition(where)
-    sql = _FOUND.format(condition=filtered, order=_BY_FILTER if _is_ranged(where) else _BY_INDEX)
-    most = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
-    return connection.execute(sql, (attempt.match, attempt.above, *values, most)).fetchall()
+def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection) -> list[_Row]:
+    sql, values = condition(where)
+    statement = _CANDIDATES.format(columns=_COLUMNS, condition=sql)
+    return connection.execute(statement, (json.dumps(keys), *values)).fetchall()
 
 
-def _is_ranged(where: Filter) -> bool:
-    """Whether `where` asks for what no facet says."""
-    return bool(where.source_prefix) or where.since is not None or where.until is not None
-
-
-def _quoted(word: str) -> str:
-    return '"' + word.replace('"', '""') + '"'
-
-
-def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
+def _hits(question: _Question, rows: Sequence[_Row], snapshot: Snapshot) -> list[TextHit]:
     counts = _counts(question.terms, rows)
     profiles = [profile_for(row[3]) for row in rows]
     scores = bm25(
@@ -223,7 +221,7 @@ def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
         question.weights,
         np.array([profile.k1 for profile in profiles]),
         np.array([profile.b for profile in profiles]),
-        question.average_length,
+        snapshot.average_length,
     )
     shares = idf_share(counts, question.idf)
     return [

@@ -59,8 +59,9 @@ CREATE TABLE retrievals (
     last_retrieved INTEGER NOT NULL
 );
 
+-- Keys are never used twice: whoever remembers what a chunk holds need not ask again.
 CREATE TABLE chunks (
-    key INTEGER PRIMARY KEY,
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     document INTEGER NOT NULL REFERENCES documents (key),
     position INTEGER NOT NULL,
@@ -97,7 +98,6 @@ CREATE TABLE deletions (
 CREATE VIRTUAL TABLE texts USING fts5 (
     terms, facets, content = 'passages', content_rowid = 'chunk', tokenize = "ascii tokenchars '_'"
 );
-INSERT INTO texts (texts, rank) VALUES ('rank', 'bm25(1.0, 0.0)');
 CREATE VIRTUAL TABLE vocabulary USING fts5vocab (texts, row);
 
 CREATE TABLE meta (

@@ -1,0 +1,123 @@
+"""Which chunks hold a word, kept in memory once asked for, and brought up to date by what came since.
+
+FTS5 ranks a chunk in about a microsecond, so one common word of a query costs as much as everything else in it.
+Its answer for one word changes only by chunks that come and go: new ones have higher keys and are asked for alone,
+keys are never used twice, and what went is dropped when the chunks themselves are read. So each word is paid
+for once, and a query is a sum of arrays.
+"""
+
+import math
+import sqlite3
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+from cachetools import LRUCache
+from numpy.typing import NDArray
+
+MOST_REMEMBERED = 2_500_000
+"""Postings in memory, of eight bytes each."""
+
+AT_ONCE = 50_000
+"""Rows between two moments at which an interrupted call has something to show for it."""
+
+STALE_SHARE = 0.5
+"""A list is read anew after so many changes of the index, as a share of the chunks: most of it may have gone."""
+
+_HIGHEST_IMPACT = 2.2  # FTS5's k1 is 1.2
+
+_RANKED = "SELECT rowid, rank FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?"
+_PLAIN = "SELECT rowid, 0.0 FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?"
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a reader sees: the file, its version, how many chunks there are, and the highest key ever given."""
+
+    generation: int
+    version: int
+    chunks: int
+    newest: int
+    average_length: float
+
+
+@dataclass(frozen=True, slots=True)
+class Postings:
+    """Chunks that hold a word: `keys` `(n,)` ascending, `impacts` `(n,)`, BM25 without the idf (k1 1.2, b .75)."""
+
+    keys: NDArray[np.int32]
+    impacts: NDArray[np.float32]
+    complete_to: int
+    """Every chunk up to this key is in, if it holds the word."""
+    seen: int
+    """Version of the index at which that was so."""
+    begun: int
+    """Version at which the list was begun."""
+
+    def until(self, key: int) -> "Postings":
+        """Those up to `key`: another reader may have seen more than this one."""
+        if not len(self.keys) or self.keys[-1] <= key:
+            return self
+        end = int(np.searchsorted(self.keys, key, side="right"))
+        return Postings(self.keys[:end], self.impacts[:end], key, self.seen, self.begun)
+
+
+class PostingLists:
+    """The lists of the words asked for last. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lists: LRUCache[tuple[int, str], Postings] = LRUCache(MOST_REMEMBERED, getsizeof=_size)
+        self._lock = threading.Lock()
+
+    def ranked(self, term: str, frequency: int, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
+        """The chunks that hold `term`, of which there are about `frequency`, with impacts."""
+        idf = math.log((snapshot.chunks - frequency + 0.5) / (frequency + 0.5))
+        # FTS5 puts this in the place of an idf that is not above 0.
+        return self._current(_RANKED, "{terms} : " + quoted(term), -max(idf, 1e-6), snapshot, connection)
+
+    def plain(self, facet: str, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
+        """The chunks that hold `facet`; their impacts mean nothing."""
+        return self._current(_PLAIN, "{facets} : " + quoted(facet), 1.0, snapshot, connection)
+
+    def _current(
+        self, sql: str, match: str, unit: float, snapshot: Snapshot, connection: sqlite3.Connection
+    ) -> Postings:
+        name = (snapshot.generation, match)
+        with self._lock:
+            held = self._lists.get(name)
+        if held is None or snapshot.version - held.begun > STALE_SHARE * max(snapshot.chunks, AT_ONCE):
+            nothing = np.empty(0, np.int32), np.empty(0, np.float32)
+            held = Postings(*nothing, complete_to=0, seen=-1, begun=snapshot.version)
+        while held.seen < snapshot.version:
+            rows = connection.execute(sql, (match, held.complete_to, AT_ONCE)).fetchall()
+            held = _extended(held, rows, unit, snapshot)
+            if _size(held) <= MOST_REMEMBERED:
+                with self._lock:
+                    self._lists[name] = held
+        return held.until(snapshot.newest)
+
+
+def quoted(word: str) -> str:
+    """`word` as FTS5 reads data: no character of it is syntax."""
+    return '"' + word.replace('"', '""') + '"'
+
+
+def _extended(held: Postings, rows: list[tuple[int, float]], unit: float, snapshot: Snapshot) -> Postings:
+    all_read = len(rows) < AT_ONCE
+    keys, impacts = held.keys, held.impacts
+    if rows:
+        table = np.array(rows, dtype=np.float64)
+        new = np.clip(table[:, 1] / unit, 0.0, _HIGHEST_IMPACT).astype(np.float32)
+        keys = np.concatenate((keys, table[:, 0].astype(np.int32)))
+        impacts = np.concatenate((impacts, new))
+    return Postings(
+        keys,
+        impacts,
+        complete_to=snapshot.newest if all_read else rows[-1][0],
+        seen=snapshot.version if all_read else held.seen,
+        begun=held.begun,
+    )
+
+
+def _size(postings: Postings) -> int:
+    return len(postings.keys) + 100

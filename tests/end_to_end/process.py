@@ -1,0 +1,115 @@
+"""The real command as a real process, found and asked as its users do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+COMMAND = str(Path(sys.executable).with_name("rag-context"))
+PATIENCE_S = 30.0
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """Ours, without settings of whoever runs the tests."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAG_", "MCP_", "LOG_LEVEL"))}
+    return {**kept, "NO_COLOR": "1", **extra}
+
+
+def command(*arguments: str, data_dir: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run `rag-context` to its end."""
+    return subprocess.run(
+        [COMMAND, *arguments, "--data-dir", str(data_dir)],
+        capture_output=True,
+        text=True,
+        env=environment(**extra),
+        timeout=300,
+        check=False,
+    )
+
+
+@dataclass
+class Served:
+    """A running server."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+
+    def get(self, path: str) -> httpx2.Response:
+        return httpx2.get(self.url + path, timeout=PATIENCE_S)
+
+    def tool(self, name: str, body: Mapping[str, Any]) -> httpx2.Response:
+        return httpx2.post(f"{self.url}/tools/rag_context_{name}", json=body, timeout=PATIENCE_S)
+
+    def search(self, query: str, **fields: Any) -> dict[str, Any]:
+        response = self.tool("search", {"query": query, **fields})
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def index(self, content: str, **fields: Any) -> dict[str, Any]:
+        body = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "notes", **fields}
+        response = self.tool("index", body)
+        assert response.status_code == 200, response.text
+        receipt: dict[str, Any] = response.json()
+        return receipt
+
+    def health(self) -> dict[str, Any]:
+        report: dict[str, Any] = self.get("/health").json()
+        return report
+
+    def wait_ready(self) -> None:
+        wait_until(lambda: self.get("/ready").status_code == 200)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(PATIENCE_S)
+
+
+def wait_until(condition: Any) -> None:
+    """Wait for something another process brings about."""
+    end = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+@contextmanager
+def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
+    """A server on a free port; killed at the end if it still runs."""
+    (data_dir / "server.json").unlink(missing_ok=True)
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(**extra),
+    )
+    try:
+        wait_until(lambda: (data_dir / "server.json").exists() or process.poll() is not None)
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        url = json.loads((data_dir / "server.json").read_text())["url"]
+        wait_until(lambda: _alive(url))
+        yield Served(process, url)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(PATIENCE_S)
+
+
+def _alive(url: str) -> bool:
+    try:
+        return httpx2.get(url + "/live", timeout=5.0).status_code == 200
+    except httpx2.TransportError:
+        return False

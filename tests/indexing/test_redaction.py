@@ -1,0 +1,167 @@
+"""Secrets go, talk about secrets stays (X-4)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.indexing.redaction import Redaction, redact
+
+LETTERS = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
+PEM = "MIIEpAIBAAKCAQEA7bq0zZ3X1mVabcdefghijklmnopqrstuvwxyz0123456789AB"
+
+
+@pytest.mark.parametrize(
+    ("kind", "secret"),
+    [
+        ("aws-access-key", "AKIA" + "QWERTYUIOP123456"),
+        ("aws-access-key", "ASIA" + "QWERTYUIOP123456"),
+        ("github-token", "ghp_" + LETTERS),
+        ("github-token", "github_pat_" + LETTERS),
+        ("gitlab-token", "glpat-" + LETTERS[:20]),
+        ("slack-token", "xoxb-" + "123456789012-AbCdEfGhIjKl"),
+        ("anthropic-key", "sk-ant-" + "api03-" + LETTERS),
+        ("openai-key", "sk-" + "proj-" + LETTERS),
+        ("openai-key", "sk-" + "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGhIjKlMnOpQrStUv"),
+        ("google-key", "AIza" + "SyA-1234567_890abcdefghijklmnopqrst"),
+        ("google-key", "GOCSPX-" + LETTERS[:28]),
+        ("stripe-key", "sk_" + "live_" + LETTERS),
+        ("stripe-key", "rk_" + "test_" + LETTERS),
+        ("npm-token", "npm_" + LETTERS),
+        ("pypi-token", "pypi-" + "AgEIcHlwaS5vcmc" + LETTERS * 2),
+        ("huggingface-token", "hf_" + LETTERS[:34]),
+        ("jwt", "eyJhbGciOiJIUzI1NiJ9" + ".eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9"),
+        ("private-key", f"-----BEGIN RSA PRIVATE KEY-----\n{PEM}\n{PEM}\n-----END RSA PRIVATE KEY-----"),
+        ("private-key", f"-----BEGIN PRIVATE KEY-----\\n{PEM}\\n-----END PRIVATE KEY-----"),
+        ("private-key", f"-----BEGIN OPENSSH PRIVATE KEY-----\n{PEM}"),
+        (
+            "private-key",
+            f"-----BEGIN PGP PRIVATE KEY BLOCK-----\nVersion: 1 - x\n\n{PEM}\n-----END PGP PRIVATE KEY BLOCK-----",
+        ),
+    ],
+)
+def test_a_token_of_known_shape_goes_wherever_it_stands(kind: str, secret: str) -> None:
+    for before, after in (("use ", " now"), ('{"a": "x\\n', '"}'), ("(", ")"), ("", "")):
+        redacted = redact(before + secret + after)
+        assert redacted.content == f"{before}[REDACTED:{kind}]{after}"
+        assert redacted.found == (Redaction(kind, 1),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "secret", "after"),
+    [
+        ("url-password", "postgres://bob:", "hunter2", "@db.local:5432/x"),
+        ("url-password", "mongodb+srv://root:", "p@ss:w0rd", "@[::1]/x?y=1"),
+        ("url-password", "redis://:", "s3cr3t!", "@cache"),
+        ("slack-webhook", "https://hooks.slack.com/", "services/T0AAAAAAA/B0BBBBBBB/abcdefghijKLMNOP12345678", ""),
+        ("bearer-token", "Authorization: Bearer ", "abc123def456ghi789", ""),
+        ("bearer-token", '"authorization": "Basic ', "dXNlcjpwYXNzd29yZA==", '"'),
+        ("aws-secret-key", "aws_secret_access_key = ", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzzzz", "\n"),
+        ("aws-secret-key", '"SecretAccessKey": "', "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzzzz", '"'),
+        ("assigned-secret", 'password = "', "S3cr3t!pass", '"'),
+        ("assigned-secret", "password: str = '", "hunter2hunter2", "'"),
+        ("assigned-secret", '"apiKey": "', "9f8e7d6c5b4a39281706", '"'),
+        ("assigned-secret", '\\"client_secret\\": \\"', "abcDEF123$", '\\"'),
+        ("assigned-secret", 'os.environ["SECRET_KEY"] = "', "Qx!kLmn-zRt", '"'),
+        ("assigned-secret", "export DB_PASSWORD=", "tr0ub4dor3", "\nexit"),
+        ("assigned-secret", "X_API_KEY=", "0f1e2d3c4b5a69788796a5b4c3d2e1f0", ""),
+        ("assigned-secret", "Server=x;Password=", "Abc!2345", ";Database=y"),
+        ("assigned-secret", "password: ", "Tr0ub4dor&3", ""),
+        ("assigned-secret", "token: ", "Ab3dEf6hIj9lMn2pQr5t", ", and so on"),
+    ],
+)
+def test_a_secret_goes_from_its_place_and_nothing_else_does(kind: str, before: str, secret: str, after: str) -> None:
+    redacted = redact(before + secret + after)
+    assert redacted.content == f"{before}[REDACTED:{kind}]{after}"
+    assert redacted.found == (Redaction(kind, 1),)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "password:",
+        "The password: must have eight characters, a digit2 and a symbol.",
+        "Reset your password, rotate the token, keep the secret key safe.",
+        'password = "changeme123!"',
+        'password = "your-password-1"',
+        'password = "MyPassword"',
+        'password = "password123"',
+        'password = "${DB_PASSWORD1}"',
+        'password = "{{ vault.password1 }}"',
+        'password = "<password-1>"',
+        'password = "xxxxxxxx1"',
+        'password = "********1a"',
+        'password = "short1"',
+        'password = "aaaaaaa1"',
+        'password = "kennwort"',
+        'token = "access_token"',
+        'api_key = "example-key-12345"',
+        'password = os.environ["DB_PASSWORD2"]',
+        "DB_PASSWORD=$DB_PASSWORD2",
+        "DB_PASSWORD=%PASSWORD2%",
+        "password: ${DB_PASSWORD2}",
+        "password: kennwort2",
+        "token: config/v2/prod+eu.yaml",
+        "token: e83c5163316f89bfbde7d9ab23ca2e25604af290",
+        "secret: 550e8400-e29b-41d4-a716-446655440000",
+        "commit e83c5163316f89bfbde7d9ab23ca2e25604af290",
+        "sha256: e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        'id = "550e8400-e29b-41d4-a716-446655440000"',
+        'password_hash = "5f4dcc3b5aa765d61d8327deb882cf99"',
+        'primary_key = "users_pkey_2024!"',
+        'bypass = "Route66&more"',
+        "max_tokens=12345678",
+        "ghp_" + "x" * 36,
+        "AKIA" + "X" * 16,
+        "sk-fading-circle-container-element",
+        "risk-free1234567890123456789",
+        "https://user:password@example.com/a",
+        "https://user:<password>@host/a",
+        "https://user:${PASS}@host/a",
+        "https://example.com:8080/@user",
+        "Authorization: Bearer <token>",
+        "Authorization: Bearer $ACCESS_TOKEN_2",
+        "Authorization: Bearer authentication",
+        "-----BEGIN PRIVATE KEY-----\n...\n-----END PRIVATE KEY-----",
+        "-----BEGIN CERTIFICATE-----\n" + PEM + "\n-----END CERTIFICATE-----",
+        "",
+    ],
+)
+def test_talk_about_secrets_stays_whole(text: str) -> None:
+    assert redact(text).content == text
+    assert redact(text).found == ()
+
+
+def test_all_secrets_are_counted_by_kind() -> None:
+    text = f'ghp_{LETTERS} password = "S3cr3t!pass" gho_{LETTERS} PWD=hunter2hunter2'
+    assert redact(text).found == (Redaction("github-token", 2), Redaction("assigned-secret", 2))
+
+
+def test_a_clean_text_stays_clean() -> None:
+    once = redact(f'token = "ghp_{LETTERS}"\nDB_PASSWORD=tr0ub4dor3\nhttp://a:b3c@d\npassword: "Ab3$Ef6h"').content
+    assert once.count("[REDACTED:") == 4
+    assert redact(once).content == once
+    assert redact(once).found == ()
+
+
+def test_letters_that_grow_in_lower_case_do_not_shift_the_places() -> None:
+    assert redact("İİİ ghp_" + LETTERS).content == "İİİ [REDACTED:github-token]"
+
+
+@given(st.text())
+def test_a_text_without_secrets_is_returned_as_it_is(text: str) -> None:
+    redacted = redact(text)
+    assert (redacted.content == text) == (not redacted.found)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "-----BEGIN PRIVATE KEY-----\n", f"-----BEGIN PRIVATE KEY-----\n{PEM}\n", "eyJ", "eyJabcdefghijk.", "ghp_", "sk-",
+        "password", 'password="', "password = ", "token=a", "key=", "a://b:", "a.b@", "://", "github_pat_", "ya29.",
+        "authorization: bearer ", "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n", "İ",
+    ],
+)  # fmt: skip
+def test_hostile_repetition_is_survived(unit: str) -> None:
+    """Every place is tried once per pattern, with bounded repeats: were one quadratic, this would not come to an end."""
+    text = unit * (100_000 // len(unit))
+    assert redact(text).content
