@@ -174,20 +174,19 @@ def ask(url: str, question: str) -> dict[str, Any]:
 def show(entry: Mapping[str, str], answer: Mapping[str, Any], console: Console) -> bool:
     """Print an answer; returns whether the expected source is in it."""
     expected = CORPUS / entry["source"]
-    found = any(Path(result["source"]) == expected for result in answer["results"])
+    places = [Path(result["source"]) for result in answer["results"]]
+    found = expected in places
     mark = ("✓ ", "bold green") if found else ("✗ ", "bold red")
     console.print(Text.assemble("\n", mark, (entry["question"], "bold"), (f"  ({entry['kind']})", "dim")))
     console.print(Text(f"  level {answer['fallbackLevel']} · {answer['latency']:.1f} ms", style="dim"))
     if answer.get("warning"):
         console.print(Text(f"  {answer['warning']}", style="yellow"))
-    for number, result in enumerate(answer["results"], 1):
-        source = Path(result["source"])
-        is_expected = source == expected
+    for number, (source, result) in enumerate(zip(places, answer["results"], strict=True), 1):
         lines = f":{result['startLine']}-{result['endLine']}" if "startLine" in result else ""
         name = source.relative_to(ROOT).as_posix() if source.is_relative_to(ROOT) else result["source"]
-        style = "green" if is_expected else ""
+        style = "green" if source == expected else ""
         console.print(Text.assemble(f"  {number}. ", (f"{result['score']:.2f}", "bold"), "  ", (name + lines, style)))
-        if is_expected:
+        if found and number == places.index(expected) + 1:
             snippet = " ".join(result["content"].split())[:SNIPPET_CHARS].rsplit(maxsplit=1)[0]
             console.print(Padding(Text(f"{snippet} …", style="dim"), (0, 2, 0, 11)), soft_wrap=False)
     if not found:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest
@@ -16,6 +16,7 @@ from rag_context.types import Metadata
 
 REQUEST = IndexRequest.speaking(Vocabulary())
 LINE = BulkLine.speaking(Vocabulary.extended(("email",)))
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DOCUMENT = {"content": "text", "contentType": "chat", "sessionId": "s", "source": "talk"}
 
 
@@ -101,6 +102,7 @@ JSON = st.recursive(
 )
 
 
+@UNHURRIED
 @given(st.dictionaries(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9), JSON))
 def test_further_metadata_comes_back_as_it_went_in(further: dict[str, object]) -> None:
     """T-8."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.contract.reading import read_fields, read_json
@@ -25,6 +25,7 @@ from rag_context.contract.vocabulary import Vocabulary
 from rag_context.contract.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN
 from rag_context.errors import FieldError, InvalidInputError
 
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 REQUEST = SearchRequest.speaking(Vocabulary())
 SCHEMA = json_schema(REQUEST, "validation")
 FITS = jsonschema_rs.validator_for(SCHEMA)
@@ -170,6 +171,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text
 )
 
 
+@UNHURRIED
 @given(TEXTS)
 def test_schema_and_server_agree_on_every_text(text: str) -> None:
     """T-8: what fits the published schema is accepted, and nothing else."""
@@ -178,6 +180,7 @@ def test_schema_and_server_agree_on_every_text(text: str) -> None:
         assert accepts(body) == FITS.is_valid(body)
 
 
+@UNHURRIED
 @given(TEXTS)
 def test_every_dialect_reads_the_patterns_alike(text: str) -> None:
     """Python and Rust here; no class is used that dialects define differently."""
@@ -187,6 +190,7 @@ def test_every_dialect_reads_the_patterns_alike(text: str) -> None:
     assert bool(re.search(CONTENT_PATTERN, text)) == ("\0" not in text and bool(text.strip()))
 
 
+@UNHURRIED
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(max_size=3))
 def test_schema_and_server_agree_on_every_number(value: object) -> None:
     for field in ("limit", "minScore"):

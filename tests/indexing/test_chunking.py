@@ -1,6 +1,7 @@
 """Chunks: exact, bounded by the window, at the text's own joints (C-1, C-2, Q-6)."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -120,8 +121,8 @@ def test_sentences_are_kept_whole() -> None:
 def test_small_windows_have_no_overlap_and_large_ones_repeat_whole_sentences() -> None:
     content = prose(200)
     small, large = chunks(content), chunks(content, window=512)
-    assert all(left.end == right.start for left, right in zip(small, small[1:], strict=False))
-    for left, right in zip(large, large[1:], strict=False):
+    assert all(left.end == right.start for left, right in pairwise(small))
+    for left, right in pairwise(large):
         repeated = content[right.start : left.end]
         assert repeated.startswith("This is sentence")
         assert 25 < count(word_pieces(), repeated) <= 50
@@ -142,6 +143,11 @@ def test_no_chunk_ends_with_a_heading() -> None:
     content = "# Guide\n" + "".join(f"## Part {number}\n\n### More\n\n{prose(number)}\n\n" for number in range(1, 30))
     for text in texts(content, chunks(content)):
         assert not text.rstrip().rsplit("\n", 1)[-1].startswith("#")
+
+
+def test_a_heading_is_not_parted_from_a_first_sentence_that_leaves_no_room_for_it() -> None:
+    content = "## Install it now\n\nThis " + "goes on and " * 41 + "ends. " + prose(10)
+    assert len(texts(content, chunks(content))[0]) > 200
 
 
 def test_small_sections_share_a_chunk_under_the_heading_they_share() -> None:
@@ -188,7 +194,7 @@ def test_a_chunk_that_goes_on_with_a_turn_names_the_speaker() -> None:
 def test_overlap_of_a_talk_repeats_whole_turns_where_they_fit() -> None:
     content = "".join(f"Ann: {prose(2)}\nBob: {prose(2)}\n" for _ in range(40))
     spans = chunks(content, content_type=CHAT, window=512)
-    repeated = [content[right.start : left.end] for left, right in zip(spans, spans[1:], strict=False)]
+    repeated = [content[right.start : left.end] for left, right in pairwise(spans)]
     assert all(text.startswith(("Ann: ", "Bob: ")) for text in repeated)
 
 
@@ -227,7 +233,7 @@ def test_a_large_function_is_cut_at_lines_and_repeats_lines() -> None:
     content = f"def large():\n{body}"
     spans = chunks(content, content_type=CODE, source="a.py")
     assert {span.heading for span in spans} == {"large"}
-    for left, right in zip(spans, spans[1:], strict=False):
+    for left, right in pairwise(spans):
         repeated = content[right.start : left.end]
         assert repeated.startswith("    value_")
         assert repeated.endswith("\n")
@@ -236,7 +242,7 @@ def test_a_large_function_is_cut_at_lines_and_repeats_lines() -> None:
 def test_code_of_an_unknown_language_is_cut_at_closing_braces() -> None:
     unit = "sub work {\n" + "  do something with the thing;\n" * 12 + "}\n"
     content = unit * 6
-    assert {text for text in texts(content, chunks(content, content_type=CODE, source="a.pl"))} == {unit}
+    assert set(texts(content, chunks(content, content_type=CODE, source="a.pl"))) == {unit}
 
 
 def test_a_document_of_json_is_covered() -> None:

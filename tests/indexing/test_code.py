@@ -28,7 +28,7 @@ def test_blank_lines_part_code_before_lines_do() -> None:
 
 def test_a_closing_line_stays_with_what_it_closes() -> None:
     text = "f(\n  a\n)\nelse\nb"
-    found = {text[unit.offset :].split("\n")[0]: unit.strength for unit in line_boundaries(text)}
+    found = {text[unit.offset :].partition("\n")[0]: unit.strength for unit in line_boundaries(text)}
     assert found == {"  a": Strength.LINE, ")": Strength.WRAP, "else": Strength.WRAP, "b": Strength.LINE}
 
 

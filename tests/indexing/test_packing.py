@@ -110,10 +110,11 @@ def test_overlap_repeats_words_where_no_sentence_fits() -> None:
 
 
 def test_overlap_repeats_lines_where_there_are_no_sentences() -> None:
-    text = "\n".join(f"a{number} b{number}" for number in range(20))
+    text = "\n".join(f"a{number} b{number} c{number}" for number in range(20))
     units = [Boundary(place + 1, Strength.WRAP) for place, letter in enumerate(text) if letter == "\n"]
-    _, second, *_ = pieces(text, 20, overlap=5, units=units)
-    assert second.startswith("a8 b8\n")
+    first, second, *_ = pieces(text, 21, overlap=5, units=units)
+    assert first.endswith("a6 b6 c6\n")
+    assert second.startswith("a6 b6 c6\n")
 
 
 def test_an_unbroken_run_has_no_overlap() -> None:
@@ -144,14 +145,15 @@ def test_overlap_is_dropped_where_it_would_leave_no_room() -> None:
             return [span for span in spans for _ in range(10)] if text.startswith("x") else spans
 
     text = "a b c d e f x g h i j k l m n"
-    found = pieces(
-        text, 8, overlap=2, tokenizer=Late(), units=[Boundary(12, Strength.LINE), Boundary(16, Strength.LINE)]
-    )
-    ends = 0
-    for piece in found:
-        assert piece
-        ends = max(ends, text.index(piece) + len(piece))
-    assert ends == len(text)
+    units = [Boundary(12, Strength.LINE), Boundary(16, Strength.LINE)]
+    assert pieces(text, 8, overlap=2, units=units)[1].startswith("x g h")
+    assert pieces(text, 8, overlap=2, units=units, tokenizer=Late()) == ["a b c d e f x g ", "h i j k l ", "m n"]
+
+
+def test_overlap_is_at_most_a_quarter_of_a_piece() -> None:
+    words = [f"w{number}" for number in range(20)]
+    _, second, *_ = pieces(" ".join(words), 8, overlap=6)
+    assert second.split()[0] == "w7"
 
 
 @given(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.indexing.redaction import Redaction, redact
+from rag_context.indexing.redaction import Redacted, Redaction, redact
 
 LETTERS = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 PEM = "MIIEpAIBAAKCAQEA7bq0zZ3X1mVabcdefghijklmnopqrstuvwxyz0123456789AB"
@@ -90,6 +90,7 @@ def test_a_secret_goes_from_its_place_and_nothing_else_does(kind: str, before: s
         'password = "<password-1>"',
         'password = "xxxxxxxx1"',
         'password = "********1a"',
+        'password = "abc1-xxxx-def2"',
         'password = "short1"',
         'password = "aaaaaaa1"',
         'password = "kennwort"',
@@ -136,6 +137,11 @@ def test_all_secrets_are_counted_by_kind() -> None:
     assert redact(text).found == (Redaction("github-token", 2), Redaction("assigned-secret", 2))
 
 
+def test_a_secret_that_looks_like_another_assignment_is_taken_once() -> None:
+    redacted = redact("DB_PASSWORD=x1KEY=Ab3dEf6h!")
+    assert redacted == Redacted("DB_PASSWORD=[REDACTED:assigned-secret]", (Redaction("assigned-secret", 1),))
+
+
 def test_a_clean_text_stays_clean() -> None:
     once = redact(f'token = "ghp_{LETTERS}"\nDB_PASSWORD=tr0ub4dor3\nhttp://a:b3c@d\npassword: "Ab3$Ef6h"').content
     assert once.count("[REDACTED:") == 4
@@ -156,12 +162,13 @@ def test_a_text_without_secrets_is_returned_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     "unit",
     [
-        "-----BEGIN PRIVATE KEY-----\n", f"-----BEGIN PRIVATE KEY-----\n{PEM}\n", "eyJ", "eyJabcdefghijk.", "ghp_", "sk-",
-        "password", 'password="', "password = ", "token=a", "key=", "a://b:", "a.b@", "://", "github_pat_", "ya29.",
-        "authorization: bearer ", "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n", "İ",
+        "-----BEGIN PRIVATE KEY-----\n", f"-----BEGIN PRIVATE KEY-----\n{PEM}\n", "eyJ", "eyJabcdefghijk.", "ghp_",
+        "sk-", "password", 'password="', "password = ", "token=a", "key=", "a://b:", "a.b@", "://", "github_pat_",
+        "ya29.", "authorization: bearer ", "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n",
+        "İ",
     ],
 )  # fmt: skip
 def test_hostile_repetition_is_survived(unit: str) -> None:
-    """Every place is tried once per pattern, with bounded repeats: were one quadratic, this would not come to an end."""
+    """Every place is tried once per pattern, with bounded repeats: a quadratic one would not come to an end here."""
     text = unit * (100_000 // len(unit))
     assert redact(text).content

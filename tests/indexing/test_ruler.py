@@ -35,6 +35,7 @@ def test_reach_and_back_are_inverse_to_count() -> None:
     assert ruler.back(18, 2) == 8
     assert ruler.back(8, 5) == 0
     assert ruler.back(8, 0) == 8
+    assert ruler.back(18, 0) == 18
 
 
 def test_reach_always_moves_on() -> None:

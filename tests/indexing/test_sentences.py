@@ -1,5 +1,7 @@
 """Ends of sentences, lines and paragraphs (C-1)."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from rag_context.indexing.sentences import boundaries
 def parts(text: str) -> list[str]:
     """The text cut at every boundary that is more than a wrapped line."""
     offsets = [0, *(unit.offset for unit in boundaries(text) if unit.strength > Strength.WRAP), len(text)]
-    return [text[start:end] for start, end in zip(offsets, offsets[1:], strict=False)]
+    return [text[start:end] for start, end in pairwise(offsets)]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,7 @@ def test_a_line_that_an_editor_wrapped_is_one_sentence() -> None:
         ("The quick brown fox jumps over the lazy dog", "- then it sleeps"),
         ("The quick brown fox jumps over the lazy dog", "2024 was the year"),
         ("The quick brown fox jumps over the lazy dog", "Then it sleeps"),
+        ("The quick brown fox jumps over the lazy dog and never came back", "2024 was the year"),
         ("short line", "then it sleeps"),
         ("x" * 200, "then it sleeps"),
     ],
@@ -90,6 +93,11 @@ def test_a_long_wrapped_line_goes_on_with_a_name() -> None:
 
 def test_a_lead_in_stays_with_its_list() -> None:
     assert boundaries("You need:\n\n- tea")[0].strength is Strength.WRAP
+
+
+def test_a_fence_itself_begins_where_its_first_line_does() -> None:
+    text = "Look\n```\na\n```"
+    assert boundaries(text, [(5, len(text))])[0] == (5, Strength.LINE)
 
 
 def test_fences_are_parted_at_lines_only() -> None:

@@ -47,7 +47,7 @@ def process(style: str = "console", delay_s: float = 0) -> Iterator[tuple["subpr
     """A server process of its own."""
     started = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, style, str(delay_s)],
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

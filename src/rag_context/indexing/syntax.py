@@ -145,7 +145,7 @@ class _Walk:
     def _line_start(self, offset: int) -> int:
         """The start of the line if only white space stands before `offset` on it, else `offset`."""
         line = self._text.rfind("\n", self.marks[-1].offset, offset) + 1
-        return line if line and not self._text[line:offset].strip() else offset
+        return line if not self._text[line:offset].strip() else offset
 
     def _offset(self, byte: int) -> int:
         return byte if self._characters is None else int(self._characters[byte])

@@ -63,7 +63,7 @@ def write_document(
     if vectors is not None:
         _put_vectors(enumerate(_blobs(vectors), first), connection)
     else:
-        known = [kept.get((chunk.id, chunk.text, chunk.span.heading)) for chunk in chunks]
+        known = [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks]
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
 
 
@@ -172,9 +172,9 @@ def _put_chunks(
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
         rows.append((number, chunk.id, key, chunk.position, *place, len(words)))
-        texts.append((number, chunk.text, "".join([f" {word} " for word in words]), facets))
+        texts.append((number, chunk.text, chunk.context, "".join([f" {word} " for word in words]), facets))
     connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.executemany("INSERT INTO passages VALUES (?, ?, ?, ?)", texts)
+    connection.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", texts)
     return first
 
 
@@ -189,16 +189,16 @@ def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
 
 
 def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
-    """A document's vectors, by id, text and heading of their chunks."""
+    """A document's vectors, by id, text and context of their chunks."""
     rows = connection.execute(
-        """SELECT c.id, p.text, c.heading, v.vector
+        """SELECT c.id, p.text, p.context, v.vector
            FROM chunks AS c
            CROSS JOIN passages AS p ON p.chunk = c.key
            CROSS JOIN vectors AS v ON v.chunk = c.key
            WHERE c.document = ?""",
         (key,),
     )
-    return {(id_, text, heading): vector for id_, text, heading, vector in rows}
+    return {(id_, text, context): vector for id_, text, context, vector in rows}
 
 
 def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Connection) -> None:

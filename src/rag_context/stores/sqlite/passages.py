@@ -11,8 +11,8 @@ from rag_context.types import Chunk, ChunkRef, Document, Metadata, Neighbours, P
 Row = Sequence[Any]
 
 _METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
-_CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading'
-_CHUNK_WIDTH = 9
+_CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
+_CHUNK_WIDTH = 10
 
 _PASSAGES = f"""
 SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {_METADATA}
@@ -178,8 +178,8 @@ def _passage(row: Row) -> Passage:
 
 
 def _chunk(row: Row) -> Chunk:
-    id_, document, position, text, start, end, start_line, end_line, heading = row[:_CHUNK_WIDTH]
-    return Chunk(id_, document, position, text, Span(start, end, start_line, end_line, heading))
+    id_, document, position, text, start, end, start_line, end_line, heading, context = row[:_CHUNK_WIDTH]
+    return Chunk(id_, document, position, text, Span(start, end, start_line, end_line, heading), context)
 
 
 def _metadata(row: Row) -> Metadata:

@@ -26,8 +26,20 @@ STALE_SHARE = 0.5
 
 _HIGHEST_IMPACT = 2.2  # FTS5's k1 is 1.2
 
-_RANKED = "SELECT rowid, rank FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?"
-_PLAIN = "SELECT rowid, 0.0 FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?"
+_IMPACT_UNIT = 1000
+
+# One long text instead of rows: the whole answer is made without the interpreter's lock, which every row would take.
+_RANKED = """
+SELECT group_concat(posting, ' ') FROM (
+    SELECT rowid || ' ' || CAST(rank * ? AS INTEGER) AS posting
+    FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?
+)
+"""
+_PLAIN = """
+SELECT group_concat(posting, ' ') FROM (
+    SELECT rowid || ' ' || ? AS posting FROM texts WHERE texts MATCH ? AND rowid > ? ORDER BY rowid LIMIT ?
+)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,35 +78,48 @@ class PostingLists:
     """The lists of the words asked for last. Safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._lists: LRUCache[tuple[int, str], Postings] = LRUCache(MOST_REMEMBERED, getsizeof=_size)
+        self._lists: LRUCache[tuple[int, str, str], Postings] = LRUCache(MOST_REMEMBERED, getsizeof=_size)
         self._lock = threading.Lock()
 
     def ranked(self, term: str, frequency: int, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
         """The chunks that hold `term`, of which there are about `frequency`, with impacts."""
         idf = math.log((snapshot.chunks - frequency + 0.5) / (frequency + 0.5))
-        # FTS5 puts this in the place of an idf that is not above 0.
-        return self._current(_RANKED, "{terms} : " + quoted(term), -max(idf, 1e-6), snapshot, connection)
+        # FTS5 puts 1e-6 in the place of an idf that is not above 0, and turns the sign.
+        unit = -_IMPACT_UNIT / (idf if idf > 0.0 else 1e-6)
+        return self._current(_Asked(_RANKED, "{terms} : " + quoted(term), unit), snapshot, connection)
 
-    def plain(self, facet: str, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
-        """The chunks that hold `facet`; their impacts mean nothing."""
-        return self._current(_PLAIN, "{facets} : " + quoted(facet), 1.0, snapshot, connection)
+    def holding(self, term: str, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
+        """The chunks that hold `term`, all of impact 1: a tenth of the work."""
+        return self._current(_Asked(_PLAIN, "{terms} : " + quoted(term), _IMPACT_UNIT), snapshot, connection)
 
-    def _current(
-        self, sql: str, match: str, unit: float, snapshot: Snapshot, connection: sqlite3.Connection
-    ) -> Postings:
-        name = (snapshot.generation, match)
+    def having(self, facet: str, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
+        """The chunks that have `facet`."""
+        return self._current(_Asked(_PLAIN, "{facets} : " + quoted(facet), _IMPACT_UNIT), snapshot, connection)
+
+    def _current(self, asked: "_Asked", snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
+        name = (snapshot.generation, asked.sql, asked.match)
         with self._lock:
             held = self._lists.get(name)
         if held is None or snapshot.version - held.begun > STALE_SHARE * max(snapshot.chunks, AT_ONCE):
             nothing = np.empty(0, np.int32), np.empty(0, np.float32)
             held = Postings(*nothing, complete_to=0, seen=-1, begun=snapshot.version)
         while held.seen < snapshot.version:
-            rows = connection.execute(sql, (match, held.complete_to, AT_ONCE)).fetchall()
-            held = _extended(held, rows, unit, snapshot)
+            values = (asked.unit, asked.match, held.complete_to, AT_ONCE)
+            text: str | None = connection.execute(asked.sql, values).fetchone()[0]
+            held = _extended(held, text or "", snapshot)
             if _size(held) <= MOST_REMEMBERED:
                 with self._lock:
                     self._lists[name] = held
         return held.until(snapshot.newest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """How a list is read from the index. `unit` times what the index says of a posting is its impact's integer."""
+
+    sql: str
+    match: str
+    unit: float
 
 
 def quoted(word: str) -> str:
@@ -102,18 +127,15 @@ def quoted(word: str) -> str:
     return '"' + word.replace('"', '""') + '"'
 
 
-def _extended(held: Postings, rows: list[tuple[int, float]], unit: float, snapshot: Snapshot) -> Postings:
-    all_read = len(rows) < AT_ONCE
-    keys, impacts = held.keys, held.impacts
-    if rows:
-        table = np.array(rows, dtype=np.float64)
-        new = np.clip(table[:, 1] / unit, 0.0, _HIGHEST_IMPACT).astype(np.float32)
-        keys = np.concatenate((keys, table[:, 0].astype(np.int32)))
-        impacts = np.concatenate((impacts, new))
+def _extended(held: Postings, text: str, snapshot: Snapshot) -> Postings:
+    """`held` with the postings in `text`: key, impact, key, impact, and so on."""
+    new = np.fromstring(text, dtype=np.int64, sep=" ").reshape(-1, 2)
+    all_read = len(new) < AT_ONCE
+    impacts = np.clip(new[:, 1] / _IMPACT_UNIT, 0.0, _HIGHEST_IMPACT)
     return Postings(
-        keys,
-        impacts,
-        complete_to=snapshot.newest if all_read else rows[-1][0],
+        np.concatenate((held.keys, new[:, 0].astype(np.int32))),
+        np.concatenate((held.impacts, impacts.astype(np.float32))),
+        complete_to=snapshot.newest if all_read else int(new[-1, 0]),
         seen=snapshot.version if all_read else held.seen,
         begun=held.begun,
     )

@@ -25,6 +25,14 @@ SEARCHED_TERMS = 64
 CANDIDATES = 300
 CANDIDATES_PER_HIT = 3
 
+COMMON = 2000
+COMMON_SHARE = 0.05
+"""Of a term in more chunks than this it only counts, beside a rarer one, whether a chunk holds it.
+
+That only chooses the candidates: on three test collections the best ten stayed the same, as did 98 % of the best
+hundred.
+"""
+
 NARROWING_SHARE = 0.8
 """A facet that more of the chunks have than this is left to the filter behind the index."""
 
@@ -147,8 +155,13 @@ class SqliteTexts:
         if masks is None:
             return scores
         known = sorted((count, number) for number, count in enumerate(question.frequencies) if count)
-        for count, number in known[:SEARCHED_TERMS]:
-            postings = self._postings.ranked(question.terms[number], count, snapshot, connection)
+        common = max(COMMON, COMMON_SHARE * snapshot.chunks)
+        for place, (count, number) in enumerate(known[:SEARCHED_TERMS]):
+            term = question.terms[number]
+            if place == 0 or count <= common:
+                postings = self._postings.ranked(term, count, snapshot, connection)
+            else:
+                postings = self._postings.holding(term, snapshot, connection)
             scores[postings.keys] += np.float32(question.weights[number]) * postings.impacts
         for keys in masks:
             passing = np.zeros(len(scores), dtype=np.bool_)
@@ -166,7 +179,7 @@ class SqliteTexts:
             if frequency == 0:
                 return None
             if frequency <= NARROWING_SHARE * snapshot.chunks:
-                masks.append(self._postings.plain(facet, snapshot, connection).keys)
+                masks.append(self._postings.having(facet, snapshot, connection).keys)
         if where.source_prefix or where.since is not None or where.until is not None:
             sql, values = condition(where)
             keys = connection.execute(_FILTERED.format(condition=sql), (*values, FEW + 1)).fetchall()

@@ -78,6 +78,7 @@ CREATE INDEX chunks_by_document ON chunks (document, position);
 CREATE TABLE passages (
     chunk INTEGER PRIMARY KEY REFERENCES chunks (key),
     text TEXT NOT NULL,
+    context TEXT NOT NULL,
     terms TEXT NOT NULL,  -- every term between two spaces of its own
     facets TEXT NOT NULL  -- one word for each value that a filter may ask for
 );

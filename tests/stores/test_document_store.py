@@ -1,0 +1,322 @@
+"""What every document store does, whatever is behind it."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+
+from rag_context.errors import BackendRejectedError, IndexMismatchError
+from rag_context.types import (
+    Calibration,
+    ChunkRef,
+    Counts,
+    EmbeddingModel,
+    Filter,
+    Metadata,
+    Neighbours,
+    Stored,
+    Tenant,
+)
+from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
+
+MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
+
+
+async def test_a_document_comes_back_as_it_was_written(store: Stores) -> None:
+    written = document(
+        "a",
+        "Größe 日本語 🦊 \x00 end",
+        tenant=Tenant("p", "main", "0123456789abcdef"),
+        content_type="chat",
+        session_id="s-1",
+        source="/docs/ä.md",
+        metadata=Metadata("opus", ("z", "a"), "strategy", "chess", "d-1", {"n": [1, 2.5, None], "deep": {"ok": True}}),
+        timestamp=datetime(2026, 5, 4, 3, 2, 1, 987654, tzinfo=UTC),
+        thread="s-1",
+        similarity_hash=2**64 - 5,
+    )
+    await put(store, written)
+    assert await store.documents.get(written.id) == written
+
+
+async def test_a_timestamp_of_another_zone_is_the_same_moment(store: Stores) -> None:
+    there = timezone(timedelta(hours=-7))
+    written = document("a", timestamp=NOON.astimezone(there))
+    await put(store, written)
+    read = await store.documents.get(written.id)
+    assert read is not None
+    assert read.timestamp == NOON
+
+
+async def test_chunks_come_back_in_order_with_their_places(store: Stores) -> None:
+    written = document("a", "one two three")
+    await put(store, written, "one", "two", "three")
+    assert await store.documents.chunks(written.id) == chunks_of(written, "one", "two", "three")
+
+
+async def test_a_passage_says_all_that_an_answer_needs(store: Stores) -> None:
+    written = document("a", "one two", session_id="s-9", metadata=Metadata(agent="opus", tags=("x",)))
+    first, _ = await put(store, written, "one", "two")
+    passages = await store.documents.passages([first, "unknown"])
+    assert list(passages) == [first]
+    passage = passages[first]
+    assert passage.chunk == chunks_of(written, "one", "two")[0]
+    assert (passage.document_id, passage.title, passage.session_id) == (written.id, written.title, "s-9")
+    assert (passage.metadata, passage.timestamp) == (written.metadata, NOON)
+
+
+async def test_what_is_unknown_is_not_an_error(store: Stores) -> None:
+    assert await store.documents.get("nobody") is None
+    assert await store.documents.stored("nobody") is None
+    assert await store.documents.chunks("nobody") == []
+    assert await store.documents.passages([]) == {}
+    assert await store.documents.neighbours(["nobody"]) == {}
+    assert await store.documents.delete("nobody") is False
+    assert await store.documents.attach("nobody", "hash", unit_vectors(1)) is False
+
+
+async def test_what_is_stored_of_a_document_is_its_newest_version(store: Stores) -> None:
+    await put(store, document("a", "old"), vector=axis(0))
+    new = document("a", "new")
+    chunk_ids = await put(store, new, "one", "two")
+    assert await store.documents.stored(new.id) == Stored(new.content_hash, indexed=False, chunk_ids=tuple(chunk_ids))
+    await store.documents.attach(new.id, new.content_hash, np.stack([axis(0), axis(1)]))
+    assert await store.documents.stored(new.id) == Stored(new.content_hash, indexed=True, chunk_ids=tuple(chunk_ids))
+
+
+async def test_counts_follow_what_is_written_and_deleted(store: Stores) -> None:
+    assert await store.documents.counts() == Counts(0, 0, 0, 0)
+    await put(store, document("a"), "one", "two", vector=axis(0))
+    await put(store, document("b"), "three")
+    assert await store.documents.counts() == Counts(documents=2, pending=1, chunks=3, vectors=2)
+    await store.documents.delete(document("a").id)
+    assert await store.documents.counts() == Counts(documents=1, pending=1, chunks=1, vectors=0)
+
+
+async def test_writing_twice_leaves_one_copy(store: Stores) -> None:
+    for _ in range(2):
+        await put(store, document("a", "fox"), "fox", "den", vector=axis(0))
+    assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=2, vectors=2)
+    assert len(await store.texts.search("fox", limit=5, where=Filter())) == 1
+    assert len(await store.vectors.search(axis(0), limit=5, where=Filter())) == 2
+
+
+async def test_a_replaced_document_leaves_no_trace_of_the_old_one(store: Stores) -> None:
+    old = await put(store, document("a", "wolf"), "wolf", "wolf den", vector=axis(1))
+    new = await put(store, document("a", "fox"), vector=axis(2))
+    assert await store.documents.passages(old) == {}
+    assert await store.texts.search("wolf", limit=5, where=Filter()) == []
+    assert ids(await store.vectors.search(axis(1), limit=5, where=Filter())) == new
+    assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=1, vectors=1)
+
+
+async def test_a_deleted_document_is_found_by_nothing(store: Stores) -> None:
+    chunk_ids = await put(store, document("a", "fox", metadata=Metadata(tags=("t",))), vector=axis(0))
+    assert await store.documents.delete(document("a").id) is True
+    assert await store.documents.get(document("a").id) is None
+    assert await store.documents.passages(chunk_ids) == {}
+    assert await store.texts.search("fox", limit=5, where=Filter()) == []
+    assert await store.vectors.search(axis(0), limit=5, where=Filter()) == []
+
+
+async def test_a_document_without_vectors_is_pending_and_found_by_text(store: Stores) -> None:
+    written = document("a", "fox")
+    await put(store, written)
+    assert await store.documents.pending(10) == [written.id]
+    assert len(await store.texts.search("fox", limit=5, where=Filter())) == 1
+    assert await store.vectors.search(axis(0), limit=5, where=Filter()) == []
+
+
+async def test_pending_documents_come_oldest_first_up_to_the_limit(store: Stores) -> None:
+    written = [document(name) for name in "abcd"]
+    for each in written:
+        await put(store, each)
+    assert await store.documents.pending(3) == [each.id for each in written[:3]]
+
+
+async def test_attached_vectors_make_a_document_whole(store: Stores) -> None:
+    written = document("a")
+    first, second = await put(store, written, "one", "two")
+    vectors = np.stack([axis(3), axis(4)])
+    assert await store.documents.attach(written.id, written.content_hash, vectors) is True
+    assert await store.documents.pending(10) == []
+    assert ids(await store.vectors.search(axis(4), limit=1, where=Filter())) == [second]
+    assert ids(await store.vectors.search(axis(3), limit=1, where=Filter())) == [first]
+
+
+async def test_vectors_of_an_older_version_are_not_attached(store: Stores) -> None:
+    old = document("a", "old")
+    await put(store, old)
+    await put(store, document("a", "new"))
+    assert await store.documents.attach(old.id, old.content_hash, unit_vectors(1)) is False
+    assert (await store.documents.counts()).vectors == 0
+
+
+async def test_attaching_twice_changes_nothing(store: Stores) -> None:
+    written = document("a")
+    await put(store, written)
+    for _ in range(2):
+        assert await store.documents.attach(written.id, written.content_hash, axis(0)[None]) is True
+    assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=1, vectors=1)
+
+
+async def test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending(store: Stores) -> None:
+    written = document("a", "one two", session_id="before")
+    first, _ = await put(store, written, "one", "two", vector=axis(0))
+    changed = document("a", "one three", session_id="after")
+    await put(store, changed, "one", "three")
+    assert ids(await store.vectors.search(axis(0), limit=5, where=Filter(session_id="after"))) == [first]
+    assert await store.vectors.search(axis(0), limit=5, where=Filter(session_id="before")) == []
+    assert await store.documents.pending(10) == [changed.id]
+
+
+async def test_vectors_that_do_not_fit_the_chunks_are_refused_and_nothing_is_stored(store: Stores) -> None:
+    written = document("a")
+    with pytest.raises(BackendRejectedError):
+        await store.documents.write(written, chunks_of(written), unit_vectors(2))
+    assert await store.documents.counts() == Counts(0, 0, 0, 0)
+
+
+async def test_vectors_of_another_dimension_are_refused_and_the_old_version_stays(store: Stores) -> None:
+    await put(store, document("a", "old"), vector=axis(0))
+    new = document("a", "new")
+    with pytest.raises(BackendRejectedError, match="dimension 8"):
+        await store.documents.write(new, chunks_of(new), unit_vectors(1, dimension=8))
+    assert await store.documents.get(new.id) == document("a", "old")
+
+
+async def test_one_bad_write_among_many_fails_alone(store: Stores) -> None:
+    good = [document(f"good {number}") for number in range(30)]
+    bad = document("bad")
+    results = await asyncio.gather(
+        *(put(store, each) for each in good[:15]),
+        store.documents.write(bad, chunks_of(bad), unit_vectors(7)),
+        *(put(store, each) for each in good[15:]),
+        return_exceptions=True,
+    )
+    assert [type(result) for result in results if isinstance(result, Exception)] == [BackendRejectedError]
+    assert (await store.documents.counts()).documents == 30
+
+
+async def test_a_document_without_chunks_can_be_kept(store: Stores) -> None:
+    empty = document("a", "")
+    await store.documents.write(empty, [], None)
+    assert await store.documents.attach(empty.id, empty.content_hash, unit_vectors(0)) is True
+    assert await store.documents.counts() == Counts(documents=1, pending=0, chunks=0, vectors=0)
+
+
+async def test_the_version_grows_with_every_change_and_with_nothing_else(store: Stores) -> None:
+    seen = [store.documents.version]
+    await put(store, document("a"), "one", vector=axis(0))
+    seen.append(store.documents.version)
+    await put(store, document("a"), "one", vector=axis(0))
+    seen.append(store.documents.version)
+    await put(store, document("b"))
+    seen.append(store.documents.version)
+    await store.documents.attach(document("b").id, document("b").content_hash, axis(1)[None])
+    seen.append(store.documents.version)
+    await store.documents.delete(document("a").id)
+    seen.append(store.documents.version)
+    assert seen == sorted(set(seen))
+    await store.documents.record_retrievals([document("b").id], NOON)
+    await store.texts.search("text", limit=3, where=Filter())
+    assert store.documents.version == seen[-1]
+
+
+async def test_neighbours_are_the_chunks_before_and_after_in_the_document(store: Stores) -> None:
+    written = document("a")
+    first, second, third = await put(store, written, "one", "two", "three")
+    found = await store.documents.neighbours([second, third])
+    assert found[second] == Neighbours(
+        ChunkRef(first, written.id, 0, "documentation"), ChunkRef(third, written.id, 2, "documentation")
+    )
+    assert found[third] == Neighbours(ChunkRef(second, written.id, 1, "documentation"), None)
+
+
+async def test_neighbours_of_a_turn_are_the_turns_around_it(store: Stores) -> None:
+    tenant = Tenant("p")
+    talk = [document(f"turn {n}", content_type="chat", thread="talk", tenant=tenant) for n in range(3)]
+    first = await put(store, talk[0], "hello", "there")
+    await put(store, document("other talk", thread="other", tenant=tenant))
+    await put(store, document("same talk elsewhere", thread="talk"))
+    middle = await put(store, talk[1], "how are you")
+    last = await put(store, talk[2], "fine", "thanks")
+    found = await store.documents.neighbours([*first, *middle, *last])
+    before, after = found[middle[0]].before, found[middle[0]].after
+    assert before == ChunkRef(first[1], talk[0].id, 1, "chat", "talk")
+    assert after == ChunkRef(last[0], talk[2].id, 0, "chat", "talk")
+    assert found[first[0]].before is None
+    assert found[last[1]].after is None
+
+
+async def test_a_replaced_turn_keeps_its_place_in_the_talk(store: Stores) -> None:
+    for name in "abc":
+        await put(store, document(name, thread="talk"))
+    middle = await put(store, document("b", "changed", thread="talk"))
+    found = (await store.documents.neighbours(middle))[middle[0]]
+    assert found.before is not None
+    assert found.after is not None
+    assert (found.before.document_id, found.after.document_id) == (document("a").id, document("c").id)
+
+
+@pytest.mark.parametrize("flips", [(), (0,), (0, 17), (15, 31, 63), (1, 2, 3), (63, 62, 61)])
+async def test_documents_within_three_bits_are_similar(store: Stores, flips: tuple[int, ...]) -> None:
+    original = 0xF0E1_D2C3_B4A5_9687
+    near = document("near", similarity_hash=original ^ sum(1 << bit for bit in flips))
+    await put(store, near)
+    assert await store.documents.similar(document("asked", similarity_hash=original)) == [near.id]
+
+
+async def test_four_bits_the_document_itself_other_tenants_and_no_hash_are_not_similar(store: Stores) -> None:
+    original = 0x0123_4567_89AB_CDEF
+    asked = document("asked", similarity_hash=original)
+    await put(store, asked)
+    await put(store, document("far", similarity_hash=original ^ 0b1111))
+    await put(store, document("elsewhere", similarity_hash=original, tenant=Tenant("p")))
+    await put(store, document("unknown", similarity_hash=0))
+    assert await store.documents.similar(asked) == []
+    assert await store.documents.similar(document("also unknown", similarity_hash=0)) == []
+
+
+async def test_the_model_is_remembered(store: Stores) -> None:
+    assert await store.documents.recorded_model() is None
+    await store.documents.adopt_model(MODEL)
+    assert await store.documents.recorded_model() == MODEL
+
+
+async def test_another_model_is_refused_while_there_are_vectors(store: Stores) -> None:
+    await store.documents.adopt_model(MODEL)
+    other = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))
+    await put(store, document("a"), vector=axis(0))
+    with pytest.raises(IndexMismatchError, match="mini"):
+        await store.documents.adopt_model(other)
+    assert await store.documents.recorded_model() == MODEL
+
+
+async def test_dropping_the_vectors_makes_room_for_another_model(store: Stores) -> None:
+    await store.documents.adopt_model(MODEL)
+    await put(store, document("a", "fox"), vector=axis(0))
+    await put(store, document("b"))
+    assert await store.documents.drop_vectors() == 2
+    assert await store.documents.counts() == Counts(documents=2, pending=2, chunks=2, vectors=0)
+    assert await store.documents.recorded_model() is None
+    assert await store.vectors.search(axis(0), limit=5, where=Filter()) == []
+    assert len(await store.texts.search("fox", limit=5, where=Filter())) == 1
+    await store.documents.attach(
+        document("a", "fox").id, document("a", "fox").content_hash, unit_vectors(1, dimension=8)
+    )
+    assert len(await store.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 1
+
+
+async def test_retrievals_of_unknown_documents_are_no_error(store: Stores) -> None:
+    await put(store, document("a"))
+    await store.documents.record_retrievals([document("a").id, "unknown"], NOON)
+    await store.documents.record_retrievals([document("a").id], NOON + minutes(1))
+    assert (await store.documents.counts()).documents == 1
+
+
+async def test_a_healthy_store_says_so_in_one_line(store: Stores) -> None:
+    await put(store, document("a"), vector=axis(0))
+    assert "\n" not in await store.documents.ping()
+    assert "\n" not in await store.vectors.ping()
