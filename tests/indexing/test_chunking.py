@@ -167,6 +167,7 @@ def test_past_500_lines_second_and_third_level_headings_are_hard(lines: int, sha
     content = head + "\n" * (lines - head.count("\n") - 2) + "\nend"
     assert content.count("\n") + 1 == lines
     headings = [span.heading for span in chunks(content)]
+    assert headings == [span.heading for span in chunks(content + "\n")]
     hard = ["Guide", "Guide > One", "Guide > Two", "Guide > Two > Three"]
     assert headings == (["Guide"] if shared else hard)
 

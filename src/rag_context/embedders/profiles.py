@@ -37,7 +37,7 @@ def _measured(slope: float, intercept: float) -> Calibration:
 
 
 def _at_threshold(cosine: float, slope: float) -> Calibration:
-    """A calibration for a model of which only the least useful cosine is published."""
+    """A calibration where only a least useful cosine is given; the slope is a guess, nothing is fitted."""
     threshold = 0.3
     intercept = math.log(threshold / (1 - threshold)) - slope * cosine
     return Calibration(slope, intercept, threshold, answerable_cosine=cosine)
@@ -62,7 +62,7 @@ _PROFILES = (
     Profile("text-embedding-3-small", 8191, UNMEASURED, 1536),
     Profile("text-embedding-3-large", 8191, UNMEASURED, 3072),
 )
-"""Dimensions, windows and prefixes are those of the models' own cards. nomic reads 2048 tokens as trained, more only
+"""Dimensions, windows and prefixes as their makers publish them. nomic reads 2048 tokens as trained, more only
 where its server stretches the positions; its 0.7 is the least score of the deployments this package succeeds."""
 
 

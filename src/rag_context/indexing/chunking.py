@@ -83,7 +83,7 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[types.Span]:
     text = ruler.text
     fences = markdown.fences(text)
     sections = markdown.sections(text, fences)
-    hard_level = 3 if text.count("\n") >= LONG_DOCUMENT_LINES else 1
+    hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
     blocks = [
         Block(
             section.start,

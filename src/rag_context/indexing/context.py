@@ -1,7 +1,7 @@
 """What a chunk does not say of itself: the title and headings it stands under.
 
-Embedded and matched with the chunk, they lift macro nDCG@10 over three collections of titled abstracts from .465
-to .477 (docs/search.md); they are never returned.
+Embedded and matched with the chunk, they tell a later part of a document from the same words elsewhere; they
+are never returned.
 """
 
 from rag_context.ports import Tokenizer

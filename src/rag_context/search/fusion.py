@@ -1,7 +1,7 @@
 """Fusion: one score out of two, pure.
 
 Both raw scores are exact on every candidate, so each is divided by its best and the two are mixed. Mixing
-scores beats mixing ranks (reciprocal rank fusion) on every collection it was measured on; see docs/quality.md.
+scores beats mixing ranks (reciprocal rank fusion) on every collection it was measured on; see docs/search.md.
 """
 
 import numpy as np

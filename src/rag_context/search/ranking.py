@@ -16,7 +16,7 @@ RARE_TERMS_SHARE = 0.5
 """A passage that holds this share of the query's idf mass is returned whatever its cosine."""
 
 NEIGHBOUR_WEIGHT = 0.2
-"""How much of a neighbour's raw score a chunk gains: what surrounds a passage speaks for it (docs/quality.md).
+"""How much of a neighbour's raw score a chunk gains: what surrounds a passage speaks for it (docs/search.md).
 
 A neighbour that is not there counts as the chunk itself, or the middle of a long document would beat a short one.
 """

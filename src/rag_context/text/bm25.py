@@ -25,7 +25,7 @@ class Bm25Profile:
 
 PROSE = Bm25Profile(k1=1.2, b=0.75)
 TALK = Bm25Profile(k1=0.4, b=0.0)
-"""Turns of a talk: whether a word was said counts, how often and in how long a turn hardly does (docs/quality.md)."""
+"""Turns of a talk: whether a word was said counts, how often and in how long a turn hardly does (docs/search.md)."""
 
 
 def profile_for(content_type: str) -> Bm25Profile:

@@ -1,0 +1,76 @@
+"""What a filter means, in plain Python; and documents and filters to try it on."""
+
+from hypothesis import strategies as st
+
+from rag_context.types import DEFAULT_TENANT, Document, Filter, Metadata, Tenant
+from tests.stores.builders import NOON, document, minutes
+
+TENANTS = (DEFAULT_TENANT, Tenant("p", "main", "aa"), Tenant("p", "dev", "aa"))
+KINDS = ("chat", "code")
+SESSIONS = ("s1", "s2", "ſ2")
+SOURCES = ("/a/x.md", "/a/xy.md", "/a", "/b%", "/b%/ü.md", "/B%/ü.md", "/\U0010ffff")
+PREFIXES = ("/a", "/a/", "/b%", "/b_", "/b%/ü", "/\U0010ffff", "x", "")
+NAMES = (None, "one", "two", "One")
+TAGS = ("red", "green", 'b"lue', "")
+
+
+def passes(document: Document, where: Filter) -> bool:
+    """Whether `where` lets chunks of `document` through."""
+    metadata = document.metadata
+    equal = (
+        (where.content_type, document.content_type),
+        (where.session_id, document.session_id),
+        (where.category, metadata.category),
+        (where.game, metadata.game),
+        (where.source, document.source),
+    )
+    return (
+        document.tenant == where.tenant
+        and all(asked is None or asked == value for asked, value in equal)
+        and document.source.startswith(where.source_prefix or "")
+        and set(where.tags) <= set(metadata.tags)
+        and (where.since is None or document.timestamp >= where.since)
+        and (where.until is None or document.timestamp < where.until)
+    )
+
+
+def optional(values: tuple[str, ...]) -> st.SearchStrategy[str | None]:
+    return st.one_of(st.none(), st.none(), st.sampled_from(values))
+
+
+tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
+moments = st.integers(0, 20).map(lambda count: NOON + minutes(count))
+
+filters = st.builds(
+    Filter,
+    tenant=st.sampled_from(TENANTS),
+    content_type=optional(KINDS),
+    session_id=optional(SESSIONS),
+    category=optional(("one", "two", "nowhere")),
+    game=optional(("one", "two", "nowhere")),
+    source=optional(SOURCES),
+    source_prefix=optional(PREFIXES),
+    tags=tags,
+    since=st.one_of(st.none(), moments),
+    until=st.one_of(st.none(), moments),
+)
+
+metadata = st.builds(Metadata, tags=tags, category=st.sampled_from(NAMES), game=st.sampled_from(NAMES))
+
+
+@st.composite
+def corpora(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[Document]:
+    """Documents whose contents are drawn from `words`, most of them in the default tenant."""
+    return [
+        document(
+            f"document {number}",
+            content=draw(words),
+            tenant=draw(st.sampled_from((DEFAULT_TENANT, *TENANTS))),
+            content_type=draw(st.sampled_from(KINDS)),
+            session_id=draw(st.sampled_from(SESSIONS)),
+            source=draw(st.sampled_from(SOURCES)),
+            metadata=draw(metadata),
+            timestamp=draw(moments),
+        )
+        for number in range(draw(st.integers(1, 25)))
+    ]

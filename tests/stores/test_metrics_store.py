@@ -1,0 +1,110 @@
+"""What every metrics store does: keep records, and sum them up by definition."""
+
+import math
+from collections import Counter
+from datetime import datetime
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rag_context.records import ErrorRecord, SearchRecord
+from tests.stores.builders import NOON, Stores, minutes
+
+
+def record(
+    at: datetime = NOON,
+    latency_ms: float = 10.0,
+    *,
+    level: int = 1,
+    cache_hit: bool = False,
+    agent: str = "opus",
+    game: str | None = None,
+) -> SearchRecord:
+    return SearchRecord(at, "id", "query", 3, latency_ms, 1.0, None, 2.0, level, cache_hit, agent, game=game)
+
+
+def nearest_rank(values: list[float], percent: int) -> float:
+    return sorted(values)[math.ceil(percent * len(values) / 100) - 1] if values else 0.0
+
+
+async def test_no_searches_add_up_to_zeros_and_empty_slices(store: Stores) -> None:
+    summary = await store.metrics.summarise(NOON, NOON + minutes(60), 4)
+    assert (summary.queries, summary.average_ms, summary.p99_ms, summary.fallback_rate) == (0, 0.0, 0.0, 0.0)
+    assert [bucket.start for bucket in summary.timeline] == [NOON + minutes(15 * number) for number in range(4)]
+    assert {bucket.queries for bucket in summary.timeline} == {0}
+
+
+async def test_percentiles_are_by_nearest_rank(store: Stores) -> None:
+    await store.metrics.append([record(latency_ms=float(number)) for number in range(1, 101)], [])
+    summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
+    assert (summary.p50_ms, summary.p95_ms, summary.p99_ms) == (50.0, 95.0, 99.0)
+    assert summary.average_ms == pytest.approx(50.5)
+
+
+async def test_rates_are_shares_of_all_searches(store: Stores) -> None:
+    await store.metrics.append([record(level=level, cache_hit=level == 1) for level in (1, 1, 1, 2, 3, 4, 1, 1)], [])
+    summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
+    assert summary.cache_hit_rate == pytest.approx(5 / 8)
+    assert summary.fallback_rate == pytest.approx(3 / 8)
+    assert summary.by_level == {1: 5, 2: 1, 3: 1, 4: 1}
+
+
+async def test_searches_are_counted_by_agent_and_by_game(store: Stores) -> None:
+    await store.metrics.append([record(agent="a", game="go"), record(agent="b"), record(agent="a", game="chess")], [])
+    summary = await store.metrics.summarise(NOON, NOON + minutes(1), 1)
+    assert (summary.by_agent, summary.by_game) == ({"a": 2, "b": 1}, {"chess": 1, "go": 1})
+
+
+async def test_the_beginning_belongs_to_the_span_and_its_end_does_not(store: Stores) -> None:
+    await store.metrics.append([record(NOON), record(NOON + minutes(1))], [])
+    assert (await store.metrics.summarise(NOON, NOON + minutes(1), 1)).queries == 1
+
+
+async def test_nothing_to_append_is_no_error(store: Stores) -> None:
+    await store.metrics.append([], [])
+
+
+async def test_pruning_removes_what_is_older_and_says_how_much(store: Stores) -> None:
+    error = ErrorRecord(NOON, "error", "embedder", "embed", "down", context={"tries": 3})
+    await store.metrics.append([record(NOON), record(NOON + minutes(5))], [error])
+    assert await store.metrics.prune(NOON + minutes(1)) == 2
+    assert await store.metrics.prune(NOON + minutes(1)) == 0
+    assert (await store.metrics.summarise(NOON, NOON + minutes(10), 1)).queries == 1
+
+
+async def test_many_records_are_pruned_to_the_last(store: Stores) -> None:
+    await store.metrics.append([record() for _ in range(12_345)], [])
+    assert await store.metrics.prune(NOON + minutes(1)) == 12_345
+
+
+records = st.lists(
+    st.builds(
+        record,
+        at=st.integers(0, 59).map(lambda count: NOON + minutes(count)),
+        latency_ms=st.floats(0, 1000),
+        level=st.integers(1, 4),
+        cache_hit=st.booleans(),
+        agent=st.sampled_from(["a", "b"]),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(searches=records, buckets=st.integers(1, 7))
+async def test_a_summary_is_what_the_records_say(store: Stores, searches: list[SearchRecord], buckets: int) -> None:
+    await store.metrics.append(searches, [])
+    summary = await store.metrics.summarise(NOON, NOON + minutes(60), buckets)
+    latencies = [each.latency_ms for each in searches]
+    assert summary.queries == len(searches)
+    for percent, found in ((50, summary.p50_ms), (95, summary.p95_ms), (99, summary.p99_ms)):
+        assert found == nearest_rank(latencies, percent)
+    assert summary.by_agent == Counter(each.agent for each in searches)
+    assert len(summary.timeline) == buckets
+    ends = [*(bucket.start for bucket in summary.timeline[1:]), NOON + minutes(60)]
+    for bucket, end in zip(summary.timeline, ends, strict=True):
+        inside = [each for each in searches if bucket.start <= each.timestamp < end]
+        assert (bucket.queries, bucket.fallbacks) == (len(inside), sum(each.level > 1 for each in inside))
+        assert bucket.p95_ms == nearest_rank([each.latency_ms for each in inside], 95)
+    await store.metrics.prune(NOON + minutes(60))

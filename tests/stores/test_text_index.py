@@ -1,0 +1,182 @@
+"""What every text index does: BM25 over the analyser's terms, whatever is typed."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rag_context.text.analysis import terms
+from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.types import Document, Filter, Metadata, Tenant
+from tests.stores.builders import Stores, chunks_of, document, ids, put
+from tests.stores.filters import corpora, filters, passes
+
+EVERYTHING = Filter()
+
+HOSTILE = [
+    "c++",
+    "-x",
+    "col:x",
+    "terms:x",
+    "(",
+    '"',
+    '"unbalanced',
+    "AND",
+    "a AND NOT b",
+    "NEAR(a b, 2)",
+    "x*",
+    "^x",
+    "{terms} : x",
+    "\x00",
+    "null\x00byte",
+    "🦊🦊",
+    "'; DROP TABLE documents; --",
+    "!?*+-(){}[]^~:\"'\\/" * 52,
+    "日" * 1000,
+    " ".join(f"word{number}" for number in range(200)),
+]
+
+
+def plain_scores(query: str, documents: list[Document]) -> dict[str, tuple[float, float]]:
+    """BM25 and share by chunk id, from nothing but the definition; every document is one chunk."""
+    counted = Counter(terms(query))
+    bags = [Counter(terms(chunks_of(each)[0].searchable)) for each in documents]
+    frequencies = [sum(term in bag for bag in bags) for term in counted]
+    idf = np.array([inverse_document_frequency(len(bags), frequency) for frequency in frequencies])
+    lengths = np.array([bag.total() for bag in bags], dtype=float)
+    counts = np.array([[bag[term] for term in counted] for bag in bags], dtype=float).reshape(len(bags), len(counted))
+    profiles = [profile_for(each.content_type) for each in documents]
+    weights = idf * np.array(list(counted.values()))
+    k1, b = np.array([profile.k1 for profile in profiles]), np.array([profile.b for profile in profiles])
+    scores = bm25(counts, lengths, weights, k1, b, float(lengths.mean()))
+    shares = idf_share(counts, idf)
+    chunk_ids = [chunks_of(each)[0].id for each in documents]
+    return {id_: (float(s), float(share)) for id_, s, share in zip(chunk_ids, scores, shares, strict=True)}
+
+
+async def test_a_question_finds_the_passage_that_holds_its_words(store: Stores) -> None:
+    fox = await put(store, document("a", "The quick brown foxes jumped over the lazy dog."))
+    await put(store, document("b", "Nothing to see here."))
+    assert ids(await store.texts.search("Which fox jumps?", limit=5, where=EVERYTHING)) == fox
+
+
+async def test_a_hit_names_its_chunk_as_ranking_needs_it(store: Stores) -> None:
+    written = document("a", content_type="chat", thread="talk")
+    _, second = await put(store, written, "one", "wolverine")
+    (hit,) = await store.texts.search("wolverine", limit=5, where=EVERYTHING)
+    assert (hit.chunk.id, hit.chunk.document_id, hit.chunk.position) == (second, written.id, 1)
+    assert (hit.chunk.content_type, hit.chunk.thread) == ("chat", "talk")
+    assert hit.share == 1.0
+
+
+@pytest.mark.parametrize("query", HOSTILE)
+async def test_no_query_is_syntax(store: Stores, query: str) -> None:
+    exact = await put(store, document("a", query))
+    await put(store, document("b", "something else entirely"))
+    found = ids(await store.texts.search(query, limit=5, where=EVERYTHING))
+    assert found == (exact if terms(query) else [])
+    assert list(await store.texts.score(query, exact)) == exact
+
+
+@pytest.mark.parametrize("query", ["", "   ", "the of and what", "?!"])
+async def test_a_query_without_content_finds_nothing(store: Stores, query: str) -> None:
+    chunk_ids = await put(store, document("a", "the of and what ?!"))
+    assert await store.texts.search(query, limit=5, where=EVERYTHING) == []
+    scored = await store.texts.score(query, chunk_ids)
+    assert [(hit.bm25, hit.share) for hit in scored.values()] == [(0.0, 0.0)]
+
+
+async def test_a_word_that_no_chunk_has_counts_in_the_share(store: Stores) -> None:
+    await put(store, document("a", "wolf"))
+    await put(store, document("b", "sheep"))
+    (alone,) = await store.texts.search("wolf", limit=5, where=EVERYTHING)
+    (beside,) = await store.texts.search("wolf frobnicator", limit=5, where=EVERYTHING)
+    assert alone.share == 1.0
+    assert 0.0 < beside.share < 0.5
+
+
+async def test_a_title_above_a_passage_is_matched_with_it(store: Stores) -> None:
+    chunk_ids = await put(store, document("zugzwang", "It is your move."))
+    assert ids(await store.texts.search("zugzwang", limit=5, where=EVERYTHING)) == chunk_ids
+
+
+async def test_equal_scores_come_by_chunk_id(store: Stores) -> None:
+    written = [
+        (await put(store, document(str(number), "same words", metadata=Metadata(agent=str(number)))))[0]
+        for number in range(20)
+    ]
+    hits = await store.texts.search("words", limit=8, where=EVERYTHING)
+    assert ids(hits) == sorted(written)[:8]
+
+
+async def test_scores_are_those_of_the_search(store: Stores) -> None:
+    for number in range(12):
+        await put(store, document(str(number), "wolf " * number + "sheep and more words " * (12 - number)))
+    hits = await store.texts.search("wolf sheep dragon", limit=100, where=EVERYTHING)
+    scored = await store.texts.score("wolf sheep dragon", [*reversed(ids(hits)), "nobody"])
+    assert scored == {hit.chunk.id: hit for hit in hits}
+
+
+async def test_given_chunks_are_scored_whether_they_match_or_not(store: Stores) -> None:
+    match = await put(store, document("a", "wolf"))
+    other = await put(store, document("b", "sheep"))
+    scored = await store.texts.score("wolf", [*other, *match])
+    assert scored[match[0]].bm25 > 0.0
+    assert (scored[other[0]].bm25, scored[other[0]].share) == (0.0, 0.0)
+
+
+async def test_a_selective_filter_still_finds_what_only_common_words_match(store: Stores) -> None:
+    for number in range(60):
+        await put(store, document(str(number), f"common word rare{number}"))
+    wanted = await put(store, document("wanted", "common word", session_id="mine"))
+    assert ids(await store.texts.search("common rare7", limit=5, where=Filter(session_id="mine"))) == wanted
+
+
+async def test_no_tenant_finds_another_ones_words(store: Stores) -> None:
+    mine = Tenant("mine")
+    own = await put(store, document("own", "wolf", tenant=mine))
+    others = await put(store, document("default", "wolf"))
+    assert ids(await store.texts.search("wolf", limit=5, where=Filter(tenant=mine))) == own
+    assert ids(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == others
+
+
+async def test_words_written_later_are_found_and_deleted_ones_are_not(store: Stores) -> None:
+    """What a store remembers of a word must follow the index."""
+    for number in range(5):
+        await put(store, document(str(number), "wolf"))
+        assert len(await store.texts.search("wolf", limit=50, where=EVERYTHING)) == number + 1
+    for number in range(5):
+        await store.documents.delete(document(str(number)).id)
+        assert len(await store.texts.search("wolf", limit=50, where=EVERYTHING)) == 4 - number
+    again = await put(store, document("again", "wolf"))
+    assert ids(await store.texts.search("wolf", limit=50, where=EVERYTHING)) == again
+
+
+words = st.lists(
+    st.sampled_from(["wolf", "sheep", "dragon", "fooBar", "snake_case", "über", "日本語", "x1", "the", "Wolves", "¶"]),
+    min_size=1,
+    max_size=30,
+).map(" ".join)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(documents=corpora(words), queries=st.lists(words, min_size=1, max_size=3), where=filters)
+async def test_every_search_gives_what_scoring_every_chunk_gives(
+    store: Stores, documents: list[Document], queries: list[str], where: Filter
+) -> None:
+    for each in documents:
+        await put(store, each)
+    for query in queries:
+        expected = plain_scores(query, documents)
+        for asked in (where, Filter()):
+            allowed = {chunks_of(each)[0].id for each in documents if passes(each, asked)}
+            ranked = sorted((-score, id_) for id_, (score, _) in expected.items() if score > 0.0 and id_ in allowed)
+            hits = await store.texts.search(query, limit=10, where=asked)
+            assert [hit.bm25 for hit in hits] == pytest.approx([-score for score, _ in ranked[:10]], abs=1e-9)
+            for hit in hits:
+                assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id], abs=1e-9)
+                assert hit.chunk.id in allowed
+    for each in documents:
+        await store.documents.delete(each.id)

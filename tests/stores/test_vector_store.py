@@ -1,0 +1,164 @@
+"""What every vector store does: exact cosines, under any filter."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rag_context.errors import BackendDataError
+from rag_context.types import Document, Filter, Metadata, Tenant, Vector
+from tests.stores.builders import DIMENSION, Stores, axis, chunks_of, document, ids, put, unit_vectors
+from tests.stores.filters import corpora, filters, passes
+
+EVERYTHING = Filter()
+
+
+def mix(*parts: float) -> Vector:
+    """A unit vector with these shares of the first axes."""
+    vector = np.zeros(DIMENSION, dtype=np.float32)
+    vector[: len(parts)] = parts
+    unit: Vector = vector / np.float32(np.linalg.norm(vector))
+    return unit
+
+
+async def test_the_nearest_comes_first_with_its_cosine(store: Stores) -> None:
+    near = await put(store, document("near"), vector=mix(3, 4))
+    far = await put(store, document("far"), vector=mix(-1))
+    hits = await store.vectors.search(mix(1), limit=5, where=EVERYTHING)
+    assert ids(hits) == near + far
+    assert [hit.cosine for hit in hits] == pytest.approx([0.6, -1.0], abs=1e-6)
+
+
+async def test_a_hit_names_its_chunk_as_ranking_needs_it(store: Stores) -> None:
+    written = document("a", content_type="chat", thread="talk")
+    _, second = await put(store, written, "one", "two", vector=axis(0))
+    hits = await store.vectors.search(axis(0), limit=5, where=EVERYTHING)
+    hit = next(hit for hit in hits if hit.chunk.id == second)
+    assert (hit.chunk.document_id, hit.chunk.position) == (written.id, 1)
+    assert (hit.chunk.content_type, hit.chunk.thread) == ("chat", "talk")
+
+
+async def test_an_empty_index_has_no_hits(store: Stores) -> None:
+    assert await store.vectors.search(axis(0), limit=5, where=EVERYTHING) == []
+    assert await store.vectors.score(axis(0), ["nobody"]) == {}
+
+
+async def test_no_more_hits_than_asked_for(store: Stores) -> None:
+    for number in range(5):
+        await put(store, document(str(number)), vector=axis(number))
+    assert len(await store.vectors.search(axis(0), limit=3, where=EVERYTHING)) == 3
+    assert await store.vectors.search(axis(0), limit=0, where=EVERYTHING) == []
+
+
+async def test_equal_vectors_come_by_chunk_id(store: Stores) -> None:
+    written = [(await put(store, document(str(number)), vector=mix(1, 2, 3)))[0] for number in range(20)]
+    hits = await store.vectors.search(mix(1), limit=7, where=EVERYTHING)
+    assert ids(hits) == sorted(written)[:7]
+    assert len({hit.cosine for hit in hits}) == 1
+
+
+async def test_scores_are_the_cosines_of_the_search(store: Stores) -> None:
+    vectors = unit_vectors(30)
+    for number, vector in enumerate(vectors):
+        await put(store, document(str(number)), vector=vector)
+    pending = await put(store, document("pending"))
+    hits = await store.vectors.search(mix(1, -1), limit=30, where=EVERYTHING)
+    scores = await store.vectors.score(mix(1, -1), [*reversed(ids(hits)), *pending, "nobody"])
+    assert scores == {hit.chunk.id: hit.cosine for hit in hits}
+
+
+async def test_a_query_of_another_dimension_is_refused(store: Stores) -> None:
+    chunk_ids = await put(store, document("a"), vector=axis(0))
+    stranger = unit_vectors(1, dimension=8)[0]
+    with pytest.raises(BackendDataError, match="dimension 16"):
+        await store.vectors.search(stranger, limit=5, where=EVERYTHING)
+    with pytest.raises(BackendDataError, match="dimension 16"):
+        await store.vectors.score(stranger, chunk_ids)
+
+
+async def test_a_tenant_never_sees_another_ones_chunks(store: Stores) -> None:
+    mine = Tenant("mine", "main", "aa")
+    own = await put(store, document("own", tenant=mine), vector=axis(0))
+    others = await put(store, document("default"), vector=axis(0))
+    await put(store, document("branch", tenant=Tenant("mine", "dev", "aa")), vector=axis(0))
+    assert ids(await store.vectors.search(axis(0), limit=5, where=Filter(tenant=mine))) == own
+    assert ids(await store.vectors.search(axis(0), limit=5, where=EVERYTHING)) == others
+    assert await store.vectors.search(axis(0), limit=5, where=Filter(tenant=Tenant("nobody"))) == []
+
+
+async def test_changed_metadata_is_filtered_by_at_once(store: Stores) -> None:
+    await put(store, document("a", metadata=Metadata(tags=("old",), game="chess")), vector=axis(0))
+    chunk_ids = await put(store, document("a", metadata=Metadata(tags=("new",), game="go")), vector=axis(0))
+    assert await store.vectors.search(axis(0), limit=5, where=Filter(tags=("old",))) == []
+    assert await store.vectors.search(axis(0), limit=5, where=Filter(game="chess")) == []
+    assert ids(await store.vectors.search(axis(0), limit=5, where=Filter(tags=("new",), game="go"))) == chunk_ids
+
+
+async def test_a_replaced_document_is_found_at_every_moment(store: Stores) -> None:
+    """One version or the other, but always one, and never both."""
+    await put(store, document("other"), vector=axis(5))
+    await put(store, document("a", "text 0"), vector=axis(0))
+    done = False
+    seen: list[int] = []
+
+    async def look() -> None:
+        while not done:
+            hits = await store.vectors.search(axis(0), limit=5, where=Filter())
+            seen.append(sum(hit.chunk.document_id == document("a").id for hit in hits))
+
+    watching = [asyncio.create_task(look()) for _ in range(3)]
+    for number in range(40):
+        await put(store, document("a", f"text {number}"), vector=axis(0))
+    done = True
+    await asyncio.gather(*watching)
+    assert set(seen) == {1}
+
+
+async def test_deleting_and_writing_in_any_order_leaves_what_is_there(store: Stores) -> None:
+    rng = np.random.default_rng(7)
+    vectors = unit_vectors(40)
+    there: dict[str, int] = {}
+    for _ in range(200):
+        number = int(rng.integers(40))
+        each = document(str(number))
+        if rng.random() < 0.4:
+            await store.documents.delete(each.id)
+            there.pop(each.id, None)
+        else:
+            await put(store, each, vector=vectors[number])
+            there[each.id] = number
+    hits = await store.vectors.search(vectors[0], limit=100, where=EVERYTHING)
+    assert {hit.chunk.document_id for hit in hits} == set(there)
+    for hit in hits:
+        assert hit.cosine == pytest.approx(float(vectors[there[hit.chunk.document_id]] @ vectors[0]), abs=1e-6)
+
+
+async def _fill(store: Stores, documents: list[Document], vectors: dict[str, Vector]) -> None:
+    present = await store.vectors.search(axis(0), limit=10_000, where=EVERYTHING)
+    assert present == []
+    for each in documents:
+        await store.documents.write(each, chunks_of(each), vectors[each.id][None])
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    documents=corpora(st.just("text")),
+    asked=st.lists(filters, min_size=1, max_size=8),
+    seed=st.integers(0, 1000),
+    limit=st.integers(1, 30),
+)
+async def test_every_filter_gives_what_trying_every_chunk_gives(
+    store: Stores, documents: list[Document], asked: list[Filter], seed: int, limit: int
+) -> None:
+    vectors = {each.id: vector for each, vector in zip(documents, unit_vectors(len(documents), seed), strict=True)}
+    query = unit_vectors(1, seed + 1)[0]
+    await _fill(store, documents, vectors)
+    for where in asked:
+        hits = await store.vectors.search(query, limit=limit, where=where)
+        passing = [each for each in documents if passes(each, where)]
+        passing.sort(key=lambda each: -float(vectors[each.id].astype(float) @ query.astype(float)))
+        assert [hit.chunk.document_id for hit in hits] == [each.id for each in passing[:limit]]
+    for each in documents:
+        await store.documents.delete(each.id)
