@@ -245,7 +245,7 @@ class Indexer:
             content_type=document.content_type,
             source=document.source,
             tokenizer=self._embedder.tokenizer,
-            window=self._window() - CONTEXT_TOKENS,
+            window=max(self._window() - CONTEXT_TOKENS, CONTEXT_TOKENS),
         )
         title = own_title(document.content, document.content_type)
         texts = [document.content[span.start : span.end] for span in spans]
