@@ -100,6 +100,8 @@ class TestSources:
             ("session-*", "session-*"),
             ("h0und://chat/*", "h0und://chat/*"),
             ("*", "*"),
+            ("x" * 5000, "x" * 5000),
+            ("a\0b", "a\0b"),
         ],
     )
     def test_what_is_on_disk_is_made_absolute(self, tmp_path: Path, typed: str, meant: str) -> None:

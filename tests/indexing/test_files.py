@@ -222,6 +222,11 @@ class TestWalking:
 
         assert names(tmp_path) == ["keep/a.log"]
 
+    def test_rules_above_hold_in_a_folder_with_rules_of_its_own(self, tmp_path: Path) -> None:
+        write(tmp_path, {".gitignore": "*.log\n", "sub/.gitignore": "b.md\n", "sub/a.log": "a", "sub/b.md": "b"})
+
+        assert names(tmp_path) == []
+
     def test_ragignore_wins_over_gitignore_of_its_folder(self, tmp_path: Path) -> None:
         write(tmp_path, {".gitignore": "generated/\n", ".ragignore": "!generated/\n", "generated/a.md": "a"})
 

@@ -53,7 +53,7 @@ def document(
         source=source,
         title=f"Title of {name}",
         content=content,
-        content_hash=sha256(content.encode()).hexdigest(),
+        content_hash=sha256(content.encode(errors="surrogatepass")).hexdigest(),
         timestamp=timestamp,
         metadata=metadata or Metadata(),
         thread=thread,

@@ -3,8 +3,9 @@
 from hypothesis import strategies as st
 
 from rag_context.types import DEFAULT_TENANT, Document, Filter, Metadata, Tenant
-from tests.stores.builders import NOON, document, minutes
+from tests.stores.builders import NOON, Stores, document, minutes
 
+MOST_DOCUMENTS = 25
 TENANTS = (DEFAULT_TENANT, Tenant("p", "main", "aa"), Tenant("p", "dev", "aa"))
 KINDS = ("chat", "code")
 SESSIONS = ("s1", "s2", "ſ2")
@@ -72,5 +73,11 @@ def corpora(draw: st.DrawFn, words: st.SearchStrategy[str]) -> list[Document]:
             metadata=draw(metadata),
             timestamp=draw(moments),
         )
-        for number in range(draw(st.integers(1, 25)))
+        for number in range(draw(st.integers(1, MOST_DOCUMENTS)))
     ]
+
+
+async def remove_examples(store: Stores) -> None:
+    """Empty the store of what an earlier example, failed or not, left there."""
+    for number in range(MOST_DOCUMENTS):
+        await store.documents.delete(document(f"document {number}").id)

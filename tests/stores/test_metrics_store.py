@@ -94,6 +94,7 @@ records = st.lists(
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(searches=records, buckets=st.integers(1, 7))
 async def test_a_summary_is_what_the_records_say(store: Stores, searches: list[SearchRecord], buckets: int) -> None:
+    await store.metrics.prune(NOON + minutes(60))
     await store.metrics.append(searches, [])
     summary = await store.metrics.summarise(NOON, NOON + minutes(60), buckets)
     latencies = [each.latency_ms for each in searches]
@@ -107,4 +108,3 @@ async def test_a_summary_is_what_the_records_say(store: Stores, searches: list[S
         inside = [each for each in searches if bucket.start <= each.timestamp < end]
         assert (bucket.queries, bucket.fallbacks) == (len(inside), sum(each.level > 1 for each in inside))
         assert bucket.p95_ms == nearest_rank([each.latency_ms for each in inside], 95)
-    await store.metrics.prune(NOON + minutes(60))

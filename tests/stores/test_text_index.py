@@ -11,7 +11,7 @@ from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.types import Document, Filter, Metadata, Tenant
 from tests.stores.builders import Stores, chunks_of, document, ids, put
-from tests.stores.filters import corpora, filters, passes
+from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
 
@@ -73,8 +73,8 @@ async def test_a_hit_names_its_chunk_as_ranking_needs_it(store: Stores) -> None:
 
 @pytest.mark.parametrize("query", HOSTILE)
 async def test_no_query_is_syntax(store: Stores, query: str) -> None:
-    exact = await put(store, document("a", query))
-    await put(store, document("b", "something else entirely"))
+    exact = await put(store, document("first", query))
+    await put(store, document("second", "something else entirely"))
     found = ids(await store.texts.search(query, limit=5, where=EVERYTHING))
     assert found == (exact if terms(query) else [])
     assert list(await store.texts.score(query, exact)) == exact
@@ -166,6 +166,7 @@ words = st.lists(
 async def test_every_search_gives_what_scoring_every_chunk_gives(
     store: Stores, documents: list[Document], queries: list[str], where: Filter
 ) -> None:
+    await remove_examples(store)
     for each in documents:
         await put(store, each)
     for query in queries:
@@ -178,5 +179,3 @@ async def test_every_search_gives_what_scoring_every_chunk_gives(
             for hit in hits:
                 assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id], abs=1e-9)
                 assert hit.chunk.id in allowed
-    for each in documents:
-        await store.documents.delete(each.id)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rag_context.errors import BackendDataError
 from rag_context.types import Document, Filter, Metadata, Tenant, Vector
-from tests.stores.builders import DIMENSION, Stores, axis, chunks_of, document, ids, put, unit_vectors
-from tests.stores.filters import corpora, filters, passes
+from tests.stores.builders import DIMENSION, Stores, axis, document, ids, put, unit_vectors
+from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
 
@@ -135,13 +135,6 @@ async def test_deleting_and_writing_in_any_order_leaves_what_is_there(store: Sto
         assert hit.cosine == pytest.approx(float(vectors[there[hit.chunk.document_id]] @ vectors[0]), abs=1e-6)
 
 
-async def _fill(store: Stores, documents: list[Document], vectors: dict[str, Vector]) -> None:
-    present = await store.vectors.search(axis(0), limit=10_000, where=EVERYTHING)
-    assert present == []
-    for each in documents:
-        await store.documents.write(each, chunks_of(each), vectors[each.id][None])
-
-
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=corpora(st.just("text")),
@@ -154,11 +147,11 @@ async def test_every_filter_gives_what_trying_every_chunk_gives(
 ) -> None:
     vectors = {each.id: vector for each, vector in zip(documents, unit_vectors(len(documents), seed), strict=True)}
     query = unit_vectors(1, seed + 1)[0]
-    await _fill(store, documents, vectors)
+    await remove_examples(store)
+    for each in documents:
+        await put(store, each, vector=vectors[each.id])
     for where in asked:
         hits = await store.vectors.search(query, limit=limit, where=where)
         passing = [each for each in documents if passes(each, where)]
         passing.sort(key=lambda each: -float(vectors[each.id].astype(float) @ query.astype(float)))
         assert [hit.chunk.document_id for hit in hits] == [each.id for each in passing[:limit]]
-    for each in documents:
-        await store.documents.delete(each.id)

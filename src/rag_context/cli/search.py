@@ -88,15 +88,20 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
 
 def source_filter(source: str, cwd: Path) -> str:
     """A source as the index knows it: what is on disk by its absolute POSIX path, a folder with all below it."""
+    try:
+        return _on_disk(source, cwd) or source
+    except (OSError, ValueError):  # no name that a disk could hold
+        return source
+
+
+def _on_disk(source: str, cwd: Path) -> str | None:
     start = source.removesuffix("*")
     path = (cwd / start).resolve()
-    if not start or "://" in start:
-        return source
-    if path.is_dir() and (start == source or start.endswith("/")):
+    if start and path.is_dir() and (start == source or start.endswith("/")):
         return f"{path.as_posix().rstrip('/')}/*"
     if start == source:
-        return path.as_posix() if path.exists() else source
-    return f"{path.as_posix()}*" if any(path.parent.glob(f"{escape(path.name)}*")) else source
+        return path.as_posix() if path.exists() else None
+    return f"{path.as_posix()}*" if start and any(path.parent.glob(f"{escape(path.name)}*")) else None
 
 
 async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:

@@ -18,8 +18,8 @@ APPLICATION_ID = 0x52414743
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
 
-PREPARE_TIMEOUT_S = 1.0
 READER_TIMEOUT_S = 0.25
+MIGRATION_TIMEOUT_S = 4.0
 WRITER_SLICE_S = 0.05
 """The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
 
@@ -35,6 +35,8 @@ class DatabaseFile:
         """Grows when the file was replaced: older connections lead to a file that nobody else sees."""
         self._identity: tuple[int, int] | None = None
         self._prepared = False
+        self._attempts = 0
+        self._failure: Exception | None = None
         self._lock = threading.Lock()
 
     def check_place(self) -> None:
@@ -93,9 +95,18 @@ class DatabaseFile:
             return True
 
     def _connect(self, timeout_s: float) -> sqlite3.Connection:
+        attempts = self._attempts
         with self._lock:
+            if self._failure is not None and self._attempts != attempts:
+                raise self._failure  # of another thread, while this one waited for its turn
             if not self._prepared or not self.path.exists():
-                _prepare(self.path)
+                self._attempts += 1
+                try:
+                    _prepare(self.path)
+                except (sqlite3.Error, BackendDataError) as error:
+                    self._failure = error
+                    raise
+                self._failure = None
                 self._identity = _identity(self.path)
                 self._prepared = True
         return _open(self.path, timeout_s)
@@ -124,9 +135,10 @@ def _prepare(path: Path) -> None:
     """Make sure that the file is a database of ours in the newest form; a file that is not is left as it is."""
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    with closing(_open(path, PREPARE_TIMEOUT_S)) as connection:
+    with closing(_open(path, READER_TIMEOUT_S)) as connection:
         if _found_version(connection, path) == len(_migrations()):
             return
+        connection.execute(f"PRAGMA busy_timeout = {MIGRATION_TIMEOUT_S * 1000:.0f}")
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")

@@ -1,0 +1,138 @@
+"""What the embedded store promises beyond its ports."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_context.stores.sqlite import open_database
+from rag_context.types import Chunk, Counts, Filter, Metadata, Span
+from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, unit_vectors
+from tests.stores.test_text_index import plain_scores
+
+
+async def test_everything_is_there_after_closing_and_opening_again(path: Path) -> None:
+    async with open_database(path) as store:
+        chunk_ids = await put(store, document("fox", "a fox", metadata=Metadata(tags=("t",))), vector=axis(3))
+        await put(store, document("later", "pending"))
+        version = store.documents.version
+    async with open_database(path) as store:
+        assert ids(await store.vectors.search(axis(3), limit=1, where=Filter(tags=("t",)))) == chunk_ids
+        assert ids(await store.texts.search("fox", limit=1, where=Filter())) == chunk_ids
+        assert await store.documents.pending(5) == [document("later").id]
+        assert store.documents.version >= version
+
+
+async def test_the_first_search_waits_for_the_vectors_to_load(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("fox"), vector=axis(3))
+    async with open_database(path) as store:
+        assert len(await store.vectors.search(axis(3), limit=5, where=Filter())) == 1
+
+
+async def test_waiting_for_the_load_can_be_given_up(path: Path) -> None:
+    async with open_database(path) as store:
+        searching = asyncio.create_task(store.vectors.search(axis(3), limit=5, where=Filter()))
+        await asyncio.sleep(0)
+        searching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await searching
+        assert await store.vectors.search(axis(3), limit=5, where=Filter()) == []
+
+
+async def test_noted_retrievals_are_written_when_the_store_closes(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("a"))
+        await put(store, document("b"))
+        await store.documents.record_retrievals([document("a").id, document("b").id], NOON + minutes(2))
+        await store.documents.record_retrievals([document("a").id, "unknown"], NOON)
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT query_count, last_retrieved FROM retrievals ORDER BY document").fetchall()
+    at = int((NOON + minutes(2)).timestamp() * 1_000_000)
+    assert rows == [(2, at), (1, at)]
+
+
+async def test_counters_and_text_index_agree_with_the_rows_after_any_changes(path: Path) -> None:
+    rng = np.random.default_rng(3)
+    async with open_database(path) as store:
+        for _ in range(150):
+            each = document(str(rng.integers(20)), "some words " * int(rng.integers(1, 9)))
+            match rng.integers(4):
+                case 0:
+                    await store.documents.delete(each.id)
+                case 1:
+                    await put(store, each, "one", "two")
+                case 2:
+                    await store.documents.attach(each.id, each.content_hash, unit_vectors(2))
+                case _:
+                    await put(store, each, vector=axis(int(rng.integers(16))))
+        counts = await store.documents.counts()
+        found = await store.vectors.search(axis(0), limit=1000, where=Filter())
+    with closing(sqlite3.connect(path)) as connection:
+        documents, pending = connection.execute("SELECT count(*), sum(status = 'pending') FROM documents").fetchone()
+        chunks, length = connection.execute("SELECT count(*), sum(length) FROM chunks").fetchone()
+        vectors = connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
+        assert counts == Counts(documents, pending, chunks, vectors)
+        assert connection.execute("SELECT terms FROM totals").fetchone() == (length,)
+        assert len({hit.chunk.id for hit in found}) == len(found) == vectors
+        connection.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+
+
+async def test_the_file_says_whose_it_is_and_keeps_a_log_ahead(path: Path) -> None:
+    async with open_database(path) as store:
+        await store.documents.counts()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA application_id").fetchone()[0].to_bytes(4) == b"RAGC"
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+async def test_many_writes_at_once_are_all_stored(store: Stores) -> None:
+    await asyncio.gather(*(put(store, document(str(number), f"word{number}"), vector=axis(0)) for number in range(600)))
+    assert await store.documents.counts() == Counts(documents=600, pending=0, chunks=600, vectors=600)
+
+
+async def test_a_write_cancelled_before_its_turn_leaves_the_store_usable(store: Stores) -> None:
+    writes = [asyncio.create_task(put(store, document(str(number)), vector=axis(0))) for number in range(50)]
+    await asyncio.sleep(0)
+    for write in writes[::2]:
+        write.cancel()
+    results = await asyncio.gather(*writes, return_exceptions=True)
+    stored = (await store.documents.counts()).documents
+    assert sum(isinstance(result, list) for result in results) <= stored <= 50
+    assert len(await store.vectors.search(axis(0), limit=100, where=Filter())) == stored
+
+
+async def test_words_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(store: Stores) -> None:
+    """Beyond some frequency a word only counts as present while candidates are chosen, never in the score."""
+    rng = np.random.default_rng(11)
+    big = document("big", "x" * 10)
+    texts = [
+        " ".join(
+            ["common"] * int(rng.integers(1, 4)) + ["often"] * int(rng.integers(2)) + ["filler"] * int(rng.integers(9))
+        )
+        + (" rare" if number % 40 == 0 else "")
+        for number in range(4000)
+    ]
+    chunks = [Chunk(f"{number:04d}", big.id, number, text, Span(0, 1, 1, 1)) for number, text in enumerate(texts)]
+    await store.documents.write(big, chunks, None)
+    hits = await store.texts.search("common often rare", limit=10, where=Filter())
+    everything = await store.texts.score("common often rare", [chunk.id for chunk in chunks])
+    best = sorted(everything.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))
+    assert [hit.bm25 for hit in hits] == pytest.approx([hit.bm25 for hit in best[:10]])
+    (first,) = await store.texts.search("common", limit=1, where=Filter())
+    only = await store.texts.score("common", [chunk.id for chunk in chunks])
+    assert first.bm25 == pytest.approx(max(hit.bm25 for hit in only.values()))
+
+
+async def test_the_score_is_bm25_over_all_chunks_of_the_store(store: Stores) -> None:
+    documents = [document(f"number {number}", "wolf " * (number % 5) + "sheep") for number in range(30)]
+    for each in documents:
+        await put(store, each)
+    expected = plain_scores("wolf", documents)
+    for hit in await store.texts.search("wolf", limit=30, where=Filter()):
+        assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id])
