@@ -133,7 +133,8 @@ async def _check_model(store: SqliteStore, settings: Settings, on_mismatch: OnMi
         return
     raise IndexMismatchError(
         f"The index in {settings.data_dir} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
-        f"and the configured model in {directory} is another: run `rag-context reindex`, or start with `rag-context serve --reindex`."
+        f"and the configured model in {directory} is another: run `rag-context reindex`, "
+        "or start with `rag-context serve --reindex`."
     )
 
 

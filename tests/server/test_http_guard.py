@@ -163,7 +163,7 @@ def test_a_key_is_kept_as_its_hash_only() -> None:
 def test_an_open_server_without_a_key_is_refused() -> None:
     """X-1."""
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.com", ""):
-        with pytest.raises(ConfigurationError, match="without an API key: set RAG_CONTEXT_API_KEY"):
+        with pytest.raises(ConfigurationError, match="RAG_CONTEXT_API_KEY"):
             ServerOptions(host=host).check()
     for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.1.2.3"):
         ServerOptions(host=host).check()

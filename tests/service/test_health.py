@@ -1,5 +1,6 @@
 """Health: deep, honest, and remembered no longer than it is true."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from rag_context.contract.stats import StatsRequest, TimeRange
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
-from rag_context.types import Status
+from rag_context.types import EmbeddingModel, Status
 from tests.service.house import House
 
 
@@ -98,6 +99,20 @@ async def test_counts_are_never_cached(house: House) -> None:
     for number in range(1, 4):
         await house.index(f"Text number {number}.", source=str(number))
         assert (await house.service.health()).indexed_documents == number
+
+
+async def test_nobody_waits_for_a_model_that_cannot_be_had() -> None:
+    class Absent(FakeEmbedder):
+        @property
+        def model(self) -> EmbeddingModel:
+            raise BackendUnavailableError("embedder", "no such file")
+
+        @model.setter
+        def model(self, _model: EmbeddingModel) -> None: ...
+
+    house = House(fake=Absent())
+    async with house.kept_up(), asyncio.timeout(5):
+        assert not await house.service.wait_ready(60.0)
 
 
 async def test_ready_only_once_the_model_fits_the_index() -> None:

@@ -116,10 +116,11 @@ async def test_one_document_that_cannot_be_embedded_does_not_hold_up_the_others(
     poisoned = (await house.store.pending(1))[0]
     original = await house.store.get(poisoned)
     assert original is not None
+    poison = original.content
 
     class Picky(type(house.fake)):  # type: ignore[misc]
         async def embed_documents(self, texts: list[str]) -> object:
-            if original.content in texts:
+            if poison in texts:
                 raise BackendDataError("embedder", "cannot embed this one")
             return await super().embed_documents(texts)
 

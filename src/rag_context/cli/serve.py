@@ -21,7 +21,7 @@ from rag_context.server.discovery import Announcement, announced, server_url
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from rag_context.server.serve import bind, serve
 from rag_context.server.serve import run as run_loop
-from rag_context.settings import LogSettings, Settings, check_exposure
+from rag_context.settings import LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service
 
 OWN_KEY = "api_key"
@@ -32,7 +32,6 @@ def run(chosen: Chosen, *, reindex: bool) -> ExitCode:
     """Serve until SIGTERM or Ctrl-C."""
     screen = Screen()
     settings = load_available(chosen).settings
-    check_exposure(settings.server)
     _start_logging(settings.log)
     options = server_options(settings)
     with closing(bind(options)) as listener:
@@ -74,6 +73,7 @@ def server_options(settings: Settings) -> ServerOptions:
         body_bytes=server.max_body_bytes,
         index_body_bytes=server.max_index_body_bytes,
         bulk_concurrency=settings.indexing.concurrency,
+        rate_per_s=server.requests_per_s,
     )
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from enum import StrEnum
 
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.errors import ConfigurationError
+from rag_context.settings import is_loopback
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -106,15 +106,6 @@ class ServerOptions:
         """
         if not is_loopback(self.host) and not self.api_keys:
             raise ConfigurationError(
-                f"Refusing to listen on {self.host} without an API key: set RAG_CONTEXT_API_KEY, or listen on 127.0.0.1"
+                f"Refusing to listen on {self.host} without an API key, for other machines can reach it: make one with "
+                "`rag-context key NAME`, set RAG_CONTEXT_API_KEY, or listen on 127.0.0.1"
             )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False

@@ -194,13 +194,13 @@ class Service:
         return all(finding.status is Status.HEALTHY for finding in findings)
 
     async def wait_ready(self, timeout_s: float) -> bool:
-        """Wait until the model is loaded and fits the index; False where it did not in time."""
+        """Wait until the model is loaded and compared with the index; False where it is not to be had in time."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._parts.upkeep.bound.wait()
+                await self._parts.upkeep.settled.wait()
         except TimeoutError:
             return False
-        return True
+        return self._parts.upkeep.bound.is_set()
 
     async def reindex(self, on_progress: Callable[[int, int], None]) -> int:
         """Make all vectors anew with the configured model; text answers meanwhile. Returns how many documents.

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.indexing.indexer import Indexer
 from rag_context.ports import DocumentStore
 from rag_context.resilience.breaker import BreakerState
@@ -54,6 +54,9 @@ class Upkeep:
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
 
+        self.settled = asyncio.Event()
+        """Set with `bound`, or once it is known that the model cannot be had for now."""
+
     async def run(self) -> None:
         """Everything, until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -84,9 +87,13 @@ class Upkeep:
                 if not self.bound.is_set():
                     self.bound.set()
                     self._sweep_now.set()
+                self.settled.set()
+            except BackendStartingError:
+                pass
             except BackendError as error:
                 logger.debug("the model cannot be compared with the index yet: %s", error)
-            await asyncio.sleep(BIND_EVERY_S if self.bound.is_set() else BIND_SOON_S)
+                self.settled.set()
+            await asyncio.sleep(BIND_EVERY_S if self.settled.is_set() else BIND_SOON_S)
 
     async def _sweep(self) -> None:
         while True:

@@ -1,6 +1,6 @@
 """The configuration: models, where values come from, and whether they can work."""
 
-from rag_context.settings.checks import check_available, check_exposure, is_loopback
+from rag_context.settings.checks import check_available, is_loopback
 from rag_context.settings.keys import KEYS, Key, mask_url, shown
 from rag_context.settings.models import (
     ApiKey,
@@ -34,7 +34,6 @@ __all__ = [
     "TelemetrySettings",
     "VocabularySettings",
     "check_available",
-    "check_exposure",
     "is_loopback",
     "load_settings",
     "mask_url",

@@ -1,11 +1,11 @@
-"""Checks that a well-formed configuration can work: what it names is there, and it is not open to the world."""
+"""Checks that a well-formed configuration can work: what it names is there."""
 
 import ipaddress
 from collections.abc import Mapping
 
 from rag_context.errors import ConfigurationError
 from rag_context.settings.keys import SELECTS, variable
-from rag_context.settings.models import ServerSettings, Settings
+from rag_context.settings.models import Settings
 
 
 def check_available(settings: Settings, sources: Mapping[str, str] | None = None) -> None:
@@ -53,16 +53,3 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def check_exposure(server: ServerSettings) -> None:
-    """Refuse to serve strangers.
-
-    Raises:
-        ConfigurationError: The host is not a loopback address and there is no API key.
-    """
-    if not is_loopback(server.host) and server.api_key is None and not server.api_keys:
-        raise ConfigurationError(
-            f"server.host {server.host!r} can be reached from other machines, so it needs an API key: "
-            "make one with `rag-context key NAME`, set RAG_CONTEXT_API_KEY, or bind 127.0.0.1."
-        )

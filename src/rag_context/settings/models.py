@@ -115,6 +115,10 @@ class ServerSettings(Section):
         default=ByteSize(2 * MIB), gt=0, description="Largest body of a request that indexes a document."
     )
 
+    requests_per_s: float | None = Field(
+        default=None, gt=0, description="Requests a second of one key, or address without keys; no limit if not said."
+    )
+
     @field_validator("api_keys")
     @classmethod
     def _distinct_names(cls, keys: tuple[ApiKey, ...]) -> tuple[ApiKey, ...]:

@@ -1,8 +1,10 @@
 """The analyser: text to terms, the same for passages and for questions.
 
 Words are runs of letters, digits and underscores. An identifier (`camelCase`, `snake_case`) yields its parts
-and itself. A stop list that holds the question words goes, the rest is stemmed (Snowball English; other
-languages pass through it almost unchanged). Scripts written without spaces become character bigrams.
+and itself, and so does a code (`ERR-4107`, `v1.2`: letters and digits joined by hyphens or points), or a passage
+with half of it would do as well as one with all. A stop list that holds the question words goes, the rest is
+stemmed (Snowball English; other languages pass through it almost unchanged). Scripts written without spaces
+become character bigrams.
 """
 
 import re
@@ -36,21 +38,28 @@ _SPACELESS = (
 _WORD = re.compile(rf"[\w{_MARKS}]+")
 _SPACELESS_RUN = re.compile(rf"([{_SPACELESS}]+)")
 _PART = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z0-9]+|[^\W_A-Za-z0-9]+")
+_JOINED = re.compile(r"(?<![\w.-])[A-Za-z0-9]+(?:[-.][A-Za-z0-9]+)+(?![\w-])")
 _DIACRITICS = re.compile("[\u0300-\u036f]+")
 
 _local = threading.local()
 
 
 def terms(text: str) -> list[str]:
-    """The terms of `text` in order, repeats kept."""
+    """The terms of `text`, repeats kept: in order, joined codes after all others."""
     words: list[str] = []
     for word in _WORD.findall(text if text.isascii() else _fold(text)):
         if word.isascii():
             _add_identifier(word, words)
         else:
             _add_foreign(word, words)
+    words.extend(code.lower().replace("-", "_").replace(".", "_") for code in _JOINED.findall(text) if _is_code(code))
     stems: list[str] = _stemmer().stemWords([word[:MAX_TERM_CHARS] for word in words if word not in STOP_WORDS])
     return stems
+
+
+def _is_code(joined: str) -> bool:
+    """Whether letters and digits both occur: a date or a hyphenated word is no code."""
+    return any(map(str.isdigit, joined)) and any(map(str.isalpha, joined))
 
 
 def _add_identifier(word: str, words: list[str]) -> None:

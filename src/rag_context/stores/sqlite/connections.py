@@ -3,13 +3,14 @@
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
 from rag_context.errors import BackendDataError, ConfigurationError
-from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.text.analysis import ANALYSER_VERSION
 
 APPLICATION_ID = 0x52414743
@@ -20,6 +21,7 @@ PAGE_BYTES = 8192
 
 READER_TIMEOUT_S = 0.25
 MIGRATION_TIMEOUT_S = 4.0
+RETRY_S = 0.02
 WRITER_SLICE_S = 0.05
 """The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
 
@@ -136,15 +138,27 @@ def _prepare(path: Path) -> None:
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     with closing(_open(path, READER_TIMEOUT_S)) as connection:
-        if _found_version(connection, path) == len(_migrations()):
-            return
-        connection.execute(f"PRAGMA busy_timeout = {MIGRATION_TIMEOUT_S * 1000:.0f}")
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
+        deadline = time.monotonic() + MIGRATION_TIMEOUT_S
+        while _found_version(connection, path) != len(_migrations()):
+            try:
+                _upgrade(connection, path)
+            except sqlite3.OperationalError as error:
+                # Another process is at it: SQLite does not wait for the switch to the log, so we do.
+                if not is_busy(error) or time.monotonic() >= deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
         _migrate(connection, _found_version(connection, path))
         connection.execute("COMMIT")
+    finally:
+        connection.rollback()
 
 
 def _found_version(connection: sqlite3.Connection, path: Path) -> int:
