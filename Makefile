@@ -1,6 +1,7 @@
 # `make demo` and `make test` are all a newcomer needs; both set themselves up.
 VENV := .venv
 PY := $(VENV)/bin/python
+PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
 # Modules that decide without touching anything: every branch of them is tested.
@@ -13,15 +14,16 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
 
 $(STAMP): pyproject.toml requirements-dev.lock
-	python3 -m venv $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Setting up $(VENV) from the lock file; this happens once and takes about a minute."
+	@python3 -m venv $(VENV)
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 setup: $(STAMP) ## Make the virtual environment
 
 demo: $(STAMP) ## Serve, index the docs and a sample corpus, ask five questions, stop
-	$(PY) scripts/demo.py
+	@$(PY) scripts/demo.py
 
 serve: $(STAMP) ## Serve on port 3000
 	$(VENV)/bin/rag-context serve
