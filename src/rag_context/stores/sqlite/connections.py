@@ -70,7 +70,7 @@ class DatabaseFile:
             sqlite3.Error: it cannot be opened.
         """
         connection = self._connect(READER_TIMEOUT_S)
-        connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -4096; PRAGMA temp_store = MEMORY")
+        connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY")
         return connection
 
     def writer(self) -> sqlite3.Connection:

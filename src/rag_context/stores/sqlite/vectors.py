@@ -23,7 +23,7 @@ WHERE v.seq > ?
 ORDER BY v.seq
 """
 
-_BATCH = 2000
+_BATCH = 256
 
 T = TypeVar("T")
 
