@@ -103,6 +103,10 @@ class DocumentStore(Protocol):
         """Ids of documents that still lack vectors, oldest first."""
         ...
 
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        """Ids of the documents that a filter lets through, oldest first."""
+        ...
+
     async def similar(self, document: Document) -> list[str]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
         ...

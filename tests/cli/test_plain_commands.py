@@ -169,7 +169,7 @@ class TestRefusals:
         ended = here("serve", "--host", "0.0.0.0", "--port", "0")
 
         assert ended.status == 78
-        assert "needs an API key" in ended.err
+        assert "without an API key" in ended.err
 
 
 class TestKey:

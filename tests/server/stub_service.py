@@ -1,14 +1,17 @@
 """A service that answers from a script: enough to see what the door does with it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from rag_context.contract.delete import DeleteRequest, DeleteResponse
 from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.contract.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
 from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.types import Status
+from rag_context.testing.embedder import FakeEmbedder, WordTokenizer
+from rag_context.types import EmbeddingModel, Matrix, Status
 
 WHEN = datetime(2026, 2, 18, 10, 30, tzinfo=UTC)
 WARNINGS = {
@@ -32,6 +35,9 @@ class StubService:
     searches: list[SearchRequest] = field(default_factory=list)
     indexed: list[IndexRequest] = field(default_factory=list)
     bulked: list[BulkLine] = field(default_factory=list)
+    deleted: list[DeleteRequest] = field(default_factory=list)
+    embedded: list[str] = field(default_factory=list)
+    embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     request_ids: list[str] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
@@ -82,6 +88,25 @@ class StubService:
             self.running -= 1
         self.bulked.append(line)
         return BulkReceipt(status="indexed", document_id=f"d{len(self.bulked)}", chunks_indexed=1)
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+        self.deleted.append(request)
+        await self._behave()
+        return DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=request.dry_run)
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        self.embedded.extend(texts)
+        await self._behave()
+        return await self.embedder.embed_documents(texts)
+
+    def model(self) -> EmbeddingModel:
+        if self.failure is not None:
+            raise self.failure
+        return self.embedder.model
+
+    @property
+    def tokenizer(self) -> WordTokenizer:
+        return self.embedder.tokenizer
 
     async def health(self) -> HealthResponse:
         await self._behave()

@@ -60,7 +60,7 @@ def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) 
     with door.client() as client:
         described = client.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
-    for name in ("SearchRequest", "IndexRequest", "StatsRequest"):
+    for name in ("SearchRequest", "IndexRequest", "StatsRequest", "DeleteRequest", "EmbeddingsRequest"):
         schemas[name] = with_null(schemas[name])
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(described))
@@ -81,10 +81,13 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/openapi.json",
         "/ready",
         "/tools",
+        "/tools/rag_context_delete",
         "/tools/rag_context_health",
         "/tools/rag_context_index",
         "/tools/rag_context_search",
         "/tools/rag_context_stats",
+        "/v1/embeddings",
+        "/v1/models",
     ]
     search = described["paths"]["/tools/rag_context_search"]["post"]
     assert set(search["responses"]) == {"200", "400", "401", "403", "408", "413", "415", "429", "500", "503"}

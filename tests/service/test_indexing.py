@@ -84,9 +84,9 @@ async def test_a_hanging_embedder_makes_it_pending_in_time() -> None:
 
 
 async def test_a_document_too_long_for_the_time_is_no_fault_of_the_embedder() -> None:
-    house = House(index_timeout_s=0.3)
+    house = House(index_timeout_s=1.0)
     await house.bound.bind()
-    house.embedder.fault = Fault(delay_s=0.2)
+    house.embedder.fault = Fault(delay_s=0.3)
     long = "\n\n".join(f"Sentence number {i} says something of its own about topic {i}." for i in range(1200))
     for source in ("a", "b", "c", "d"):
         receipt = await house.index(long, source=source)

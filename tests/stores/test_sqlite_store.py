@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rag_context.stores.sqlite import open_database
+from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS
 from rag_context.types import Chunk, Counts, Filter, Metadata, Span
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, unit_vectors
 from tests.stores.test_text_index import plain_scores
@@ -136,3 +137,39 @@ async def test_the_score_is_bm25_over_all_chunks_of_the_store(store: Stores) -> 
     expected = plain_scores("wolf", documents)
     for hit in await store.texts.search("wolf", limit=30, where=Filter()):
         assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id])
+
+
+async def test_terms_of_an_older_analyser_are_made_anew_at_opening(path: Path) -> None:
+    async with open_database(path) as store:
+        chunk_ids = await put(store, document("fox", "brown foxes"), vector=axis(0))
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE passages SET terms = ' OLD '")
+        connection.execute("UPDATE chunks SET length = 1")
+        connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
+        connection.execute("UPDATE meta SET value = '0' WHERE name = 'analyser'")
+        connection.commit()
+    async with open_database(path) as store:
+        (hit,) = await store.texts.search("fox", limit=5, where=Filter())
+        assert hit.chunk.id == chunk_ids[0]
+        assert (hit.bm25, hit.share) == pytest.approx(
+            plain_scores("fox", [document("fox", "brown foxes")])[hit.chunk.id]
+        )
+        await store.documents.delete(document("fox").id)
+        assert await store.texts.search("fox", limit=5, where=Filter()) == []
+
+
+async def test_a_process_that_missed_a_long_list_of_deletions_starts_over(path: Path) -> None:
+    def delete_much(connection: sqlite3.Connection) -> None:
+        connection.executemany("INSERT INTO deletions (chunk) VALUES (?)", [("x",)] * (2 * REMEMBERED_DELETIONS))
+
+    async with open_database(path) as store, open_database(path) as other:
+        gone = await put(store, document("gone"), vector=axis(0))
+        stays = await put(store, document("stays"), vector=axis(0))
+        assert set(ids(await other.vectors.search(axis(0), limit=5, where=Filter()))) == {*gone, *stays}
+        await store.database.write(delete_much)
+        await store.documents.delete(document("gone").id)
+        await put(store, document("stays"), vector=axis(0))
+        assert ids(await other.vectors.search(axis(0), limit=5, where=Filter())) == stays
+    with closing(sqlite3.connect(path)) as connection:
+        (left,) = connection.execute("SELECT count(*) FROM deletions").fetchone()
+    assert left < 2 * REMEMBERED_DELETIONS

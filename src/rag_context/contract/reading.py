@@ -66,6 +66,8 @@ def _message(model: type[WireRequest], item: ErrorDetails) -> str:
     path = _path(item["loc"])
     if kind == "json_invalid":
         return f"Not valid JSON: {context['error']}"
+    if kind == "exactly_one":
+        return item["msg"]
     if not path:
         return "Not a JSON object"
     if kind == "extra_forbidden":

@@ -8,9 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -63,6 +71,17 @@ class WireRequest(BaseModel):
     )
 
     sentences: ClassVar[Mapping[str, Sentences]] = {}
+    exactly_one_of: ClassVar[tuple[str, ...]] = ()
+    """Fields of which a request names one and only one. Strict clients refuse `oneOf` at the top of a tool's schema,
+    so only OpenAPI tells of it."""
+
+    @model_validator(mode="after")
+    def _check_one(self) -> Self:
+        names = self.exactly_one_of
+        if names and sum(getattr(self, name) is not None for name in names) != 1:
+            told = " or ".join(type(self).model_fields[name].alias or name for name in names)
+            raise PydanticCustomError("exactly_one", "Name exactly one of {names}", {"names": told})
+        return self
 
 
 class WireResponse(BaseModel):

@@ -150,13 +150,19 @@ class Indexer:
             await retrying(lambda: self._writer.write(document, chunks, vectors))
             return True
 
+    async def remove(self, id_: str) -> bool:
+        """Take a document out for good; False where it is unknown. Raises: BackendError (it is still there)."""
+        async with self._lock(id_):
+            return await retrying(lambda: self._writer.delete(id_))
+
     async def _index(self, id_: str, draft: Draft, deadline: Deadline) -> Receipt:
         digest = content_hash(draft)
         stored = await self._read(lambda: self._documents.stored(id_))
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
-        vectors, trouble = await self._vectors(chunks, deadline)
+        patience_s = max(deadline.remaining_s, self._policy.timeout_s / 2.0)  # long cutting is no fault of the embedder
+        vectors, trouble = await self._vectors(chunks, Deadline.after(patience_s, self._clock))
         await retrying(lambda: self._writer.write(document, chunks, vectors))
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(

@@ -19,6 +19,7 @@ from rag_context.contract.search import SearchFailure
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.bulk import BulkRun
 from rag_context.server.correlation import Correlation
+from rag_context.server.embeddings import embeddings_reply, models_reply
 from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
@@ -30,6 +31,7 @@ from rag_context.server.tools import Answer, Registry, Service, Tool, build_tool
 logger = logging.getLogger(__name__)
 
 _JSON_KINDS = ("application/json",)
+_SEND_JSON = "Send Content-Type: application/json"
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 _NAME_CHARS = 128
@@ -135,6 +137,7 @@ class _Doors:
             "/ready": self._ready,
             "/metrics": self._metrics,
             "/tools": self._list_tools,
+            "/v1/models": self._models,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/": self._home,
@@ -142,6 +145,7 @@ class _Doors:
         return [
             Route("/tools/{name}", _Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
+            Route("/v1/embeddings", _Endpoint(self._embed), methods=["POST"]),
             *(Route(path, _Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
 
@@ -155,6 +159,13 @@ class _Doors:
             _may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
         return _reply(await tool.run(request, opened.request_id))
+
+    async def _embed(self, scope: Scope, receive: Receive) -> Reply:
+        _check_media_type(exchange(scope), _JSON_KINDS, _SEND_JSON)
+        return await embeddings_reply(self._service, await read_body(receive))
+
+    async def _models(self, _scope: Scope, _receive: Receive) -> Reply:
+        return await models_reply(self._service)
 
     async def _health(self, scope: Scope, _receive: Receive) -> Reply:
         report = await self._service.health()
@@ -198,7 +209,7 @@ async def _read_request(tool: Tool[Any], opened: Exchange, scope: Scope, receive
     method = scope["method"]
     if method == "POST":
         if opened.has_body():
-            _check_media_type(opened, _JSON_KINDS, "Send Content-Type: application/json")
+            _check_media_type(opened, _JSON_KINDS, _SEND_JSON)
         return read_json(tool.request, await read_body(receive) or b"{}")
     if tool.in_url and method in {"GET", "HEAD"}:
         return read_fields(tool.request, _query(scope))

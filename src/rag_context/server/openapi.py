@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rag_context.contract.embeddings import EmbeddingsRequest, EmbeddingsResponse, ModelsResponse
 from rag_context.contract.failure import ErrorCode, ErrorResponse
 from rag_context.contract.health import BareHealth
 from rag_context.contract.index import BulkLine, BulkReceipt
@@ -45,8 +46,13 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             ),
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "operation"}],
-        "paths": {**_tool_paths(tools), "/bulk": {"post": _bulk(options)}, **_operation_paths(options)},
+        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "embeddings"}, {"name": "operation"}],
+        "paths": {
+            **_tool_paths(tools),
+            "/bulk": {"post": _bulk(options)},
+            **_embedding_paths(),
+            **_operation_paths(options),
+        },
         "components": {
             "schemas": _schemas(tools, options),
             "responses": {str(status): _error(status) for status in _ERRORS},
@@ -72,11 +78,21 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
         "BareHealth": json_schema(BareHealth, "serialization"),
         "BulkLine": json_schema(BulkLine.speaking(options.vocabulary), "validation"),
         "BulkReceipt": json_schema(BulkReceipt, "serialization"),
+        "EmbeddingsRequest": json_schema(EmbeddingsRequest, "validation"),
+        "EmbeddingsResponse": json_schema(EmbeddingsResponse, "serialization"),
+        "ModelsResponse": json_schema(ModelsResponse, "serialization"),
     }
     for tool in tools.values():
-        schemas[tool.request.__name__] = tool.input_schema
+        schemas[tool.request.__name__] = {**tool.input_schema, **_choice(tool)}
         schemas[tool.response.__name__] = tool.output_schema
     return schemas
+
+
+def _choice(tool: Tool[Any]) -> Schema:
+    """That exactly one of some fields must be there, and not null."""
+    fields = [tool.request.model_fields[name].alias or name for name in tool.request.exactly_one_of]
+    ways = [{"required": [field], "properties": {field: {"type": "string"}}} for field in fields]
+    return {"oneOf": ways} if ways else {}
 
 
 def _tool_paths(tools: Registry) -> dict[str, Any]:
@@ -168,6 +184,26 @@ def _bulk(options: ServerOptions) -> Operation:
         "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}},
     }
     return operation
+
+
+def _embedding_paths() -> dict[str, Any]:
+    embed = _operation(
+        "Embed texts",
+        "embeddings",
+        "embeddings",
+        _json(_ref("EmbeddingsResponse"), "The vectors, each of length 1"),
+        _WRITING,
+        "In the shapes of OpenAI's API, with the model that made the index. 503 while the model loads.",
+    )
+    example = {"input": ["mongodb connection retry logic"], "encoding_format": "float"}
+    embed["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": _ref("EmbeddingsRequest"), "example": example}},
+    }
+    models = _operation(
+        "The embedding model", "embeddings", "models", _json(_ref("ModelsResponse"), "The models"), _READING
+    )
+    return {"/v1/embeddings": {"post": embed}, "/v1/models": {"get": models}}
 
 
 def _operation_paths(options: ServerOptions) -> dict[str, Any]:

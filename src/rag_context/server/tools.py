@@ -1,10 +1,11 @@
 """The registry of tools: what each is called, takes, gives and may do. Every door is made from it."""
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
+from rag_context.contract.delete import MAX_DELETED, DeleteRequest, DeleteResponse
 from rag_context.contract.health import HealthRequest, HealthResponse
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.contract.schema import Schema, json_schema
@@ -12,7 +13,9 @@ from rag_context.contract.search import SearchFailure, SearchOutcome, SearchRequ
 from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.ports import Tokenizer
 from rag_context.server.options import Access
+from rag_context.types import EmbeddingModel, Matrix
 
 Request = TypeVar("Request", bound=WireRequest)
 _EMPTY_LEVEL = 3
@@ -26,6 +29,19 @@ class Service(Protocol):
     async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse: ...
 
     async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt: ...
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse: ...
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as passages: `(n, dim) float32`."""
+        ...
+
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
 
     async def health(self) -> HealthResponse: ...
 
@@ -113,6 +129,7 @@ def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
     return Registry(
         _search_tool(service, vocabulary),
         _index_tool(service, vocabulary),
+        _delete_tool(service),
         _health_tool(service),
         _stats_tool(service),
     )
@@ -172,6 +189,29 @@ def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
             "source": "docs/casino/firekirin.md",
             "metadata": {"category": "casino", "game": "FireKirin", "tags": ["jackpot", "threshold"]},
         },
+    )
+
+
+def _delete_tool(service: Service) -> Tool[DeleteRequest]:
+    async def run(request: DeleteRequest, _request_id: str) -> Answer:
+        return Answer(await service.delete(request))
+
+    return Tool(
+        name="rag_context_delete",
+        title="Delete context",
+        description=(
+            "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of "
+            "the three. Only the agents' own memory is touched unless project names another. What is not there is no "
+            f"error: deletedCount is 0. At most {MAX_DELETED} go in one call, the oldest first. There is no way back: "
+            "call it with dryRun first and look at what would go."
+        ),
+        request=DeleteRequest,
+        response=DeleteResponse,
+        run=run,
+        access=Access.WRITE,
+        read_only=False,
+        destructive=True,
+        example={"source": "docs/casino/firekirin.md", "dryRun": True},
     )
 
 

@@ -3,18 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import numpy as np
 
 from rag_context import __version__
+from rag_context.contract.delete import DeleteRequest, DeleteResponse
 from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.contract.search import SearchOutcome, SearchRequest
 from rag_context.contract.stats import StatsBucket, StatsRequest, StatsResponse
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.indexing.indexer import Indexer, Receipt
-from rag_context.ports import MetricsStore, ModelRegistry
+from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
+from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
 from rag_context.records import ErrorRecord
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
@@ -24,6 +28,7 @@ from rag_context.search.query import Answer, Level, Query
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.health import Finding, HealthMonitor
 from rag_context.service.meters import Meters
+from rag_context.service.removal import meant, remove
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.service.wording import (
@@ -35,7 +40,7 @@ from rag_context.service.wording import (
     search_record,
     search_response,
 )
-from rag_context.types import Counts, Status
+from rag_context.types import Counts, EmbeddingModel, Matrix, Status
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +131,40 @@ class Service:
             return bulk_receipt(await self._index(line, request_id), line.source)
         except InvalidInputError as error:
             return BulkReceipt(status="rejected", source=line.source, reason=str(error))
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse:
+        """Remove documents, or say which ones would go. Raises: BackendError (what is not gone is still there)."""
+        sources = self._parts.sources
+        ids = await sources.document_store.call(
+            lambda: meant(request, sources.documents), Deadline.after(STORE_S, self._clock)
+        )
+        gone = ids if request.dry_run else await remove(ids, self._parts.indexer)
+        return DeleteResponse(deleted_count=len(gone), document_ids=gone, dry_run=request.dry_run)
+
+    async def rank(self, query: Query) -> Answer:
+        """Answer a query in the domain's own words, for measuring: any limit, nothing remembered of it.
+
+        It walks the same chain as `search`, under the same deadline, past the result cache and the statistics.
+        """
+        return await self._parts.chain.search(query)
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as passages, behind any queries: `(n, dim) float32`. Raises: BackendError."""
+        sources = self._parts.sources
+        rows: list[Matrix] = []
+        for start in range(0, len(texts), SLICE):
+            work = partial(sources.embedder.embed_documents, texts[start : start + SLICE])
+            rows.append(await sources.embedding.call(work, Deadline.after(SLICE_S, self._clock)))
+        return np.concatenate(rows)
+
+    def model(self) -> EmbeddingModel:
+        """The model that `embed` and all searches use. Raises: BackendError while it is not known."""
+        return self._parts.embedder.model
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Cuts text as the model does; there before the model is loaded."""
+        return self._parts.embedder.tokenizer
 
     async def health(self) -> HealthResponse:
         """Examine every part."""

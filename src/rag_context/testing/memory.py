@@ -81,6 +81,9 @@ class MemoryStore:
     async def pending(self, limit: int) -> list[str]:
         return [id_ for id_, entry in self._entries.items() if entry.vectors is None][:limit]
 
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        return [id_ for id_, entry in self._entries.items() if _passes(entry.document, where)][:limit]
+
     async def similar(self, document: Document) -> list[str]:
         return [
             id_
@@ -202,7 +205,7 @@ class MemoryStore:
             lines.setdefault(key, []).extend(_ref(entry, chunk) for chunk in entry.chunks)
         return list(lines.values())
 
-    def matching(self, where: Filter) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
+    def visible(self, where: Filter) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
         """Every chunk that a filter lets through, with its vector where it has one."""
         return [
             (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
@@ -214,7 +217,7 @@ class MemoryStore:
     def everything(self) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
         """Every chunk of every tenant."""
         tenants = {entry.document.tenant for entry in self._entries.values()}
-        return [found for tenant in tenants for found in self.matching(Filter(tenant))]
+        return [found for tenant in tenants for found in self.visible(Filter(tenant))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +227,7 @@ class MemoryVectors:
     store: MemoryStore
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
-        hits = [VectorHit(ref, float(row @ vector)) for ref, _, row in self.store.matching(where) if row is not None]
+        hits = [VectorHit(ref, float(row @ vector)) for ref, _, row in self.store.visible(where) if row is not None]
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
@@ -246,7 +249,7 @@ class MemoryTexts:
     store: MemoryStore
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
-        hits = [hit for hit in self._scored(query, self.store.matching(where)) if hit.bm25 > 0]
+        hits = [hit for hit in self._scored(query, self.store.visible(where)) if hit.bm25 > 0]
         return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
     async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:

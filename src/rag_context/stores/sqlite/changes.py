@@ -9,6 +9,7 @@ import numpy as np
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values
+from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import signed
 from rag_context.types import Chunk, Document, Matrix, Tenant
 
@@ -46,7 +47,7 @@ _UPSERT = (
 def write_document(
     document: Document,
     chunks: Sequence[Chunk],
-    terms: Sequence[Sequence[str]],
+    terms: Sequence[list[str]],
     vectors: Matrix | None,
     connection: sqlite3.Connection,
 ) -> None:
@@ -158,7 +159,7 @@ def _put_chunks(
     key: int,
     document: Document,
     chunks: Sequence[Chunk],
-    terms: Sequence[Sequence[str]],
+    terms: Sequence[list[str]],
     connection: sqlite3.Connection,
 ) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
@@ -172,7 +173,7 @@ def _put_chunks(
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
         rows.append((number, chunk.id, key, chunk.position, *place, len(words)))
-        texts.append((number, chunk.text, chunk.context, "".join([f" {word} " for word in words]), facets))
+        texts.append((number, chunk.text, chunk.context, stored_terms(words), facets))
     connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     connection.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", texts)
     return first

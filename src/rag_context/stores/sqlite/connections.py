@@ -1,27 +1,15 @@
-"""Opening the file: is it ours, is it of this version, and what every connection is told first."""
+"""Opening the file: where it is, whether it is still the same one, and what every connection is told first."""
 
 import os
 import sqlite3
 import threading
-import time
-from collections.abc import Iterator
 from contextlib import closing
-from importlib import resources
 from pathlib import Path
 
 from rag_context.errors import BackendDataError, ConfigurationError
-from rag_context.stores.sqlite.faults import COMPONENT, is_busy
-from rag_context.text.analysis import ANALYSER_VERSION
-
-APPLICATION_ID = 0x52414743
-"""`RAGC`, in the header of every file of ours."""
-
-PAGE_BYTES = 8192
-"""Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
+from rag_context.stores.sqlite.migration import bring_up_to_date
 
 READER_TIMEOUT_S = 0.25
-MIGRATION_TIMEOUT_S = 4.0
-RETRY_S = 0.02
 WRITER_SLICE_S = 0.05
 """The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
 
@@ -138,68 +126,4 @@ def _prepare(path: Path) -> None:
     if not path.exists():
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     with closing(_open(path, READER_TIMEOUT_S)) as connection:
-        deadline = time.monotonic() + MIGRATION_TIMEOUT_S
-        while _found_version(connection, path) != len(_migrations()):
-            try:
-                _upgrade(connection, path)
-            except sqlite3.OperationalError as error:
-                # Another process is at it: SQLite does not wait for the switch to the log, so we do.
-                if not is_busy(error) or time.monotonic() >= deadline:
-                    raise
-                time.sleep(RETRY_S)
-
-
-def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
-    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        _migrate(connection, _found_version(connection, path))
-        connection.execute("COMMIT")
-    finally:
-        connection.rollback()
-
-
-def _found_version(connection: sqlite3.Connection, path: Path) -> int:
-    """Number of migrations that the file has had; 0 for an empty one."""
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if application == 0 and version == 0 and tables == 0:
-        return 0
-    if application != APPLICATION_ID:
-        raise BackendDataError(
-            COMPONENT, f"{str(path)!r} is another program's database; move it or choose another path."
-        )
-    if version > len(_migrations()):
-        raise BackendDataError(
-            COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
-        )
-    return version
-
-
-def _migrate(connection: sqlite3.Connection, version: int) -> None:
-    for script in _migrations()[version:]:
-        for statement in _statements(script):
-            connection.execute(statement)
-    if version == 0:
-        connection.execute("INSERT INTO meta VALUES ('analyser', ?)", (str(ANALYSER_VERSION),))
-    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-    connection.execute(f"PRAGMA user_version = {len(_migrations())}")
-
-
-def _migrations() -> list[str]:
-    folder = resources.files("rag_context.stores.sqlite").joinpath("migrations")
-    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
-    return [file.read_text(encoding="utf-8") for file in files]
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements one by one: `executescript` would commit before the first."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
+        bring_up_to_date(connection, path)

@@ -9,9 +9,9 @@ from functools import partial
 
 from rag_context.stores.sqlite import changes, passages, registry
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import microseconds
+from rag_context.stores.sqlite.filters import condition, microseconds
 from rag_context.text.analysis import terms
-from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Matrix, Neighbours, Passage, Stored
+from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Filter, Matrix, Neighbours, Passage, Stored
 
 RETRIEVALS_FLUSH_S = 1.0
 
@@ -61,6 +61,10 @@ class SqliteDocuments:
     async def pending(self, limit: int) -> list[str]:
         """Ids of documents that still lack vectors, oldest first."""
         return await self._database.read(partial(_pending, limit))
+
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        """Ids of the documents that a filter lets through, oldest first."""
+        return await self._database.read(partial(_matching, where, limit))
 
     async def similar(self, document: Document) -> list[str]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
@@ -153,6 +157,12 @@ def _stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
 def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:
     rows = connection.execute("SELECT id FROM documents WHERE status = 'pending' ORDER BY key LIMIT ?", (limit,))
     return [id_ for (id_,) in rows]
+
+
+def _matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list[str]:
+    said, values = condition(where)
+    statement = f"SELECT d.id FROM documents AS d WHERE {said} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
+    return [id_ for (id_,) in connection.execute(statement, (*values, limit))]
 
 
 def _counts(connection: sqlite3.Connection) -> Counts:

@@ -137,14 +137,12 @@ class SqliteTexts:
         """Keys of chunks that hold some of the terms and may pass the filter, in ever larger pieces."""
         scores = self._scores(question, where, snapshot, connection)
         found = np.flatnonzero(scores)
-        while len(found):
-            surplus = len(found) - size
-            if surplus <= 0:
-                yield found.tolist()
-                return
-            order = np.argpartition(scores[found], surplus)
-            yield found[order[surplus:]].tolist()
-            found, size = found[order[:surplus]], 2 * size
+        while len(found) > size:
+            best = _highest(scores[found], size)
+            yield found[best].tolist()
+            found, size = np.delete(found, best), 2 * size
+        if len(found):
+            yield found.tolist()
 
     def _scores(
         self, question: _Question, where: Filter, snapshot: Snapshot, connection: sqlite3.Connection
@@ -217,6 +215,13 @@ class SqliteTexts:
         with self._lock:
             self._frequencies[key] = (counted, snapshot.version)
         return counted
+
+
+def _highest(values: NDArray[np.float32], size: int) -> NDArray[np.intp]:
+    """Where the highest `size` of more values are; of equal ones the last, which are the newest chunks."""
+    least = np.partition(values, len(values) - size)[len(values) - size]
+    above = np.flatnonzero(values > least)
+    return np.concatenate((above, np.flatnonzero(values == least)[len(above) - size :]))
 
 
 def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection) -> list[_Row]:

@@ -1,0 +1,55 @@
+"""Deleting: documents by id, by source or by session, one tenant at a time."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from rag_context.contract.wire import (
+    PRESENT_PATTERN,
+    SOURCE_CHARS,
+    Count,
+    Identifier,
+    Otherwise,
+    PathHash,
+    WireRequest,
+    WireResponse,
+)
+
+MAX_DELETED = 10_000
+"""Most documents that one call deletes."""
+
+
+class DeleteRequest(WireRequest):
+    """Which documents to remove; exactly one of documentId, source and sessionId."""
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
+
+    document_id: Annotated[Identifier | None, Field(description="The document with this id")] = None
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=SOURCE_CHARS,
+            pattern=PRESENT_PATTERN,
+            description="All documents of exactly this source",
+        ),
+    ] = None
+    session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
+    dry_run: Annotated[
+        bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
+    ] = False
+    project: Annotated[
+        Identifier | None, Field(description="Project the documents belong to; absent: the agents' own memory")
+    ] = None
+    branch: Annotated[Identifier | None, Field(description="Branch of the project")] = None
+    path_hash: Annotated[
+        PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")
+    ] = None
+
+
+class DeleteResponse(WireResponse):
+    """What is gone, or would be."""
+
+    deleted_count: Annotated[Count, Field(description="How many documents were deleted, or would be")]
+    document_ids: Annotated[list[str], Field(description="Their ids, oldest first")]
+    dry_run: bool

@@ -1,0 +1,60 @@
+"""`/v1/embeddings` and `/v1/models`: the server's own model, for clients that speak OpenAI's API."""
+
+import asyncio
+import base64
+
+from rag_context.contract.embeddings import (
+    Embedding,
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    Model,
+    ModelsResponse,
+    Usage,
+)
+from rag_context.contract.reading import read_json
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.ports import Tokenizer
+from rag_context.server.exchange import Reply
+from rag_context.server.tools import Service
+from rag_context.types import Matrix, Vector
+
+
+async def embeddings_reply(service: Service, body: bytes) -> Reply:
+    """Vectors of the texts in a request.
+
+    Raises:
+        InvalidInputError: The request is wrong, or asks for another dimension than the model's.
+        BackendError: There is no model now.
+    """
+    request = read_json(EmbeddingsRequest, body)
+    model = service.model()
+    if request.dimensions not in (None, model.dimension):
+        message = f"dimensions must be {model.dimension}, which is what {model.name} has"
+        raise InvalidInputError(message, [FieldError("dimensions", message)])
+    vectors = await service.embed(request.input)
+    return Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
+
+
+async def models_reply(service: Service) -> Reply:
+    """The one model of this server. Raises: BackendError."""
+    return Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
+
+
+def _written(request: EmbeddingsRequest, vectors: Matrix, name: str, tokenizer: Tokenizer) -> bytes:
+    write = _base64 if request.encoding_format == "base64" else _numbers
+    tokens = sum(len(tokenizer.offsets(text)) for text in request.input)
+    response = EmbeddingsResponse.model_construct(
+        data=[Embedding.model_construct(index=i, embedding=write(vector)) for i, vector in enumerate(vectors)],
+        model=name,
+        usage=Usage(prompt_tokens=tokens, total_tokens=tokens),
+    )
+    return response.to_json()
+
+
+def _numbers(vector: Vector) -> list[float]:
+    numbers: list[float] = vector.tolist()
+    return numbers
+
+
+def _base64(vector: Vector) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()

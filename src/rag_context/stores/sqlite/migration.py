@@ -1,0 +1,123 @@
+"""From an empty file, or an older one, to the newest form; and from an older analyser to this one's terms."""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+from rag_context.errors import BackendDataError
+from rag_context.stores.sqlite.faults import COMPONENT, is_busy
+from rag_context.text.analysis import ANALYSER_VERSION, terms
+from rag_context.types import Chunk, Span
+
+APPLICATION_ID = 0x52414743
+"""`RAGC`, in the header of every file of ours."""
+
+PAGE_BYTES = 8192
+"""Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
+
+TIMEOUT_S = 4.0
+RETRY_S = 0.02
+
+
+def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    """Migrate the file behind `connection` unless it is in the newest form; all of it or nothing.
+
+    Raises:
+        BackendDataError: the file is not ours, or newer than this program; it is left as it is.
+        sqlite3.Error: it cannot be read or written.
+    """
+    deadline = time.monotonic() + TIMEOUT_S
+    while not _is_current(connection, path):
+        try:
+            _upgrade(connection, path)
+        except sqlite3.OperationalError as error:
+            # Another process is at it: SQLite does not wait for the switch to the log, so we do.
+            if not is_busy(error) or time.monotonic() >= deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def stored_terms(words: list[str]) -> str:
+    """Terms as they are stored: each between two spaces of its own, so that counting one is counting a string."""
+    return "".join([f" {word} " for word in words])
+
+
+def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
+    return _found_version(connection, path) == len(_migrations()) and _found_analyser(connection) == ANALYSER_VERSION
+
+
+def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _found_version(connection, path)
+        for script in _migrations()[version:]:
+            for statement in _statements(script):
+                connection.execute(statement)
+        if version > 0 and _found_analyser(connection) != ANALYSER_VERSION:
+            _analyse_again(connection)
+        connection.execute(
+            "INSERT INTO meta VALUES ('analyser', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (str(ANALYSER_VERSION),),
+        )
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(_migrations())}")
+        connection.execute("COMMIT")
+    finally:
+        connection.rollback()
+
+
+def _found_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Number of migrations that the file has had; 0 for an empty one."""
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application == 0 and version == 0 and tables == 0:
+        return 0
+    if application != APPLICATION_ID:
+        raise BackendDataError(
+            COMPONENT, f"{str(path)!r} is another program's database; move it or choose another path."
+        )
+    if version > len(_migrations()):
+        raise BackendDataError(
+            COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
+        )
+    return version
+
+
+def _found_analyser(connection: sqlite3.Connection) -> int:
+    row = connection.execute("SELECT value FROM meta WHERE name = 'analyser'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _analyse_again(connection: sqlite3.Connection) -> None:
+    """Stored terms of another analyser would silently not match a question's."""
+    rows = connection.execute("SELECT chunk, text, context FROM passages").fetchall()
+    for key, text, context in rows:
+        words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
+        connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (stored_terms(words), key))
+        connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
+    connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
+    connection.execute("UPDATE totals SET version = version + 1, terms = (SELECT ifnull(sum(length), 0) FROM chunks)")
+
+
+@cache
+def _migrations() -> tuple[str, ...]:
+    folder = resources.files("rag_context.stores.sqlite").joinpath("migrations")
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements one by one: `executescript` would commit before the first."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
