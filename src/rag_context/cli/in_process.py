@@ -1,11 +1,10 @@
 """The connection of a command that opens the index itself."""
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.cli.connection import OnReceipt
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.index import BulkLine, BulkReceipt
 from rag_context.contract.search import SearchRequest, SearchResponse
@@ -36,7 +35,7 @@ class InProcess:
         outcome = await self._service.search(request, request_id=new_request_id())
         return outcome.response
 
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
+    async def bulk(self, lines: Sequence[BulkLine], on_receipt: Callable[[BulkReceipt], None]) -> None:
         """Index here, one after the other."""
         for line in lines:
             try:
