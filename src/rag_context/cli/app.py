@@ -228,3 +228,28 @@ def key(
     from rag_context.cli import configure as work
 
     raise typer.Exit(work.run_key(Chosen(config, {"data_dir": data_dir}), name, read_only=read_only))
+
+
+@app.command(name="eval", epilog=EPILOG)
+def evaluate(
+    datasets: Annotated[
+        list[Path], typer.Argument(metavar="DATASET...", help="Folders in BEIR layout, or with answering spans.")
+    ],
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page, and a picture beside it (.svg).")
+    ] = None,
+    keep_index: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep the indexes here, and use those already there.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.
+
+    Each collection gets an index of its own, in a temporary folder; the data directory is not touched.
+    """
+    from rag_context.cli import evaluate as work
+
+    what = work.Evaluation(tuple(datasets), markdown=markdown, keep_index=keep_index, as_json=as_json)
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))

@@ -44,9 +44,6 @@ class EmbeddingsRequest(WireRequest):
         Field(description="Numbers, or base64 of little-endian float32"),
         Otherwise("float"),
     ] = "float"
-    dimensions: Annotated[
-        int | None, Field(ge=1, le=65536, description="If given, the dimension of the server's model")
-    ] = None
     user: Annotated[Identifier | None, Field(description="Accepted and not used")] = None
 
 

@@ -10,9 +10,9 @@ from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores
 from rag_context.types import ChunkRef, Neighbours, TextHit, VectorHit
 
-SHORTLIST_FLOOR = 40
+SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
-"""Neighbours are looked up for this many of the best: enough that none below could rise into the results."""
+"""Neighbours are scored for this many of the best: enough that none below could rise into the results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +64,26 @@ async def gather(
         candidates = [_candidate(ref, raw) for ref in refs.values()]
         return _gathered(candidates, {}, {}, finds, text)
     exact = _ExactScores(sources, query, finds, deadline)
-    raw = await exact.complete(raw, list(refs))
+    raw, neighbours = await asyncio.gather(exact.complete(raw, list(refs)), _neighbours(sources, list(refs), deadline))
     union = [_candidate(ref, raw) for ref in refs.values()]
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
-    neighbours = await _neighbours(sources, shortlist, deadline)
-    around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
+    around = _around(shortlist, neighbours)
     raw = await exact.complete(raw, list(around))
     scored = {ref.id: _candidate(ref, raw) for ref in (refs | around).values()}
     return _gathered(shortlist, neighbours, scored, finds, text)
 
 
-async def _neighbours(sources: Sources, shortlist: Sequence[Candidate], deadline: Deadline) -> Mapping[str, Neighbours]:
-    ids = [candidate.chunk.id for candidate in shortlist]
+async def _neighbours(sources: Sources, ids: Sequence[str], deadline: Deadline) -> Mapping[str, Neighbours]:
     if not ids:
         return {}
     return await sources.document_store.call(lambda: sources.documents.neighbours(ids), deadline)
+
+
+def _around(shortlist: Sequence[Candidate], neighbours: Mapping[str, Neighbours]) -> dict[str, ChunkRef]:
+    """What stands beside the candidates of the shortlist, by chunk id."""
+    near = [neighbours[candidate.chunk.id] for candidate in shortlist if candidate.chunk.id in neighbours]
+    return {ref.id: ref for pair in near for ref in (pair.before, pair.after) if ref is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,9 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import LegReport, LegStatus, Query
 from rag_context.types import Calibration, TextHit, Vector, VectorHit
 
-POOL = 100
-"""How many candidates each leg brings."""
+POOL_FLOOR = 40
+POOL_PER_RESULT = 3
+"""How many candidates each leg brings; on the open collections a hundred give the same first ten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class Legs:
         self._query = query
         self._deadline = deadline
         self._clock = clock
+        self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
         self._vector: asyncio.Task[VectorFinds] | None = None
         self._text: asyncio.Task[Sequence[TextHit]] | None = None
 
@@ -93,14 +95,14 @@ class Legs:
             vector = await sources.embedding.call(lambda: sources.embedder.embed_query(query.text), self._deadline)
         with self._reported("vector"):
             hits = await sources.vector_store.call(
-                lambda: sources.vectors.search(vector, limit=POOL, where=query.where), self._deadline
+                lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
             )
         return VectorFinds(vector, hits, sources.embedder.model.calibration)
 
     async def _walk_text(self) -> Sequence[TextHit]:
         with self._reported("text"):
             return await self._sources.document_store.call(
-                lambda: self._sources.texts.search(self._query.text, limit=POOL, where=self._query.where),
+                lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=self._query.where),
                 self._deadline,
             )
 

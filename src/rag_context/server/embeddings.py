@@ -12,7 +12,6 @@ from rag_context.contract.embeddings import (
     Usage,
 )
 from rag_context.contract.reading import read_json
-from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports import Tokenizer
 from rag_context.server.exchange import Reply
 from rag_context.server.tools import Service
@@ -23,14 +22,11 @@ async def embeddings_reply(service: Service, body: bytes) -> Reply:
     """Vectors of the texts in a request.
 
     Raises:
-        InvalidInputError: The request is wrong, or asks for another dimension than the model's.
+        InvalidInputError: The request is wrong.
         BackendError: There is no model now.
     """
     request = read_json(EmbeddingsRequest, body)
     model = service.model()
-    if request.dimensions not in (None, model.dimension):
-        message = f"dimensions must be {model.dimension}, which is what {model.name} has"
-        raise InvalidInputError(message, [FieldError("dimensions", message)])
     vectors = await service.embed(request.input)
     return Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
 

@@ -79,7 +79,7 @@ class VectorMatrix:
         return self._dimension
 
     def change(self, gone: Sequence[str], new: Sequence[StoredVector]) -> None:
-        """Take the chunks `gone` out and put `new` in, as one step for every reader.
+        """Take the chunks `gone` out and put `new` in, which must not be there, as one step for every reader.
 
         Raises:
             BackendDataError: the vectors differ in length.
@@ -87,8 +87,6 @@ class VectorMatrix:
         with self._gate.writing():
             for chunk in gone:
                 self._remove(chunk)
-            for row in new:
-                self._remove(row.chunk)
             if new:
                 self._append(new)
 

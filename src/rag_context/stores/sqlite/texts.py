@@ -22,7 +22,7 @@ from rag_context.types import ChunkRef, Filter, TextHit
 SEARCHED_TERMS = 64
 """A longer query finds its candidates by its rarest terms; all of them count in the score."""
 
-CANDIDATES = 300
+CANDIDATES = 120
 CANDIDATES_PER_HIT = 3
 
 COMMON = 2000

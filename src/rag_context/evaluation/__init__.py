@@ -1,0 +1,1 @@
+"""Measuring: how well searches find what was judged relevant, and whether a running server does its job."""

@@ -1,0 +1,220 @@
+"""Runs a labelled collection through an index of its own and measures every judged query in every mode."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_context.contract.index import BULK_CONTENT_CHARS, BulkLine
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.evaluation import measures
+from rag_context.evaluation.datasets import Dataset, Question, Text
+from rag_context.ports import Tokenizer
+from rag_context.search.query import Answer, Level, Mode, Query, Result
+from rag_context.search.ranking import passes
+from rag_context.service import Service
+from rag_context.settings import Settings
+from rag_context.types import DOCUMENTATION
+from rag_context.wiring import open_service
+
+MODES = (Mode.TEXT, Mode.VECTOR, Mode.HYBRID)
+BUDGET_TOKENS = 1000
+"""How much of an answer is read when spans are judged."""
+
+EVERYTHING = 200
+"""Passages asked for: all that two legs can bring."""
+
+PATIENT_MS = 60_000
+MODEL_PATIENCE_S = 60.0
+TOGETHER = 4
+
+OnProgress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is done, and of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One value a query for each measure, by its name; queries in the dataset's order."""
+
+    by_measure: dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured on one collection.
+
+    `lost` is the share of judged relevant documents among the candidates of hybrid searches none of whose passages
+    passes the default threshold; `refused` the share of queries labelled `noAnswer`. Both are None where unknown.
+    """
+
+    dataset: str
+    documents: int
+    queries: int
+    by_spans: bool
+    scores: dict[Mode, Scores]
+    lost: float | None
+    refused: float
+
+
+def measuring(settings: Settings, data_dir: Path) -> Settings:
+    """The settings with a data directory of their own, and time enough that no answer is cut short.
+
+    Redaction is off: it would move the characters that spans are counted in.
+    """
+    return settings.model_copy(
+        update={
+            "data_dir": data_dir,
+            "search": settings.search.model_copy(update={"deadline_ms": PATIENT_MS}),
+            "indexing": settings.indexing.model_copy(update={"timeout_s": PATIENT_MS / 1000.0, "redaction": "off"}),
+        }
+    )
+
+
+@asynccontextmanager
+async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Service]:
+    """A service over a directory of its own with its model loaded.
+
+    Raises:
+        BackendUnavailableError: the model is not there.
+    """
+    async with open_service(measuring(settings, data_dir)) as service:
+        if not await service.wait_ready(MODEL_PATIENCE_S):
+            raise BackendUnavailableError("embedder", "The embedding model is not available; nothing can be measured.")
+        yield service
+
+
+async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) -> Outcome:
+    """Index a collection and ask all its questions in every mode, with `minScore` 0.
+
+    Raises:
+        InvalidInputError: a document cannot be indexed.
+        BackendError: a part failed; half-measured is not measured.
+    """
+    ids = await _index(service, dataset.documents, on_progress)
+    names = {id_: name for name, id_ in ids.items()}
+    offsets = {text.id: text.offset for text in dataset.documents}
+    answers = await _ask(service, dataset.questions, on_progress)
+    threshold = service.model().calibration.threshold
+    scores: dict[Mode, Scores] = {}
+    for mode in MODES:
+        rows = [
+            _by_spans(question, answer, names, offsets, service.tokenizer)
+            if dataset.by_spans
+            else _by_grades(question, answer, names)
+            for question, answer in zip(dataset.questions, answers[mode], strict=True)
+        ]
+        scores[mode] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
+    hybrid = answers[Mode.HYBRID]
+    return Outcome(
+        dataset=dataset.name,
+        documents=len(ids),
+        queries=len(dataset.questions),
+        by_spans=dataset.by_spans,
+        scores=scores,
+        lost=None if dataset.by_spans else _lost(dataset.questions, hybrid, names, threshold),
+        refused=sum(answer.unanswerable for answer in hybrid) / len(hybrid),
+    )
+
+
+async def _index(service: Service, documents: Sequence[Text], on_progress: OnProgress) -> dict[str, str]:
+    """Index every document as if it were a file; returns its document id by its own."""
+    ids: dict[str, str] = {}
+    places = asyncio.Semaphore(TOGETHER)
+
+    async def keep(text: Text) -> None:
+        if len(text.content) > BULK_CONTENT_CHARS:
+            raise InvalidInputError(f"document {text.id!r} is too long (max {BULK_CONTENT_CHARS} characters)")
+        line = BulkLine(
+            content=text.content,
+            content_type=DOCUMENTATION,
+            session_id="files",
+            source=f"/{text.id}.md",
+            from_file=True,
+        )
+        async with places:
+            receipt = await service.bulk(line, request_id="eval")
+        if receipt.document_id is None or receipt.status == "deferred":
+            raise InvalidInputError(f"document {text.id!r} was {receipt.status}: {receipt.reason}")
+        ids[text.id] = receipt.document_id
+        on_progress("Indexing", len(ids), len(documents))
+
+    async with asyncio.TaskGroup() as group:
+        for text in documents:
+            group.create_task(keep(text))
+    return ids
+
+
+async def _ask(service: Service, questions: Sequence[Question], on_progress: OnProgress) -> dict[Mode, list[Answer]]:
+    answers: dict[Mode, list[Answer]] = {mode: [] for mode in MODES}
+    done = 0
+    for question in questions:
+        for mode in MODES:
+            answer = await service.rank(Query(question.text, limit=EVERYTHING, mode=mode, min_score=0.0))
+            if answer.level is not Level.PRIMARY or answer.warning is not None:
+                raise BackendUnavailableError(
+                    "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error}"
+                )
+            answers[mode].append(answer)
+            done += 1
+            on_progress("Asking", done, len(questions) * len(MODES))
+    return answers
+
+
+def _by_grades(question: Question, answer: Answer, names: dict[str, str]) -> dict[str, float]:
+    ranking = ranked_documents(answer.results, names)
+    return {
+        "nDCG@10": measures.ndcg(ranking, question.grades),
+        "recall@10": measures.recall(ranking, question.grades),
+        "MRR@10": measures.reciprocal_rank(ranking, question.grades),
+        "success@3": measures.success(ranking, question.grades),
+    }
+
+
+def _by_spans(
+    question: Question, answer: Answer, names: dict[str, str], offsets: dict[str, int], tokenizer: Tokenizer
+) -> dict[str, float]:
+    read = [
+        (start, end)
+        for name, start, end in within_budget(answer.results, names, tokenizer)
+        if name == question.document
+    ]
+    moved = offsets[question.document]
+    wanted = [(start + moved, end + moved) for start, end in question.spans]
+    return {"answer in 1000 tokens": measures.covered(wanted, read)}
+
+
+def ranked_documents(results: Iterable[Result], names: dict[str, str]) -> list[str]:
+    """Documents by their best passage, each once."""
+    return list(dict.fromkeys(names[result.passage.document_id] for result in results))
+
+
+def within_budget(results: Iterable[Result], names: dict[str, str], tokenizer: Tokenizer) -> list[tuple[str, int, int]]:
+    """Document, start and end of the passages that fit into the budget; the last is cut after its last token."""
+    left = BUDGET_TOKENS
+    read: list[tuple[str, int, int]] = []
+    for result in results:
+        chunk = result.passage.chunk
+        tokens = tokenizer.offsets(chunk.text)[:left]
+        if tokens:
+            read.append((names[result.passage.document_id], chunk.span.start, chunk.span.start + tokens[-1][1]))
+        left -= len(tokens)
+        if left <= 0:
+            break
+    return read
+
+
+def _lost(
+    questions: Sequence[Question], answers: Sequence[Answer], names: dict[str, str], threshold: float
+) -> float | None:
+    relevant = lost = 0
+    for question, answer in zip(questions, answers, strict=True):
+        kept: dict[str, bool] = {}
+        for result in answer.results:
+            name = names[result.passage.document_id]
+            ranked = result.ranked
+            kept[name] = kept.get(name, False) or passes(ranked.candidate, ranked.score, threshold)
+        found = [name for name in kept if question.grades.get(name, 0) > 0]
+        relevant += len(found)
+        lost += sum(not kept[name] for name in found)
+    return lost / relevant if relevant else None
