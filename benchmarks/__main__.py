@@ -1,0 +1,48 @@
+"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json and results.svg beside this file."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import hundred_thousand, indexing, searching
+from benchmarks.figures import Figure, as_markdown, write_all
+
+HERE = Path(__file__).parent
+TEN_THOUSAND = 10_000
+
+
+def main() -> int:
+    """Measure, print and write down; exit 1 where a target was missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size, nothing written: does it run?")
+    quick = parser.parse_args().quick
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="rag-context-bench-") as name:
+        scratch = Path(name)
+        index = scratch / "index"
+        chunks = TEN_THOUSAND // 10 if quick else TEN_THOUSAND
+        _say(f"indexing about {chunks} chunks through the service, then with the bare model")
+        figures += indexing.fill(index, chunks // indexing.CHUNKS_PER_DOCUMENT)
+        _say("starting five times")
+        figures += searching.start(index)
+        _say("searching over HTTP, in turn with the floor")
+        figures += searching.against_floor(index, indexing.vectors_of(index))
+        _say("eight clients, sound and with faults")
+        figures += searching.under_load(index, scratch)
+        if not quick:
+            _say("100 000 chunks")
+            figures += asyncio.run(hundred_thousand.measure(scratch / "large"))
+    sys.stdout.write(as_markdown(figures))
+    if not quick:
+        write_all(figures, HERE)
+    return 1 if any(figure.met is False for figure in figures) else 0
+
+
+def _say(what: str) -> None:
+    sys.stderr.write(f"{what} ...\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

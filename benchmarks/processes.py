@@ -1,0 +1,94 @@
+"""Real servers for the benchmarks, and what they cost."""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+COMMAND = str(Path(sys.executable).with_name("rag-context"))
+PATIENCE_S = 60.0
+
+
+@dataclass
+class Server:
+    """A running server, and when it was started (`time.perf_counter`)."""
+
+    process: subprocess.Popen[bytes]
+    host: str
+    port: int
+    started: float
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A connection to keep."""
+        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
+
+    @property
+    def resident_mb(self) -> float:
+        """Resident memory in MB (Linux)."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def ask(connection: http.client.HTTPConnection, tool: str, body: dict[str, Any]) -> dict[str, Any]:
+    """Call a tool over a kept connection."""
+    connection.request("POST", f"/tools/rag_context_{tool}", json.dumps(body), {"Content-Type": "application/json"})
+    answer: dict[str, Any] = json.loads(connection.getresponse().read())
+    return answer
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> int:
+    """Status of a GET."""
+    connection.request("GET", path)
+    response = connection.getresponse()
+    response.read()
+    return response.status
+
+
+@contextmanager
+def serving(data_dir: Path, **environment: str) -> Iterator[Server]:
+    """A server on a free port, up as soon as its port is open; stopped at the end."""
+    announcement = data_dir / "server.json"
+    announcement.unlink(missing_ok=True)
+    started = time.perf_counter()
+    process = subprocess.Popen(
+        [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), "--log-level", "error"],
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **environment},
+    )
+    try:
+        host, port = _address(announcement, process)
+        yield Server(process, host, port, started)
+    finally:
+        process.terminate()
+        process.wait(PATIENCE_S)
+
+
+def _address(announcement: Path, process: subprocess.Popen[bytes]) -> tuple[str, int]:
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and process.poll() is None:
+        try:
+            url = json.loads(announcement.read_text())["url"]
+        except (OSError, ValueError):
+            time.sleep(0.002)
+            continue
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        return host, int(port)
+    raise RuntimeError(f"the server did not come up (status {process.poll()})")
+
+
+def until_ready(server: Server) -> None:
+    """Wait for level 1."""
+    connection = server.connection()
+    end = time.monotonic() + PATIENCE_S
+    while get(connection, "/ready") != 200:
+        if time.monotonic() > end:
+            raise RuntimeError("the server did not become ready")
+        time.sleep(0.005)
+    connection.close()
