@@ -4,25 +4,32 @@ Adapters fit structurally. They are async, raise only our own errors, apply the 
 order by descending score. Sequences come back in the order asked for; unknown ids are left out of mappings.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rag_context.records import ErrorRecord, SearchRecord, SearchSummary
 from rag_context.types import (
     Chunk,
+    ChunkRef,
     Counts,
     Document,
     EmbeddingModel,
+    Examination,
     Filter,
+    FlawKind,
     Matrix,
     Neighbours,
     Passage,
     Stored,
     TextHit,
+    Thoroughness,
     Vector,
     VectorHit,
 )
+
+Judge: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[FlawKind]]
+"""Says what is wrong with a document and its chunks (by position)."""
 
 
 class Tokenizer(Protocol):
@@ -74,7 +81,7 @@ class TextIndex(Protocol):
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]: ...
 
-    async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
         """Exact text score of the given chunks, matching or not."""
         ...
 
@@ -132,6 +139,10 @@ class IndexWriter(Protocol):
         """Add the vectors of a pending document; False where it changed or went away meanwhile."""
         ...
 
+    async def recut(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> bool:
+        """Put other chunks in place of this version's; False where the document changed or went away meanwhile."""
+        ...
+
     async def delete(self, document_id: str) -> bool: ...
 
 
@@ -150,6 +161,23 @@ class ModelRegistry(Protocol):
 
     async def drop_vectors(self) -> int:
         """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        ...
+
+
+class IndexAuditor(Protocol):
+    """Compares what a store says of itself with what it holds."""
+
+    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+        """Examine all of it, at one moment; every document is shown to `judge`.
+
+        Raises:
+            ForeignIndexError: the index is another program's, or a newer version's.
+            BackendDataError: it is too damaged to be examined.
+        """
+        ...
+
+    async def mend(self, kinds: Collection[FlawKind]) -> None:
+        """Mend what the store can mend by itself; documents whose vectors are wrong become pending."""
         ...
 
 

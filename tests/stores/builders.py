@@ -9,7 +9,7 @@ from uuid import NAMESPACE_URL, uuid5
 import numpy as np
 
 from rag_context.ports import DocumentStore, IndexWriter, MetricsStore, ModelRegistry, TextIndex, VectorStore
-from rag_context.types import DEFAULT_TENANT, Chunk, Document, Matrix, Metadata, Span, Tenant, Vector
+from rag_context.types import DEFAULT_TENANT, Chunk, ChunkRef, Document, Matrix, Metadata, Span, Tenant, Vector
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DIMENSION = 16
@@ -59,6 +59,11 @@ def document(
         thread=thread,
         similarity_hash=similarity_hash,
     )
+
+
+def refs(*chunk_ids: str) -> list[ChunkRef]:
+    """The chunks by name, as ranking hands them over."""
+    return [ChunkRef(id_, "document", 0, "documentation") for id_ in chunk_ids]
 
 
 def chunks_of(document: Document, *texts: str) -> list[Chunk]:

@@ -135,6 +135,19 @@ async def test_pending_documents_come_oldest_first_up_to_the_limit(store: Stores
     assert await store.documents.pending(3) == [each.id for each in written[:3]]
 
 
+async def test_matching_documents_come_oldest_first_up_to_the_limit(store: Stores) -> None:
+    theirs = Tenant("p", "main", "aa")
+    written = [document(name, source=source) for name, source in (("a", "x"), ("b", "y"), ("c", "x"), ("d", "x"))]
+    for each in (*written, document("e", source="x", tenant=theirs)):
+        await put(store, each)
+    assert await store.documents.matching(Filter(source="x"), 2) == [written[0].id, written[2].id]
+    assert await store.documents.matching(Filter(session_id="session"), 10) == [each.id for each in written]
+    assert await store.documents.matching(Filter(theirs, source="x"), 10) == [document("e").id]
+    assert await store.documents.matching(Filter(source="x*"), 10) == []
+    await store.documents.delete(written[0].id)
+    assert await store.documents.matching(Filter(source="x"), 1) == [written[2].id]
+
+
 async def test_attached_vectors_make_a_document_whole(store: Stores) -> None:
     written = document("a")
     first, second = await put(store, written, "one", "two")
@@ -292,6 +305,14 @@ async def test_another_model_is_refused_while_there_are_vectors(store: Stores) -
     with pytest.raises(IndexMismatchError, match="mini"):
         await store.documents.adopt_model(other)
     assert await store.documents.recorded_model() == MODEL
+
+
+async def test_a_model_may_be_changed_while_there_are_no_vectors(store: Stores) -> None:
+    await store.documents.adopt_model(MODEL)
+    await put(store, document("pending"))
+    other = EmbeddingModel("other", 8, "beef", 510, Calibration(1.0, 0.0))
+    await store.documents.adopt_model(other)
+    assert await store.documents.recorded_model() == other
 
 
 async def test_dropping_the_vectors_makes_room_for_another_model(store: Stores) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -9,9 +10,12 @@ import numpy as np
 import pytest
 
 from rag_context.stores.sqlite import open_database
-from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS
+from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
+from rag_context.stores.sqlite.database import READERS
+from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.types import Chunk, Counts, Filter, Metadata, Span
-from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, unit_vectors
+from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
+from tests.stores.test_sqlite_faults import take_away
 from tests.stores.test_text_index import plain_scores
 
 
@@ -119,15 +123,18 @@ async def test_words_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(s
         + (" rare" if number % 40 == 0 else "")
         for number in range(4000)
     ]
+    texts[3] = "common " * 12  # the best for one word, and old
     chunks = [Chunk(f"{number:04d}", big.id, number, text, Span(0, 1, 1, 1)) for number, text in enumerate(texts)]
     await store.documents.write(big, chunks, None)
     hits = await store.texts.search("common often rare", limit=10, where=Filter())
-    everything = await store.texts.score("common often rare", [chunk.id for chunk in chunks])
+    everything = await store.texts.score("common often rare", refs(*(chunk.id for chunk in chunks)))
     best = sorted(everything.values(), key=lambda hit: (-hit.bm25, hit.chunk.id))
     assert [hit.bm25 for hit in hits] == pytest.approx([hit.bm25 for hit in best[:10]])
     (first,) = await store.texts.search("common", limit=1, where=Filter())
-    only = await store.texts.score("common", [chunk.id for chunk in chunks])
-    assert first.bm25 == pytest.approx(max(hit.bm25 for hit in only.values()))
+    only = await store.texts.score("common", refs(*(chunk.id for chunk in chunks)))
+    top = max(only.values(), key=lambda hit: hit.bm25)
+    assert (first.chunk.id, first.bm25) == (top.chunk.id, top.bm25)
+    assert first.chunk.position == 3
 
 
 async def test_the_score_is_bm25_over_all_chunks_of_the_store(store: Stores) -> None:
@@ -160,16 +167,61 @@ async def test_terms_of_an_older_analyser_are_made_anew_at_opening(path: Path) -
 
 async def test_a_process_that_missed_a_long_list_of_deletions_starts_over(path: Path) -> None:
     def delete_much(connection: sqlite3.Connection) -> None:
+        delete_document(document("gone").id, connection)
         connection.executemany("INSERT INTO deletions (chunk) VALUES (?)", [("x",)] * (2 * REMEMBERED_DELETIONS))
+        forget_old_deletions(connection)
 
     async with open_database(path) as store, open_database(path) as other:
         gone = await put(store, document("gone"), vector=axis(0))
         stays = await put(store, document("stays"), vector=axis(0))
         assert set(ids(await other.vectors.search(axis(0), limit=5, where=Filter()))) == {*gone, *stays}
         await store.database.write(delete_much)
-        await store.documents.delete(document("gone").id)
-        await put(store, document("stays"), vector=axis(0))
         assert ids(await other.vectors.search(axis(0), limit=5, where=Filter())) == stays
     with closing(sqlite3.connect(path)) as connection:
         (left,) = connection.execute("SELECT count(*) FROM deletions").fetchone()
-    assert left < 2 * REMEMBERED_DELETIONS
+    assert left == REMEMBERED_DELETIONS
+
+
+async def test_noted_retrievals_are_written_while_the_store_is_open(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("a"))
+        await store.documents.record_retrievals([document("a").id], NOON)
+        with closing(sqlite3.connect(path)) as connection:
+            async with asyncio.timeout(30):
+                while not connection.execute("SELECT * FROM retrievals").fetchall():
+                    await asyncio.sleep(0.05)
+
+
+async def test_a_reader_notices_that_another_file_took_the_place_of_its_own(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("old", "old"), vector=axis(0))
+        # Every reading thread has the file open.
+        await asyncio.gather(*(store.database.read(lambda _: time.sleep(0.05)) for _ in range(READERS)))
+        take_away(path)
+        async with open_database(path) as other:
+            await put(other, document("new", "new"), vector=axis(1))
+            async with asyncio.timeout(30):
+                while await store.documents.get(document("new").id) is None:
+                    await asyncio.sleep(0.05)
+        hits = await store.vectors.search(axis(0), limit=5, where=Filter())
+        assert [hit.chunk.document_id for hit in hits] == [document("new").id]
+
+
+async def test_a_remembered_list_of_chunks_grows_by_the_new_ones_only(path: Path) -> None:
+    lists = PostingLists()
+    lengths = []
+
+    def listed(connection: sqlite3.Connection) -> list[int]:
+        version, chunks, newest = connection.execute(
+            "SELECT version, chunks, (SELECT max(key) FROM chunks) FROM totals"
+        ).fetchone()
+        found = lists.ranked("wolf", 1, Snapshot(0, version, chunks, newest, 1.0), connection)
+        return [int(key) for key in found.keys]
+
+    async with open_database(path) as store:
+        for number in range(4):
+            await put(store, document(str(number), "wolf"))
+            keys = await store.database.read(listed)
+            assert keys == sorted(set(keys))
+            lengths.append(len(keys))
+    assert lengths == [1, 2, 3, 4]

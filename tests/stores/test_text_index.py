@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.types import Document, Filter, Metadata, Tenant
-from tests.stores.builders import Stores, chunks_of, document, ids, put
+from tests.stores.builders import Stores, chunks_of, document, ids, put, refs
 from tests.stores.filters import corpora, filters, passes, remove_examples
 
 EVERYTHING = Filter()
@@ -77,14 +77,14 @@ async def test_no_query_is_syntax(store: Stores, query: str) -> None:
     await put(store, document("second", "something else entirely"))
     found = ids(await store.texts.search(query, limit=5, where=EVERYTHING))
     assert found == (exact if terms(query) else [])
-    assert list(await store.texts.score(query, exact)) == exact
+    assert list(await store.texts.score(query, refs(*exact))) == exact
 
 
 @pytest.mark.parametrize("query", ["", "   ", "the of and what", "?!"])
 async def test_a_query_without_content_finds_nothing(store: Stores, query: str) -> None:
     chunk_ids = await put(store, document("a", "the of and what ?!"))
     assert await store.texts.search(query, limit=5, where=EVERYTHING) == []
-    scored = await store.texts.score(query, chunk_ids)
+    scored = await store.texts.score(query, refs(*chunk_ids))
     assert [(hit.bm25, hit.share) for hit in scored.values()] == [(0.0, 0.0)]
 
 
@@ -115,14 +115,14 @@ async def test_scores_are_those_of_the_search(store: Stores) -> None:
     for number in range(12):
         await put(store, document(str(number), "wolf " * number + "sheep and more words " * (12 - number)))
     hits = await store.texts.search("wolf sheep dragon", limit=100, where=EVERYTHING)
-    scored = await store.texts.score("wolf sheep dragon", [*reversed(ids(hits)), "nobody"])
+    scored = await store.texts.score("wolf sheep dragon", [*(hit.chunk for hit in reversed(hits)), *refs("nobody")])
     assert scored == {hit.chunk.id: hit for hit in hits}
 
 
 async def test_given_chunks_are_scored_whether_they_match_or_not(store: Stores) -> None:
     match = await put(store, document("a", "wolf"))
     other = await put(store, document("b", "sheep"))
-    scored = await store.texts.score("wolf", [*other, *match])
+    scored = await store.texts.score("wolf", refs(*other, *match))
     assert scored[match[0]].bm25 > 0.0
     assert (scored[other[0]].bm25, scored[other[0]].share) == (0.0, 0.0)
 

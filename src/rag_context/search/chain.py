@@ -54,6 +54,7 @@ class SearchChain:
         self._deadline_s = deadline_s
         self._clock = clock
         self._known_total = 0
+        self._known_version = -1
 
     async def search(self, query: Query) -> Answer:
         """Answer `query`; never raises a backend's error."""
@@ -122,17 +123,22 @@ class SearchChain:
         kept = _kept(query, gathered, calibration)
         documents, store = self._sources.documents, self._sources.document_store
         ids = [ranked.candidate.chunk.id for ranked in kept]
-        passages, counts = await asyncio.gather(
-            store.call(lambda: documents.passages(ids), deadline), store.call(documents.counts, deadline)
-        )
-        self._known_total = counts.documents
+        passages = await store.call(lambda: documents.passages(ids), deadline)
+        await self._count(deadline)
         return Answer(
             results=_results(kept, passages, gathered),
             level=Level.PRIMARY,
             legs=dict(legs.reports),
-            total_indexed=counts.documents,
+            total_indexed=self._known_total,
             unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
         )
+
+    async def _count(self, deadline: Deadline) -> None:
+        """Count the documents anew where the index has changed since."""
+        version = self._sources.documents.version
+        if version != self._known_version:
+            counts = await self._sources.document_store.call(self._sources.documents.counts, deadline)
+            self._known_total, self._known_version = counts.documents, version
 
     def _refused(self) -> Answer:
         return Answer(

@@ -64,26 +64,24 @@ async def gather(
         candidates = [_candidate(ref, raw) for ref in refs.values()]
         return _gathered(candidates, {}, {}, finds, text)
     exact = _ExactScores(sources, query, finds, deadline)
-    raw, neighbours = await asyncio.gather(exact.complete(raw, list(refs)), _neighbours(sources, list(refs), deadline))
+    raw = await exact.complete(raw, refs)
     union = [_candidate(ref, raw) for ref in refs.values()]
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
-    around = _around(shortlist, neighbours)
-    raw = await exact.complete(raw, list(around))
-    scored = {ref.id: _candidate(ref, raw) for ref in (refs | around).values()}
+    neighbours = await _neighbours(sources, shortlist, deadline)
+    around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
+    beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}
+    raw = await exact.complete(raw, beyond)
+    scored = {candidate.chunk.id: candidate for candidate in union}
+    scored.update((id_, _candidate(ref, raw)) for id_, ref in beyond.items())
     return _gathered(shortlist, neighbours, scored, finds, text)
 
 
-async def _neighbours(sources: Sources, ids: Sequence[str], deadline: Deadline) -> Mapping[str, Neighbours]:
+async def _neighbours(sources: Sources, shortlist: Sequence[Candidate], deadline: Deadline) -> Mapping[str, Neighbours]:
+    ids = [candidate.chunk.id for candidate in shortlist]
     if not ids:
         return {}
     return await sources.document_store.call(lambda: sources.documents.neighbours(ids), deadline)
-
-
-def _around(shortlist: Sequence[Candidate], neighbours: Mapping[str, Neighbours]) -> dict[str, ChunkRef]:
-    """What stands beside the candidates of the shortlist, by chunk id."""
-    near = [neighbours[candidate.chunk.id] for candidate in shortlist if candidate.chunk.id in neighbours]
-    return {ref.id: ref for pair in near for ref in (pair.before, pair.after) if ref is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +93,14 @@ class _ExactScores:
     finds: VectorFinds | None
     deadline: Deadline
 
-    async def complete(self, raw: _Raw, ids: Sequence[str]) -> _Raw:
-        """`raw` with the scores that `ids` still lack."""
-        cosines, texts = await asyncio.gather(
-            self._cosines([id_ for id_ in ids if id_ not in raw.cosines]),
-            self._texts([id_ for id_ in ids if id_ not in raw.texts]),
-        )
+    async def complete(self, raw: _Raw, refs: Mapping[str, ChunkRef]) -> _Raw:
+        """`raw` with the scores that the chunks of `refs` still lack."""
+        without_cosine = [id_ for id_ in refs if id_ not in raw.cosines] if self.finds is not None else []
+        without_text = [ref for id_, ref in refs.items() if id_ not in raw.texts]
+        if without_cosine and without_text:
+            cosines, texts = await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
+        else:
+            cosines, texts = await self._cosines(without_cosine), await self._texts(without_text)
         return _Raw({**raw.cosines, **cosines}, {**raw.texts, **texts})
 
     async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
@@ -111,11 +111,11 @@ class _ExactScores:
             lambda: self.sources.vectors.score(finds.vector, ids), self.deadline
         )
 
-    async def _texts(self, ids: Sequence[str]) -> Mapping[str, TextHit]:
-        if not ids:
+    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, TextHit]:
+        if not chunks:
             return {}
         return await self.sources.document_store.call(
-            lambda: self.sources.texts.score(self.query.text, ids), self.deadline
+            lambda: self.sources.texts.score(self.query.text, chunks), self.deadline
         )
 
 

@@ -59,6 +59,13 @@ class MemoryStore:
         self.version += 1
         return True
 
+    async def recut(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> bool:
+        entry = self._entries.get(document.id)
+        if entry is None or entry.document.content_hash != document.content_hash:
+            return False
+        await self.write(document, chunks, vectors)
+        return True
+
     async def delete(self, document_id: str) -> bool:
         self.version += 1
         return self._entries.pop(document_id, None) is not None
@@ -252,8 +259,8 @@ class MemoryTexts:
         hits = [hit for hit in self._scored(query, self.store.visible(where)) if hit.bm25 > 0]
         return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
-    async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:
-        wanted = set(chunk_ids)
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+        wanted = {chunk.id for chunk in chunks}
         found = [item for item in self.store.everything() if item[0].id in wanted]
         return {hit.chunk.id: hit for hit in self._scored(query, found)}
 

@@ -4,7 +4,7 @@ import json
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, facets_asked
+from rag_context.stores.sqlite.held import Held, HeldTerms
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -22,8 +23,8 @@ from rag_context.types import ChunkRef, Filter, TextHit
 SEARCHED_TERMS = 64
 """A longer query finds its candidates by its rarest terms; all of them count in the score."""
 
-CANDIDATES = 120
-CANDIDATES_PER_HIT = 3
+CANDIDATES = 80
+CANDIDATES_PER_HIT = 2
 
 COMMON = 2000
 COMMON_SHARE = 0.05
@@ -43,29 +44,20 @@ REMEMBERED_FREQUENCIES = 16_384
 TOLERATED_DRIFT = 100
 """A term's frequency is asked for again once the index changed by more than one part in this many of it."""
 
-_COLUMNS = "c.id, d.id, c.position, d.content_type, d.thread, c.length, p.terms"
-
-# Chunks and documents are slim rows; the long texts are read for those that pass only.
+# Chunks and documents are slim rows, handed over as one text: the interpreter's lock changes hands once.
 _CANDIDATES = """
-SELECT {columns}
+SELECT json_group_array(json_array(c.id, d.id, c.position, d.content_type, d.thread))
 FROM json_each(?) AS asked
 CROSS JOIN chunks AS c ON c.key = asked.value
 CROSS JOIN documents AS d ON d.key = c.document AND {condition}
-CROSS JOIN passages AS p ON p.chunk = c.key
 """
-
-_GIVEN = f"""
-SELECT {_COLUMNS}
-FROM json_each(?) AS asked
-CROSS JOIN chunks AS c ON c.id = asked.value
-CROSS JOIN documents AS d ON d.key = c.document
-CROSS JOIN passages AS p ON p.chunk = c.key
-"""  # noqa: S608  (a column list of our own)
 
 _FILTERED = "SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE {condition} LIMIT ?"
 
+QUESTIONS = 256
+"""Queries whose terms and weights are remembered: a search asks for scores again before it is done."""
+
 Floats = NDArray[np.float64]
-_Row = tuple[str, str, int, str, str | None, int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +68,7 @@ class _Question:
     frequencies: Sequence[int]
     idf: Floats
     weights: Floats
+    average_length: float
 
 
 class SqliteTexts:
@@ -84,6 +77,8 @@ class SqliteTexts:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._postings = PostingLists()
+        self._held = HeldTerms()
+        self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
         self._frequencies: LRUCache[tuple[int, str], tuple[int, int]] = LRUCache(REMEMBERED_FREQUENCIES)
         self._lock = threading.Lock()
 
@@ -93,43 +88,47 @@ class SqliteTexts:
         Raises:
             BackendError: the file could not be read.
         """
-        counted = Counter(terms(query))
-        if not counted or limit < 1:
+        if limit < 1 or not terms(query):
             return []
-        return await self._database.read(partial(self._search, counted, limit, where))
+        return await self._database.read(partial(self._search, query, limit, where))
 
-    async def score(self, query: str, chunk_ids: Sequence[str]) -> dict[str, TextHit]:
-        """Text scores of the given chunks, matching or not; unknown ids are left out.
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+        """Text scores of the given chunks, matching or not; unknown ones are left out.
 
         Raises:
             BackendError: the file could not be read.
         """
-        if not chunk_ids:
+        if not chunks:
             return {}
-        return await self._database.read(partial(self._score, Counter(terms(query)), list(chunk_ids)))
+        question = self._remembered(query)
+        if question is not None:
+            held = self._held.remembered([chunk.id for chunk in chunks])
+            if len(held) == len(chunks):
+                return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
+        return await self._database.read(partial(self._score, query, chunks))
 
-    def _search(
-        self, counted: Counter[str], limit: int, where: Filter, connection: sqlite3.Connection
-    ) -> list[TextHit]:
+    def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[TextHit]:
         snapshot = self._snapshot(connection)
-        question = self._question(counted, snapshot, connection)
+        question = self._question(query, snapshot, connection)
         wanted = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
-        rows: list[_Row] = []
+        found: list[ChunkRef] = []
         for keys in self._best_first(question, where, wanted, snapshot, connection):
-            rows.extend(_passing(keys, where, connection))
-            if len(rows) >= wanted:
+            found.extend(_passing(keys, where, connection))
+            if len(found) >= wanted:
                 break
-        hits = _hits(question, rows, snapshot)
+        hits = _hits(question, found, self._held.of([chunk.id for chunk in found], connection))
         hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
         return hits[:limit]
 
-    def _score(
-        self, counted: Counter[str], chunk_ids: Sequence[str], connection: sqlite3.Connection
-    ) -> dict[str, TextHit]:
-        snapshot = self._snapshot(connection)
-        question = self._question(counted, snapshot, connection)
-        rows: list[_Row] = connection.execute(_GIVEN, (json.dumps(chunk_ids),)).fetchall()
-        return {hit.chunk.id: hit for hit in _hits(question, rows, snapshot)}
+    def _score(self, query: str, chunks: Sequence[ChunkRef], connection: sqlite3.Connection) -> dict[str, TextHit]:
+        question = self._question(query, self._snapshot(connection), connection)
+        held = self._held.of([chunk.id for chunk in chunks], connection)
+        return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
+
+    def _remembered(self, query: str) -> _Question | None:
+        """The question as it was put to this version of the index."""
+        with self._lock:
+            return self._questions.get((query, self._database.version))
 
     def _best_first(
         self, question: _Question, where: Filter, size: int, snapshot: Snapshot, connection: sqlite3.Connection
@@ -192,11 +191,19 @@ class SqliteTexts:
         ).fetchone()
         return Snapshot(self._database.file.generation, version, chunks, newest, length / max(chunks, 1))
 
-    def _question(self, counted: Counter[str], snapshot: Snapshot, connection: sqlite3.Connection) -> _Question:
+    def _question(self, query: str, snapshot: Snapshot, connection: sqlite3.Connection) -> _Question:
+        remembered = self._remembered(query)
+        if remembered is not None:
+            return remembered
+        name = (query, self._database.version)
+        counted = Counter(terms(query))
         frequencies = [min(self._frequency(term, snapshot, connection), snapshot.chunks) for term in counted]
         idf = np.array([inverse_document_frequency(snapshot.chunks, frequency) for frequency in frequencies])
         weights = idf * np.array(list(counted.values()), dtype=np.float64)
-        return _Question(list(counted), frequencies, idf, weights)
+        question = _Question(list(counted), frequencies, idf, weights, snapshot.average_length)
+        with self._lock:
+            self._questions[name] = question
+        return question
 
     def _frequency(self, word: str, snapshot: Snapshot, connection: sqlite3.Connection) -> int:
         """How many chunks hold `word`. Counting is as slow as the word is common, so a close answer is kept.
@@ -224,32 +231,34 @@ def _highest(values: NDArray[np.float32], size: int) -> NDArray[np.intp]:
     return np.concatenate((above, np.flatnonzero(values == least)[len(above) - size :]))
 
 
-def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection) -> list[_Row]:
+def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection) -> list[ChunkRef]:
     sql, values = condition(where)
-    statement = _CANDIDATES.format(columns=_COLUMNS, condition=sql)
-    return connection.execute(statement, (json.dumps(keys), *values)).fetchall()
+    rows = connection.execute(_CANDIDATES.format(condition=sql), (json.dumps(keys), *values)).fetchone()[0]
+    return [ChunkRef(*row) for row in json.loads(rows)]
 
 
-def _hits(question: _Question, rows: Sequence[_Row], snapshot: Snapshot) -> list[TextHit]:
-    counts = _counts(question.terms, rows)
-    profiles = [profile_for(row[3]) for row in rows]
+def _hits(question: _Question, chunks: Sequence[ChunkRef], held: Mapping[str, Held]) -> list[TextHit]:
+    """Scores of the chunks whose terms are known."""
+    known = [chunk for chunk in chunks if chunk.id in held]
+    counts = _counts(question.terms, [held[chunk.id][1] for chunk in known])
+    profiles = [profile_for(chunk.content_type) for chunk in known]
     scores = bm25(
         counts,
-        np.array([row[5] for row in rows], dtype=np.float64),
+        np.array([held[chunk.id][0] for chunk in known], dtype=np.float64),
         question.weights,
         np.array([profile.k1 for profile in profiles]),
         np.array([profile.b for profile in profiles]),
-        snapshot.average_length,
+        question.average_length,
     )
     shares = idf_share(counts, question.idf)
     return [
-        TextHit(ChunkRef(*row[:5]), score, share)
-        for row, score, share in zip(rows, scores.tolist(), shares.tolist(), strict=True)
+        TextHit(chunk, score, share)
+        for chunk, score, share in zip(known, scores.tolist(), shares.tolist(), strict=True)
     ]
 
 
-def _counts(words: Sequence[str], rows: Sequence[_Row]) -> Floats:
-    """`(len(rows), len(words))` occurrences. Each stored term stands between two spaces of its own."""
+def _counts(words: Sequence[str], texts: Sequence[str]) -> Floats:
+    """`(len(texts), len(words))` occurrences. Each stored term stands between two spaces of its own."""
     spaced = [f" {word} " for word in words]
-    flat = [row[6].count(word) for row in rows for word in spaced]
-    return np.array(flat, dtype=np.float64).reshape(len(rows), len(words))
+    flat = [text.count(word) for text in texts for word in spaced]
+    return np.array(flat, dtype=np.float64).reshape(len(texts), len(words))
