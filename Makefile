@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint types format docs model lock clean
+.PHONY: help setup demo serve test check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -49,6 +49,9 @@ types: $(STAMP)
 format: $(STAMP) ## Format the code and mend what can be mended
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
+
+bench: $(STAMP) ## Measure speed and memory against a floor in the same run (some ten minutes)
+	@$(PY) -m benchmarks
 
 docs: $(STAMP) ## Write the generated pages of docs/
 	$(PY) scripts/generate_docs.py

@@ -7,8 +7,7 @@ import json
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
-
-from cachetools import LRUCache
+from itertools import islice
 
 REMEMBERED_CHUNKS = 20_000
 """Chunks in memory, of about a kilobyte each."""
@@ -26,16 +25,18 @@ CROSS JOIN passages AS p ON p.chunk = c.key
 
 
 class HeldTerms:
-    """The terms of the chunks asked for last. Safe to use from several threads."""
+    """The terms of the chunks read last. Safe to use from several threads.
+
+    A plain dictionary that forgets what it read first: it is asked for a hundred chunks by every search.
+    """
 
     def __init__(self) -> None:
-        self._held: LRUCache[str, Held] = LRUCache(REMEMBERED_CHUNKS)
+        self._held: dict[str, Held] = {}
         self._lock = threading.Lock()
 
     def remembered(self, chunk_ids: Sequence[str]) -> dict[str, Held]:
         """Those that need no reading."""
-        with self._lock:
-            return {id_: held for id_ in chunk_ids if (held := self._held.get(id_)) is not None}
+        return {id_: held for id_ in chunk_ids if (held := self._held.get(id_)) is not None}
 
     def of(self, chunk_ids: Sequence[str], connection: sqlite3.Connection) -> Mapping[str, Held]:
         """What the chunks hold, by id; unknown chunks are left out."""
@@ -46,5 +47,7 @@ class HeldTerms:
             read = {id_: (length, held) for id_, length, held in rows}
             with self._lock:
                 self._held.update(read)
+                for id_ in list(islice(self._held, max(len(self._held) - REMEMBERED_CHUNKS, 0))):
+                    del self._held[id_]
             found.update(read)
         return found
