@@ -11,6 +11,7 @@
         │   └── BackendStartingError    it is not ready yet; no fault of it
         ├── BackendRejectedError        it answered no
         └── BackendDataError            it answered nonsense
+            └── ForeignIndexError       its file is another program's, or a newer version's
 
 The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
 """
@@ -81,3 +82,7 @@ class BackendRejectedError(BackendError):
 
 class BackendDataError(BackendError):
     """The backend answered something that cannot be right."""
+
+
+class ForeignIndexError(BackendDataError):
+    """The file is another program's, or was written by a newer version of this one."""

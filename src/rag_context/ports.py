@@ -126,20 +126,28 @@ class DocumentStore(Protocol):
 
 
 class IndexWriter(Protocol):
-    """The one way in: after a call returns, what it wrote survives the end of the process."""
+    """The one way in: after a call returns, what it wrote survives the end of the process.
 
-    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+    `made_by` is the fingerprint of the model that made the vectors. Where the index records another one by now,
+    they are refused (BackendRejectedError) and nothing changes; None leaves that to the caller.
+    """
+
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> None:
         """Store a document in place of its earlier version; at no moment is neither found.
 
         Without vectors it is stored as pending: found by text, its vectors follow by `attach`.
         """
         ...
 
-    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors of a pending document; False where it changed or went away meanwhile."""
         ...
 
-    async def recut(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> bool:
+    async def recut(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
         """Put other chunks in place of this version's; False where the document changed or went away meanwhile."""
         ...
 

@@ -21,13 +21,14 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
+from rag_context.service.audit import Audit
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.health import HealthMonitor
 from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, check_available
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +65,18 @@ async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
         await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
         yield Service(parts, min_score=settings.search.min_score)
+
+
+@asynccontextmanager
+async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
+    """The index as it lies there, without its model, to be examined or mended beside whoever uses it.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or there is no index.
+    """
+    check_available(settings)
+    async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
+        yield Audit(auditor)
 
 
 def _parts(store: SqliteStore, embedder: Embedder, settings: Settings) -> Parts:

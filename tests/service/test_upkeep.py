@@ -1,12 +1,13 @@
 """Background work: probing, binding, sweeping, reindexing, telemetry."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
+from rag_context.types import Matrix
 from tests.service.house import House
 
 DEAD = Fault(BackendDataError("embedder", "garbage"))
@@ -89,6 +90,23 @@ async def test_another_process_that_reindexed_is_noticed(house: House) -> None:
                 await asyncio.sleep(0.05)
     with pytest.raises(BackendRejectedError, match="reindex"):
         _ = house.bound.model
+
+
+async def test_a_document_embedded_while_another_process_reindexed_is_pending(house: House) -> None:
+    original = house.fake.embed_documents
+
+    class Slow(FakeEmbedder):
+        async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+            vectors = await original(texts)
+            await house.store.drop_vectors()
+            await house.store.adopt_model(FakeEmbedder("another").model)
+            return vectors
+
+    house.fake.__class__ = Slow
+    receipt = await house.index("MongoDB retry logic.")
+    assert receipt.status == "pending"
+    assert (await house.store.counts()).vectors == 0
+    assert (await house.search("mongodb retry", mode="text")).results
 
 
 async def test_before_it_is_compared_with_the_index_the_model_is_starting() -> None:

@@ -341,3 +341,18 @@ async def test_a_healthy_store_says_so_in_one_line(store: Stores) -> None:
     await put(store, document("a"), vector=axis(0))
     assert "\n" not in await store.documents.ping()
     assert "\n" not in await store.vectors.ping()
+
+
+async def test_vectors_of_a_model_that_is_no_longer_the_indexs_are_refused(store: Stores) -> None:
+    """A reindexing elsewhere must not be mixed with what was begun before it."""
+    await store.documents.adopt_model(MODEL)
+    first, second = document("first"), document("second")
+    await store.documents.write(first, chunks_of(first), unit_vectors(1), MODEL.fingerprint)
+    await store.documents.write(second, chunks_of(second), None)
+    with pytest.raises(BackendRejectedError, match="another model"):
+        await store.documents.write(document("third"), chunks_of(document("third")), unit_vectors(1), "b" * 64)
+    await store.documents.drop_vectors()
+    with pytest.raises(BackendRejectedError, match="another model"):
+        await store.documents.attach(second.id, second.content_hash, unit_vectors(1), MODEL.fingerprint)
+    counts = await store.documents.counts()
+    assert (counts.documents, counts.pending, counts.vectors) == (2, 2, 0)

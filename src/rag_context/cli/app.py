@@ -218,6 +218,29 @@ def reindex(data_dir: DataDir = None, config: Config = None) -> None:
 
 
 @app.command(epilog=EPILOG)
+def check(
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended, and say what is left.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Every page and every term; writers wait for a part of it.")
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Examine the index itself, beside a running server: is everything there, and does it agree?
+
+    Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
+    compared in a sample of its chunks.
+    """
+    from rag_context.cli import check as work
+    from rag_context.types import Thoroughness
+
+    thoroughness = Thoroughness.FULL if full else Thoroughness.QUICK
+    what = work.Check(repair=repair, thoroughness=thoroughness, as_json=as_json)
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))
+
+
+@app.command(epilog=EPILOG)
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold the key.")],
     read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
@@ -252,4 +275,49 @@ def evaluate(
     from rag_context.cli import evaluate as work
 
     what = work.Evaluation(tuple(datasets), markdown=markdown, keep_index=keep_index, as_json=as_json)
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))
+
+
+@app.command(epilog=EPILOG)
+def validate(
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The server; that of the data directory, else this machine's, if not said."),
+    ] = None,
+    skip_accuracy: Annotated[
+        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the parts.")
+    ] = False,
+    end_to_end: Annotated[
+        bool, typer.Option("--end-to-end", help="Also index 50 documents and ask 50 questions.")
+    ] = False,
+    lm_studio_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
+    ] = None,
+    qdrant_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Ask this Qdrant whether it is healthy.")
+    ] = None,
+    mongodb_uri: Annotated[
+        str | None, typer.Option(metavar="URI", help="Say hello to this MongoDB; no password is sent.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Longest time of one step, in seconds.")] = 30.0,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.
+
+    Test documents go into a project of their own, which no agent searches, and are deleted again.
+    """
+    from rag_context.cli import validate as work
+
+    what = work.Wanted(
+        url=url,
+        skip_accuracy=skip_accuracy,
+        end_to_end=end_to_end,
+        lm_studio_url=lm_studio_url,
+        qdrant_url=qdrant_url,
+        mongodb_uri=mongodb_uri,
+        timeout_s=timeout,
+        as_json=as_json,
+    )
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))

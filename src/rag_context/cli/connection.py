@@ -154,7 +154,7 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
         url = await find_server(client, settings.data_dir)
         if url is not None:
             client.base_url = httpx2.URL(url)
-            client.headers.update(_key_header(settings))
+            client.headers.update(key_header(settings))
             yield Remote(client, url)
             return
     # A command that leaves the work to a server starts faster without the model's and the stores' libraries.
@@ -181,7 +181,8 @@ async def find_server(client: httpx2.AsyncClient, data_dir: Path) -> str | None:
     return announcement.url if is_ours else None
 
 
-def _key_header(settings: Settings) -> dict[str, str]:
+def key_header(settings: Settings) -> dict[str, str]:
+    """The header by which a server of ours knows this command line; none where no key is set."""
     key = settings.server.api_key
     return {"Authorization": f"Bearer {key.get_secret_value()}"} if key is not None else {}
 

@@ -42,9 +42,8 @@ def run(chosen: Chosen, what: Evaluation) -> ExitCode:
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
     outcomes = asyncio.run(_measure(settings, datasets, what.keep_index, screen))
     if what.markdown is not None:
-        image = what.markdown.with_suffix(".svg")
-        _write(what.markdown, page(outcomes, image.name))
-        _write(image, picture(outcomes))
+        _write(what.markdown, page(outcomes, what.markdown))
+        _write(what.markdown.with_suffix(".svg"), picture(outcomes))
     if what.as_json:
         screen.line(as_json(outcomes))
     else:

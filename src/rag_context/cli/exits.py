@@ -3,7 +3,13 @@
 from enum import IntEnum
 
 from rag_context.cli.screen import Screen
-from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, RagContextError
+from rag_context.errors import (
+    BackendUnavailableError,
+    ConfigurationError,
+    ForeignIndexError,
+    InvalidInputError,
+    RagContextError,
+)
 
 
 class ExitCode(IntEnum):
@@ -30,7 +36,7 @@ EXIT_CODES = {
 def exit_code(error: RagContextError) -> ExitCode:
     """The status that tells a caller what kind of failure it was."""
     match error:
-        case ConfigurationError():
+        case ConfigurationError() | ForeignIndexError():
             return ExitCode.CONFIGURATION
         case InvalidInputError():
             return ExitCode.USAGE

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.contract.index import BULK_CONTENT_CHARS, BulkLine
+from rag_context.contract.search import MAX_LIMIT
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Question, Text
@@ -22,8 +23,11 @@ MODES = (Mode.TEXT, Mode.VECTOR, Mode.HYBRID)
 BUDGET_TOKENS = 1000
 """How much of an answer is read when spans are judged."""
 
-EVERYTHING = 200
-"""Passages asked for: all that two legs can bring."""
+FIRST = 10
+"""Distinct documents that a ranking must hold, where there are as many."""
+
+DEEP = 200
+"""Passages among which relevant documents are looked for that the default threshold would hide."""
 
 PATIENT_MS = 60_000
 MODEL_PATIENCE_S = 60.0
@@ -44,8 +48,9 @@ class Scores:
 class Outcome:
     """What was measured on one collection.
 
-    `lost` is the share of judged relevant documents among the candidates of hybrid searches none of whose passages
-    passes the default threshold; `refused` the share of queries labelled `noAnswer`. Both are None where unknown.
+    `lost` is the share of the judged relevant documents among the first `DEEP` passages of hybrid searches of which
+    no passage passes the default threshold, None where nothing is judged by documents; `refused` the share of queries
+    labelled `noAnswer`.
     """
 
     dataset: str
@@ -94,8 +99,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
     ids = await _index(service, dataset.documents, on_progress)
     names = {id_: name for name, id_ in ids.items()}
     offsets = {text.id: text.offset for text in dataset.documents}
-    answers = await _ask(service, dataset.questions, on_progress)
-    threshold = service.model().calibration.threshold
+    answers = await _ask(service, dataset, on_progress)
     scores: dict[Mode, Scores] = {}
     for mode in MODES:
         rows = [
@@ -112,7 +116,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
         queries=len(dataset.questions),
         by_spans=dataset.by_spans,
         scores=scores,
-        lost=None if dataset.by_spans else _lost(dataset.questions, hybrid, names, threshold),
+        lost=None if dataset.by_spans else await _lost(service, dataset.questions, names),
         refused=sum(answer.unanswerable for answer in hybrid) / len(hybrid),
     )
 
@@ -139,26 +143,45 @@ async def _index(service: Service, documents: Sequence[Text], on_progress: OnPro
         ids[text.id] = receipt.document_id
         on_progress("Indexing", len(ids), len(documents))
 
-    async with asyncio.TaskGroup() as group:
-        for text in documents:
-            group.create_task(keep(text))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for text in documents:
+                group.create_task(keep(text))
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
     return ids
 
 
-async def _ask(service: Service, questions: Sequence[Question], on_progress: OnProgress) -> dict[Mode, list[Answer]]:
+async def _ask(service: Service, dataset: Dataset, on_progress: OnProgress) -> dict[Mode, list[Answer]]:
     answers: dict[Mode, list[Answer]] = {mode: [] for mode in MODES}
+    wanted = 0 if dataset.by_spans else min(FIRST, len(dataset.documents))
     done = 0
-    for question in questions:
+    for question in dataset.questions:
         for mode in MODES:
-            answer = await service.rank(Query(question.text, limit=EVERYTHING, mode=mode, min_score=0.0))
-            if answer.level is not Level.PRIMARY or answer.warning is not None:
-                raise BackendUnavailableError(
-                    "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error}"
-                )
-            answers[mode].append(answer)
+            answers[mode].append(await _answer(service, question, mode, wanted))
             done += 1
-            on_progress("Asking", done, len(questions) * len(MODES))
+            on_progress("Asking", done, len(dataset.questions) * len(MODES))
     return answers
+
+
+async def _answer(service: Service, question: Question, mode: Mode, wanted: int) -> Answer:
+    """What the largest request brings; where that is fewer documents than wanted, what a larger one would."""
+    limit = MAX_LIMIT
+    while True:
+        answer = await _ranked(service, question, mode, limit)
+        documents = {result.passage.document_id for result in answer.results}
+        if len(documents) >= wanted or len(answer.results) < limit:
+            return answer
+        limit *= 2
+
+
+async def _ranked(service: Service, question: Question, mode: Mode, limit: int) -> Answer:
+    answer = await service.rank(Query(question.text, limit=limit, mode=mode, min_score=0.0))
+    if answer.level is not Level.PRIMARY or answer.warning is not None:
+        raise BackendUnavailableError(
+            "search", f"Query {question.id!r} was answered at level {answer.level}: {answer.error or answer.warning}"
+        )
+    return answer
 
 
 def _by_grades(question: Question, answer: Answer, names: dict[str, str]) -> dict[str, float]:
@@ -204,13 +227,12 @@ def within_budget(results: Iterable[Result], names: dict[str, str], tokenizer: T
     return read
 
 
-def _lost(
-    questions: Sequence[Question], answers: Sequence[Answer], names: dict[str, str], threshold: float
-) -> float | None:
+async def _lost(service: Service, questions: Sequence[Question], names: dict[str, str]) -> float | None:
+    threshold = service.model().calibration.threshold
     relevant = lost = 0
-    for question, answer in zip(questions, answers, strict=True):
+    for question in questions:
         kept: dict[str, bool] = {}
-        for result in answer.results:
+        for result in (await _ranked(service, question, Mode.HYBRID, DEEP)).results:
             name = names[result.passage.document_id]
             ranked = result.ranked
             kept[name] = kept.get(name, False) or passes(ranked.candidate, ranked.score, threshold)

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 
-from rag_context.evaluation.evaluate import MODES, Outcome
+from rag_context import __version__
+from rag_context.evaluation.evaluate import DEEP, MODES, Outcome
 from rag_context.evaluation.report import Row, as_markdown, rows_of
 from rag_context.search.query import Mode
 
@@ -16,16 +18,17 @@ _TOP = 48
 _FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 _COLOURS = {Mode.TEXT: "#8a94a6", Mode.VECTOR: "#5b9bd5", Mode.HYBRID: "#1f5fa8"}
 
-INTRODUCTION = """# Retrieval quality
+INTRODUCTION = f"""# Retrieval quality
 
 <!-- Written by `rag-context eval --markdown`; run it again rather than editing. -->
 
-Measured with the bundled model and the embedded store, on collections whose queries were judged by people. Each
-collection is indexed into an empty directory as if its documents were files, and every judged query is asked in
-three modes with `minScore` 0.
+Measured with version {__version__}, the bundled model and the embedded store, on collections whose queries were
+judged. Each collection is indexed into a directory of its own as if its documents were files, and every judged
+query is asked in three modes with `minScore` 0 and the largest `limit`, 20 passages; where those are of fewer than
+ten documents, as many more are taken as it needs to rank ten.
 """
 
-MEANING = """## What the numbers mean
+MEANING = f"""## What the numbers mean
 
 - **nDCG@10**: how good the first ten documents are and how well they are ordered, with gains `2^grade - 1`; 1 is the
   best order there can be. Documents rank by their best passage.
@@ -35,8 +38,9 @@ MEANING = """## What the numbers mean
   1 000 tokens of returned passages. It measures chunks and ranking together.
 - In brackets: 95 % intervals (bootstrap over the queries, 2 000 resamples). **p**: how likely a difference to hybrid
   as large as this one would be by chance (paired randomisation test, 10 000 permutations). All seeds are fixed.
-- **lost to the default threshold**: of the judged relevant documents that a hybrid search has among its candidates,
-  those of which no passage would be returned without `minScore`. Being lost means being hidden, not being outranked.
+- **lost to the default threshold**: of the judged relevant documents among the first {DEEP} passages of a hybrid
+  search, those of which no passage would be returned without `minScore`. Relevant documents further down are
+  outranked rather than lost, and not counted.
 - **labelled noAnswer**: queries whose answer says that probably nothing indexed answers them. All queries here are
   answerable, so each of these is wrong; nothing is removed by the label.
 
@@ -49,12 +53,14 @@ MEANING = """## What the numbers mean
 """
 
 
-def page(outcomes: Sequence[Outcome], image: str) -> str:
-    """The whole page in Markdown; `image` is the name of the picture beside it."""
+def page(outcomes: Sequence[Outcome], path: Path) -> str:
+    """The whole page in Markdown, for the file `path`; its picture stands beside it under the same name."""
+    image = path.with_suffix(".svg").name
+    shown = path.name if path.is_absolute() else path.as_posix()
     names = " ".join(f"DATA/{outcome.dataset}" for outcome in outcomes)
     parts = [
         INTRODUCTION,
-        f"```\nrag-context eval {names} --markdown docs/quality.md\n```\n",
+        f"```\nrag-context eval {names} --markdown {shown}\n```\n",
         f"![Means by collection and mode]({image})\n",
         "\n".join(as_markdown(outcomes)),
         "",

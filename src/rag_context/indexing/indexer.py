@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rag_context.errors import BackendError, FieldError, InvalidInputError
+from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.indexing.chunking import split
 from rag_context.indexing.context import CONTEXT_TOKENS, context_of
 from rag_context.indexing.duplicates import similarity_hash
@@ -80,6 +80,14 @@ class IndexingPolicy:
     redaction: RedactionMode = RedactionMode.REDACT
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Vectors, and the fingerprint of the model that made them."""
+
+    vectors: Matrix
+    by: str
+
+
 class Indexer:
     """Takes drafts in.
 
@@ -141,14 +149,27 @@ class Indexer:
             if document is None:
                 return False
             chunks = await asyncio.to_thread(self._cut, document)
+            maker = self._embedder.model.fingerprint
             vectors = await self._embed([chunk.searchable for chunk in chunks], None)
             if vectors is None:
                 return False
             stored = await self._read(lambda: self._documents.chunks(id_))
             if [chunk.id for chunk in stored] == [chunk.id for chunk in chunks]:
-                return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors))
-            await retrying(lambda: self._writer.write(document, chunks, vectors))
-            return True
+                return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
+            return await retrying(lambda: self._writer.recut(document, chunks, vectors, maker))
+
+    async def recut(self, id_: str) -> bool:
+        """Cut a stored document anew; it is pending until `complete`. False where it went away or changed meanwhile.
+
+        Raises:
+            BackendError: the store failed; nothing has changed.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document)
+            return await retrying(lambda: self._writer.recut(document, chunks, None))
 
     async def remove(self, id_: str) -> bool:
         """Take a document out for good; False where it is unknown. Raises: BackendError (it is still there)."""
@@ -163,7 +184,9 @@ class Indexer:
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         patience_s = max(deadline.remaining_s, self._policy.timeout_s / 2.0)  # long cutting is no fault of the embedder
         vectors, trouble = await self._vectors(chunks, Deadline.after(patience_s, self._clock))
-        await retrying(lambda: self._writer.write(document, chunks, vectors))
+        if not await self._wrote_with(vectors, document, chunks):
+            vectors, trouble = None, trouble or "The index's model has just changed; found by text now, vectors follow"
+            await retrying(lambda: self._writer.write(document, chunks, None))
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
@@ -174,14 +197,25 @@ class Indexer:
             warning=trouble,
         )
 
-    async def _vectors(self, chunks: Sequence[Chunk], deadline: Deadline) -> tuple[Matrix | None, str | None]:
+    async def _wrote_with(self, made: "_Made | None", document: Document, chunks: Sequence[Chunk]) -> bool:
+        """Store a document with its vectors; False where there are none, or the index took another model meanwhile."""
+        if made is None:
+            return False
         try:
+            await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
+        except BackendRejectedError:
+            return False
+        return True
+
+    async def _vectors(self, chunks: Sequence[Chunk], deadline: Deadline) -> "tuple[_Made | None, str | None]":
+        try:
+            maker = self._embedder.model.fingerprint
             vectors = await self._embed([chunk.searchable for chunk in chunks], deadline)
         except BackendError as error:
             return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
         if vectors is None:
             return None, "Not embedded in time; found by text now, vectors follow"
-        return vectors, None
+        return _Made(vectors, maker), None
 
     async def _embed(self, texts: Sequence[str], deadline: Deadline | None) -> Matrix | None:
         """Vectors of all texts, or None where the deadline passed although the embedder works.

@@ -93,7 +93,8 @@ class Tool(Generic[Request]):
     @property
     def may_be_empty(self) -> bool:
         """Whether an empty body is `{}`."""
-        return not any(field.is_required() for field in self.request.model_fields.values())
+        required = any(field.is_required() for field in self.request.model_fields.values())
+        return not required and not self.request.exactly_one_of
 
 
 class Registry(Mapping[str, Tool[Any]]):

@@ -258,6 +258,21 @@ class Service:
         on_progress(0, total)
         return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
 
+    async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
+        """Cut documents anew from their stored content and give all that lack vectors theirs; returns how many.
+
+        Args:
+            broken: ids of the documents to cut.
+            on_progress: told how many documents have their vectors, and of how many.
+
+        Raises:
+            BackendError: the model or the store is not there; what is left stays pending.
+        """
+        for id_ in broken:
+            await self._parts.indexer.recut(id_)
+        total = (await self._parts.sources.documents.counts()).pending
+        return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
+
     def prometheus(self) -> bytes:
         """The meters in Prometheus' text format."""
         return self._meters.text()

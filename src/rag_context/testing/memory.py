@@ -8,6 +8,7 @@ from datetime import datetime
 
 import numpy as np
 
+from rag_context.errors import BackendRejectedError
 from rag_context.records import Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -46,24 +47,31 @@ class MemoryStore:
     _entries: dict[str, _Entry] = field(default_factory=dict)
     _model: EmbeddingModel | None = None
 
-    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> None:
+        if vectors is not None:
+            self._check_maker(made_by)
         self._entries.pop(document.id, None)
         self._entries[document.id] = _Entry(document, tuple(chunks), vectors)
         self.version += 1
 
-    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         entry = self._entries.get(document_id)
         if entry is None or entry.document.content_hash != content_hash:
             return False
+        self._check_maker(made_by)
         entry.vectors = vectors
         self.version += 1
         return True
 
-    async def recut(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> bool:
+    async def recut(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
         entry = self._entries.get(document.id)
         if entry is None or entry.document.content_hash != document.content_hash:
             return False
-        await self.write(document, chunks, vectors)
+        await self.write(document, chunks, vectors, made_by)
         return True
 
     async def delete(self, document_id: str) -> bool:
@@ -201,6 +209,10 @@ class MemoryStore:
     def texts(self) -> "MemoryTexts":
         """The text index over these documents."""
         return MemoryTexts(self)
+
+    def _check_maker(self, made_by: str | None) -> None:
+        if made_by is not None and (self._model is None or self._model.fingerprint != made_by):
+            raise BackendRejectedError("documents", "The vectors were made by another model than the index's.")
 
     def _lines(self) -> list[list[ChunkRef]]:
         """Chunks in reading order: one line per document, or per talk."""

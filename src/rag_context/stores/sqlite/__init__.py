@@ -4,6 +4,6 @@
 `store.metrics`, each of which fits its port. Several processes may hold the same file open.
 """
 
-from rag_context.stores.sqlite.store import FILE_NAME, SqliteStore, open_database
+from rag_context.stores.sqlite.store import FILE_NAME, SqliteStore, open_auditor, open_database
 
-__all__ = ["FILE_NAME", "SqliteStore", "open_database"]
+__all__ = ["FILE_NAME", "SqliteStore", "open_auditor", "open_database"]

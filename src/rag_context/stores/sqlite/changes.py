@@ -49,6 +49,7 @@ def write_document(
     chunks: Sequence[Chunk],
     terms: Sequence[list[str]],
     vectors: Matrix | None,
+    made_by: str | None,
     connection: sqlite3.Connection,
 ) -> None:
     """Put a document in place of its earlier version.
@@ -56,6 +57,7 @@ def write_document(
     Without vectors it is pending, and chunks that were there before keep theirs.
     """
     if vectors is not None:
+        _check_maker(made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     kept = _vectors_of(key, connection) if vectors is None else {}
@@ -68,7 +70,25 @@ def write_document(
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
 
 
-def attach_vectors(document_id: str, content_hash: str, vectors: Matrix, connection: sqlite3.Connection) -> bool:
+def recut_document(
+    document: Document,
+    chunks: Sequence[Chunk],
+    terms: Sequence[list[str]],
+    vectors: Matrix | None,
+    made_by: str | None,
+    connection: sqlite3.Connection,
+) -> bool:
+    """As `write_document`, in place of this version only; False where it is not there any more."""
+    row = connection.execute("SELECT content_hash FROM documents WHERE id = ?", (document.id,)).fetchone()
+    if row is None or row[0] != document.content_hash:
+        return False
+    write_document(document, chunks, terms, vectors, made_by, connection)
+    return True
+
+
+def attach_vectors(
+    document_id: str, content_hash: str, vectors: Matrix, made_by: str | None, connection: sqlite3.Connection
+) -> bool:
     """Give a pending document its vectors; False where this version of it is not there any more."""
     row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
     if row is None or row[1] != content_hash:
@@ -79,6 +99,7 @@ def attach_vectors(document_id: str, content_hash: str, vectors: Matrix, connect
     chunks = [
         chunk for (chunk,) in connection.execute("SELECT key FROM chunks WHERE document = ? ORDER BY position", (key,))
     ]
+    _check_maker(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
     _put_vectors(zip(chunks, _blobs(vectors), strict=True), connection)
@@ -208,6 +229,15 @@ def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Conne
 
 def _blobs(vectors: Matrix) -> list[bytes]:
     return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
+
+
+def _check_maker(made_by: str | None, connection: sqlite3.Connection) -> None:
+    """Refuse vectors of another model than the index's, which a reindexing may have changed since they were begun."""
+    if made_by is None:
+        return
+    row = connection.execute("SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model'").fetchone()
+    if row is None or row[0] != made_by:
+        raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
 
 
 def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:

@@ -98,27 +98,41 @@ class SqliteDocuments:
         counts = await self.counts()
         return f"{counts.documents} documents in {counts.chunks} chunks, {counts.pending} pending"
 
-    async def write(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None) -> None:
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> None:
         """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
 
         Args:
             document: the document.
             chunks: all its chunks.
             vectors: `(len(chunks), dim) float32`; None stores it as pending.
+            made_by: fingerprint of the model that made them, which must be the index's; None is not checked.
 
         Raises:
             BackendRejectedError: the vectors do not fit the chunks or the index.
         """
         analysed = await asyncio.to_thread(_analysed, chunks)
-        await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors))
+        await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors, made_by))
 
-    async def attach(self, document_id: str, content_hash: str, vectors: Matrix) -> bool:
+    async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors (`(n, dim) float32`) of a pending document; False where it changed or went away meanwhile.
 
         Raises:
             BackendRejectedError: the vectors do not fit the chunks or the index.
         """
-        return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors))
+        return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
+
+    async def recut(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
+        """Put other chunks in place of this version's; False where the document changed or went away meanwhile.
+
+        Raises:
+            BackendRejectedError: the vectors do not fit the chunks or the index.
+        """
+        analysed = await asyncio.to_thread(_analysed, chunks)
+        return await self._database.write(partial(changes.recut_document, document, chunks, analysed, vectors, made_by))
 
     async def delete(self, document_id: str) -> bool:
         """Remove a document with its chunks and vectors; False where it is unknown."""

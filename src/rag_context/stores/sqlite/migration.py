@@ -7,7 +7,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from rag_context.errors import BackendDataError
+from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.text.analysis import ANALYSER_VERSION, terms
 from rag_context.types import Chunk, Span
@@ -26,7 +26,7 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     """Migrate the file behind `connection` unless it is in the newest form; all of it or nothing.
 
     Raises:
-        BackendDataError: the file is not ours, or newer than this program; it is left as it is.
+        ForeignIndexError: the file is not ours, or newer than this program; it is left as it is.
         sqlite3.Error: it cannot be read or written.
     """
     deadline = time.monotonic() + TIMEOUT_S
@@ -80,11 +80,11 @@ def _found_version(connection: sqlite3.Connection, path: Path) -> int:
     if application == 0 and version == 0 and tables == 0:
         return 0
     if application != APPLICATION_ID:
-        raise BackendDataError(
+        raise ForeignIndexError(
             COMPONENT, f"{str(path)!r} is another program's database; move it or choose another path."
         )
     if version > len(_migrations()):
-        raise BackendDataError(
+        raise ForeignIndexError(
             COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
         )
     return version

@@ -5,9 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_context.errors import ConfigurationError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
 
@@ -51,3 +53,23 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     finally:
         documents.flush()
         await database.close()
+
+
+@asynccontextmanager
+async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteAuditor]:
+    """Open the file at `path`, which must be there, to examine and mend it; nothing is loaded.
+
+    Raises:
+        ConfigurationError: there is no file, or it cannot be written.
+    """
+    _require(path)
+    database = Database(path, lock_timeout_s=lock_timeout_s)
+    try:
+        yield SqliteAuditor(database)
+    finally:
+        await database.close()
+
+
+def _require(path: Path) -> None:
+    if not path.is_file():
+        raise ConfigurationError(f"There is no index in {str(path.parent)!r}; choose another data_dir.")

@@ -1,0 +1,203 @@
+"""`validate`: the gate before a system is put to work, against any running server."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+from rich.text import Text
+
+from rag_context.cli.connection import find_server, key_header
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load
+from rag_context.errors import InvalidInputError
+from rag_context.evaluation.remote import Api, Server
+from rag_context.evaluation.validation import (
+    PROBES,
+    REQUIRED_ACCURACY,
+    Backends,
+    Check,
+    Event,
+    Heading,
+    Latency,
+    Report,
+    Step,
+    Validation,
+    Warned,
+)
+from rag_context.server.discovery import server_url
+from rag_context.settings import Settings
+
+DEFAULT_PORT = 3000
+_RULE = "═" * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is validated, and how."""
+
+    url: str | None = None
+    skip_accuracy: bool = False
+    end_to_end: bool = False
+    lm_studio_url: str | None = None
+    qdrant_url: str | None = None
+    mongodb_uri: str | None = None
+    timeout_s: float = 30.0
+    as_json: bool = False
+
+
+def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
+    """Run every phase and print the verdict; anything less than a pass is a failure."""
+    screen = Screen()
+    _check(wanted)
+    settings = load(chosen).settings
+    printer = _Printer(screen)
+    url, report = asyncio.run(_validate(settings, wanted, (lambda _event: None) if wanted.as_json else printer))
+    if wanted.as_json:
+        screen.line(json.dumps({"url": url, **as_json(report)}))
+    else:
+        printer.summary(report)
+    return ExitCode.OK if report.passed else ExitCode.FAILED
+
+
+async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], None]) -> tuple[str, Report]:
+    async with httpx2.AsyncClient(timeout=wanted.timeout_s, trust_env=False) as client:
+        url = wanted.url or await find_server(client, settings.data_dir) or _usual(settings)
+        server = Server(Api(client, url, key_header(settings)))
+        backends = Backends(
+            lm_studio=_api(client, wanted.lm_studio_url, _embedder_key(settings)),
+            qdrant=_api(client, wanted.qdrant_url, {}),
+            mongodb_uri=wanted.mongodb_uri,
+        )
+        validation = Validation(server, backends, timeout_s=wanted.timeout_s, tell=tell)
+        report = validation.report
+        report.skipped_accuracy = wanted.skip_accuracy
+        await validation.infrastructure()
+        await validation.embeddings()
+        if not wanted.skip_accuracy:
+            await validation.accuracy()
+        validation.latency()
+        if wanted.end_to_end:
+            await validation.end_to_end()
+    return url, report
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    latency = report.latency
+    found: dict[str, Any] = {
+        "passed": report.passed,
+        "steps": [{"name": step.name, "passed": step.passed, "detail": step.detail} for step in report.steps],
+        "accuracy": None
+        if report.accuracy is None
+        else {
+            "value": report.accuracy,
+            "required": REQUIRED_ACCURACY,
+            "checks": [
+                {"question": check.question, "keyword": check.keyword, "found": check.found} for check in report.checks
+            ],
+        },
+        "latency": {"averageMs": latency.average_ms, "p95Ms": latency.p95_ms, "p99Ms": latency.p99_ms},
+        "warnings": report.warnings,
+    }
+    ended = report.end_to_end
+    if ended is not None:
+        found["endToEnd"] = {
+            "passed": ended.passed,
+            "documents": ended.documents,
+            "questions": ended.questions,
+            "successAt3": ended.success,
+            "missed": list(ended.missed),
+            "averageMs": ended.average_ms,
+            "p95Ms": ended.p95_ms,
+            "p99Ms": ended.p99_ms,
+            "fallbackRate": ended.fallback_rate,
+        }
+    return found
+
+
+class _Printer:
+    """Prints what happens as it happens, in the words of the original script."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case Heading(text):
+                self._line("")
+                self._line(text, "yellow")
+                self._line(_RULE, "yellow")
+            case Step(name, passed, detail):
+                verdict = (" PASSED", "green") if passed else (" FAILED", "bold red")
+                self._screen.show(Text.assemble(f"Testing: {name}...", verdict))
+                self._line(f"  {detail}" if passed else f"  Error: {detail}", "cyan" if passed else "red")
+            case Check(question, keyword, found, latency_ms, results):
+                mark, style = ("✓", "green") if found else ("✗", "red")
+                self._line(f"  {mark} '{question}' looking for '{keyword}'", style)
+                self._line(f"      Latency: {latency_ms:.0f}ms, Results: {results}", "cyan")
+            case Latency(average_ms, p95_ms, p99_ms):
+                self._line(f"  Average Latency: {average_ms:.1f}ms", "cyan")
+                self._line(f"  P95 Latency: {p95_ms:.0f}ms", "cyan")
+                self._line(f"  P99 Latency: {p99_ms:.0f}ms", "cyan")
+            case Warned(text):
+                self._line(f"  WARNING: {text}", "yellow")
+
+    def summary(self, report: Report) -> None:
+        for text in ("", _RULE, "SUMMARY", _RULE):
+            self._line(text, "cyan")
+        passed = sum(step.passed for step in report.steps)
+        self._line("Infrastructure Tests:")
+        self._line(f"  Passed: {passed}", "green")
+        self._line(f"  Failed: {len(report.steps) - passed}", "red")
+        if report.accuracy is not None:
+            self._line("Retrieval Accuracy:")
+            found = sum(check.found for check in report.checks)
+            self._line(f"  {report.accuracy:.1%} ({found}/{len(PROBES)})", "green" if report.accurate else "red")
+            self._line(f"  Required: {REQUIRED_ACCURACY:.0%}", "dim")
+        self._line(_RULE, "cyan")
+        self._verdict(report)
+
+    def _verdict(self, report: Report) -> None:
+        if report.passed:
+            self._line("✓ PRE-VALIDATION PASSED", "bold green")
+            if report.accuracy is not None:
+                self._line(f"Accuracy gate: {report.accuracy:.1%} (required: {REQUIRED_ACCURACY:.0%})", "green")
+        elif report.sound:
+            self._line("⚠ INFRASTRUCTURE PASSED, ACCURACY FAILED", "bold yellow")
+            self._line("Check embedding quality and verify indexing completed", "yellow")
+        else:
+            self._line("✗ PRE-VALIDATION FAILED", "bold red")
+            self._line("Fix infrastructure failures before proceeding", "red")
+
+    def _line(self, text: str, style: str = "") -> None:
+        self._screen.show(Text(safe(text), style=style))
+
+
+def _check(wanted: Wanted) -> None:
+    if wanted.timeout_s <= 0:
+        raise InvalidInputError("--timeout must be above 0.")
+    for name, url in (
+        ("--url", wanted.url),
+        ("--lm-studio-url", wanted.lm_studio_url),
+        ("--qdrant-url", wanted.qdrant_url),
+    ):
+        if url is not None and not url.startswith(("http://", "https://")):
+            raise InvalidInputError(f"{name} must be an http:// or https:// address.")
+
+
+def _usual(settings: Settings) -> str:
+    return server_url(settings.server.host, settings.server.port or DEFAULT_PORT)
+
+
+def _api(client: httpx2.AsyncClient, url: str | None, headers: dict[str, str]) -> Api | None:
+    return None if url is None else Api(client, url, headers)
+
+
+def _embedder_key(settings: Settings) -> dict[str, str]:
+    key = settings.embedder.api_key
+    return {"Authorization": f"Bearer {key.get_secret_value()}"} if key is not None else {}

@@ -1,0 +1,199 @@
+"""A running server as validation sees it: over HTTP, with every failure as one sentence."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import httpx2
+
+from rag_context.contract.delete import DeleteResponse
+from rag_context.contract.health import HealthResponse
+from rag_context.contract.index import IndexResponse
+from rag_context.contract.search import SearchResponse
+from rag_context.contract.wire import WireResponse
+from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
+from rag_context.settings import mask_url
+
+_COMPONENT = "server"
+_DELETE = "rag_context_delete"
+READY_EVERY_S = 0.2
+
+Response = TypeVar("Response", bound=WireResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A vector and how long it took, in milliseconds as the client sees it."""
+
+    vector: tuple[float, ...]
+    latency_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An HTTP API at a base address."""
+
+    client: httpx2.AsyncClient
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def get(self, path: str) -> Any:
+        """JSON of a GET. Raises: BackendError."""
+        return _json_of(await self.reply("GET", path), path)
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> Any:
+        """JSON of a POST. Raises: BackendError."""
+        return _json_of(await self.reply("POST", path, body), path)
+
+    async def reply(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx2.Response:
+        """A successful reply. Raises: BackendError."""
+        try:
+            reply = await self.client.request(
+                method, f"{self.url.rstrip('/')}{path}", json=body, headers=dict(self.headers)
+            )
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise BackendUnavailableError(
+                _COMPONENT, f"{mask_url(self.url)} did not answer ({type(error).__name__})"
+            ) from error
+        if not reply.is_success:
+            raise BackendError(_COMPONENT, f"{path} answered {reply.status_code}{_reason(reply)}")
+        return reply
+
+    async def models(self) -> list[str]:
+        """Names of the models of an OpenAI-compatible API. Raises: BackendError."""
+        found = await self.get("/v1/models")
+        rows = found.get("data") if isinstance(found, dict) else None
+        names = [str(row["id"]) for row in rows or () if isinstance(row, dict) and "id" in row]
+        if not names:
+            raise BackendDataError(_COMPONENT, "No models loaded")
+        return names
+
+    async def embed(self, text: str, model: str) -> Timed:
+        """The vector of one text. Raises: BackendError."""
+        started = time.perf_counter()
+        found = await self.post("/v1/embeddings", {"input": text, "model": model})
+        latency_ms = (time.perf_counter() - started) * 1000.0
+        try:
+            return Timed(tuple(float(number) for number in found["data"][0]["embedding"]), latency_ms)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise BackendDataError(_COMPONENT, "/v1/embeddings answered something else than a vector") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Our own server."""
+
+    api: Api
+
+    async def settle(self, timeout_s: float) -> None:
+        """Wait a while for a server whose model is still loading; what is wrong after that, health says."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if await self._is_ready():
+                        return
+                    await asyncio.sleep(READY_EVERY_S)
+        except TimeoutError:
+            return
+
+    async def health(self) -> HealthResponse:
+        """How it is, in full. Raises: BackendError."""
+        return await self.tool("rag_context_health", {}, HealthResponse)
+
+    async def search(self, **body: Any) -> SearchResponse:
+        """Ask it. Raises: BackendError."""
+        return await self.tool("rag_context_search", body, SearchResponse)
+
+    @asynccontextmanager
+    async def scratch(self) -> AsyncIterator["Scratch"]:
+        """A tenant of its own, in which no agent searches; what was indexed there is deleted at the end.
+
+        Raises:
+            BackendError: it cannot be said whether the server can delete.
+        """
+        listed = await self.api.get("/tools")
+        rows = listed.get("tools", ()) if isinstance(listed, dict) else ()
+        can_delete = any(isinstance(row, dict) and row.get("name") == _DELETE for row in rows)
+        scratch = Scratch(self, f"validate-{uuid4().hex[:16]}", can_delete)
+        try:
+            yield scratch
+        finally:
+            await scratch.clean()
+
+    async def _is_ready(self) -> bool:
+        try:
+            await self.api.reply("GET", "/ready")
+        except BackendUnavailableError:
+            return True  # nobody there: no reason to wait
+        except BackendError:
+            return False
+        return True
+
+    async def tool(self, name: str, body: Mapping[str, Any], model: type[Response]) -> Response:
+        """What a tool answers. Raises: BackendError."""
+        sent = {key: value for key, value in body.items() if value is not None}
+        reply = await self.api.reply("POST", f"/tools/{name}", sent)
+        try:
+            return model.model_validate_json(reply.content)
+        except ValueError as error:
+            raise BackendDataError(_COMPONENT, f"{name} answered something else than expected") from error
+
+
+@dataclass(slots=True)
+class Scratch:
+    """Documents of a validation, under a project that nobody else uses."""
+
+    server: Server
+    project: str
+    can_delete: bool
+    sources: Counter[str] = field(default_factory=Counter)
+    """How many documents were sent by source, whether or not an answer came."""
+    left_behind: int = 0
+    """Documents that could not be deleted; set by `clean`."""
+
+    async def index(self, **body: Any) -> IndexResponse:
+        """Index a document here. Raises: BackendError."""
+        self.sources[str(body["source"])] += 1
+        return await self.server.tool("rag_context_index", {**body, "project": self.project}, IndexResponse)
+
+    async def embedded(self, timeout_s: float) -> bool:
+        """Wait until no document of the server lacks its vectors; False where that takes too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    if not (await self.server.health()).pending_documents:
+                        return True
+                    await asyncio.sleep(READY_EVERY_S)
+        except TimeoutError:
+            return False
+
+    async def clean(self) -> None:
+        """Delete what was indexed; counts what stays."""
+        for source, count in self.sources.items():
+            body = {"source": source, "project": self.project}
+            try:
+                gone = await self.server.tool(_DELETE, body, DeleteResponse) if self.can_delete else None
+            except BackendError:
+                gone = None
+            self.left_behind += count if gone is None else 0
+        self.sources.clear()
+
+
+def _json_of(reply: httpx2.Response, path: str) -> Any:
+    try:
+        return reply.json()
+    except ValueError as error:
+        raise BackendDataError(_COMPONENT, f"{path} answered no JSON") from error
+
+
+def _reason(reply: httpx2.Response) -> str:
+    try:
+        said = reply.json().get("error")
+    except (ValueError, AttributeError):
+        return ""
+    return f": {said}" if isinstance(said, str) else ""

@@ -1,0 +1,354 @@
+"""The gate before a system is put to work: are its parts there, are its vectors sound, does it find what it should.
+
+Phases, samples, documents and questions are those of the project's original pre-validation script.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from rag_context.contract.health import HealthResponse
+from rag_context.errors import BackendDataError, BackendError, InvalidInputError
+from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
+from rag_context.evaluation.measures import percentile
+from rag_context.evaluation.mongodb import say_hello
+from rag_context.evaluation.remote import Api, Scratch, Server
+from rag_context.types import Status
+
+SAMPLES = (
+    "mongodb connection retry logic",
+    "jackpot threshold configuration FireKirin",
+    "selenium automation pattern",
+    "architecture decision template",
+    "casino game strategy OrionStars",
+)
+NORM = (0.9, 1.1)
+EMBEDDING_TARGET_MS = 100.0
+P99_TARGET_MS = 500.0
+REQUIRED_ACCURACY = 0.8
+SETTLE_S = 10.0
+PREFERRED_MODEL = "nomic-embed-text-v1.5"
+PREFERRED_FAMILY = "nomic"
+_END_TO_END = "50 Documents, 50 Questions"
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A document to index, and the question that must find its keyword among the first three passages."""
+
+    content: str
+    category: str
+    game: str | None
+    question: str
+    keyword: str
+
+
+PROBES = (
+    Probe(
+        "MongoDB connections should implement retry logic with exponential backoff. The maximum number of retries "
+        "should be set to 5, with an initial delay of 100ms doubling each time.",
+        "architecture",
+        None,
+        "mongodb retry logic implementation",
+        "exponential backoff",
+    ),
+    Probe(
+        "FireKirin jackpot threshold configuration: The Grand jackpot triggers at $500, the Major at $250, the Minor "
+        "at $50, and the Mini at $10. These values are configured in the CRED3N7IAL collection.",
+        "casino",
+        "FireKirin",
+        "FireKirin jackpot Grand threshold amount",
+        "$500",
+    ),
+    Probe(
+        "Selenium WebDriver timeout configuration should be set to 30 seconds for page loads, 10 seconds for element "
+        "waits, and 5 seconds for JavaScript execution. Use explicit waits over implicit waits.",
+        "architecture",
+        None,
+        "selenium timeout duration configuration",
+        "30 seconds",
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A phase begins."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something was tested; `detail` says what was found, or why it failed."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A question was asked."""
+
+    question: str
+    keyword: str
+    found: bool
+    latency_ms: float
+    results: int
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something is less than it should be, and no failure."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Of all requests of a validation, in milliseconds."""
+
+    average_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+Event = Heading | Step | Check | Warned | Latency
+
+
+@dataclass(slots=True)
+class Report:
+    """All that was found."""
+
+    steps: list[Step] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
+    skipped_accuracy: bool = False
+    end_to_end: EndToEnd | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether every step passed."""
+        return all(step.passed for step in self.steps)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Share of the questions that found their keyword; None where none was asked on purpose."""
+        if self.skipped_accuracy:
+            return None
+        return sum(check.found for check in self.checks) / len(PROBES)
+
+    @property
+    def accurate(self) -> bool:
+        """Whether enough questions found their keyword, or none had to."""
+        return self.accuracy is None or self.accuracy >= REQUIRED_ACCURACY
+
+    @property
+    def passed(self) -> bool:
+        """The verdict."""
+        return self.sound and self.accurate and (self.end_to_end is None or self.end_to_end.passed)
+
+    @property
+    def latency(self) -> Latency:
+        """What the requests took."""
+        all_ms = self.latencies_ms
+        average = sum(all_ms) / len(all_ms) if all_ms else 0.0
+        return Latency(average, percentile(all_ms, 0.95), percentile(all_ms, 0.99))
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """Backends to examine directly, where they are given; else what the server says of them counts."""
+
+    lm_studio: Api | None = None
+    qdrant: Api | None = None
+    mongodb_uri: str | None = None
+
+
+class Validation:
+    """Runs the phases against a server.
+
+    Args:
+        server: the server.
+        backends: what to examine directly.
+        timeout_s: longest time of one step.
+        tell: hears of everything as it happens.
+    """
+
+    def __init__(self, server: Server, backends: Backends, *, timeout_s: float, tell: Callable[[Event], None]) -> None:
+        self._server = server
+        self._backends = backends
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._health: HealthResponse | None = None
+        self._models: list[str] = []
+        self.report = Report()
+
+    async def infrastructure(self) -> None:
+        """Phase 1: every part is there."""
+        self._tell(Heading("Phase 1: Infrastructure Health"))
+        await self._server.settle(min(self._timeout_s, SETTLE_S))
+        backends = self._backends
+        await self._step("MCP Server Health", self._examine())
+        if backends.qdrant is not None:
+            await self._step("Qdrant Health Check", _answers(backends.qdrant, "/healthz"))
+        else:
+            await self._step("Vector Store Health Check", self._role("qdrant_status", "vectors"))
+        name = "LM Studio API Availability" if backends.lm_studio is not None else "Embedding Model Availability"
+        await self._step(name, self._list_models())
+        if backends.mongodb_uri is not None:
+            await self._step("MongoDB Connectivity", say_hello(backends.mongodb_uri))
+        else:
+            await self._step("Document Store Health Check", self._role("mongo_status", "documents"))
+
+    async def embeddings(self) -> None:
+        """Phase 2: vectors have one dimension and length 1."""
+        self._tell(Heading("Phase 2: Embedding Quality Validation"))
+        own = self._health.embedding_model if self._health is not None else None
+        dimensions = {own.dimension} if own is not None and self._backends.lm_studio is None else set()
+        for number, text in enumerate(SAMPLES, 1):
+            await self._step(f"Embedding Quality Sample {number}/{len(SAMPLES)}", self._sample(text, dimensions))
+
+    async def accuracy(self) -> None:
+        """Phase 3: what was indexed is found, by question and filter."""
+        self._tell(Heading("Phase 3: Retrieval Accuracy Gate"))
+        try:
+            async with self._server.scratch() as scratch:
+                await self._step("Index Test Documents", self._index(scratch))
+                for probe in PROBES:
+                    await self._check(probe, scratch.project)
+        except BackendError as error:
+            self._note(Step("Retrieval Accuracy", False, str(error)))
+        else:
+            self._warn_of(scratch.left_behind)
+
+    def latency(self) -> None:
+        """Phase 4: how long it all took."""
+        self._tell(Heading("Phase 4: Performance Analysis"))
+        self._tell(self.report.latency)
+        if self.report.latency.p99_ms > P99_TARGET_MS:
+            self._warn(f"P99 latency exceeds {P99_TARGET_MS:.0f}ms target")
+
+    async def end_to_end(self) -> None:
+        """Phase 5, where it is asked for: 50 documents and 50 questions."""
+        self._tell(Heading("Phase 5: End to End"))
+        try:
+            ended = await run_end_to_end(self._server)
+        except BackendError as error:
+            self._note(Step(_END_TO_END, False, str(error)))
+            return
+        self.report.end_to_end = ended
+        self._note(Step(_END_TO_END, ended.passed, ended.summary))
+        self._warn_of(ended.left_behind)
+
+    def _warn_of(self, left_behind: int) -> None:
+        if left_behind:
+            self._warn(f"{left_behind} test documents could not be deleted; they stay where no agent searches")
+
+    async def _examine(self) -> str:
+        self._health = await self._server.health()
+        if not self._health.healthy:
+            ailing = [part.name for part in self._health.components if part.status is not Status.HEALTHY]
+            raise BackendDataError("server", f"MCP server unhealthy: {', '.join(ailing) or 'it does not say why'}")
+        return f"rag-context {self._health.version}, {self._health.indexed_documents} documents"
+
+    async def _role(self, name: str, role: str) -> str:
+        if self._health is None:
+            raise BackendDataError("server", "the server did not say")
+        status: Status = getattr(self._health, name)
+        if status is not Status.HEALTHY:
+            raise BackendDataError("server", f"{role}: {status.value}")
+        return next((part.detail or part.name for part in self._health.components if part.name == role), status.value)
+
+    async def _list_models(self) -> str:
+        api = self._backends.lm_studio or self._server.api
+        self._models = await api.models()
+        if self._backends.lm_studio is not None and PREFERRED_FAMILY not in self._model().lower():
+            self._warn(f"{PREFERRED_MODEL} not found, using available model {self._model()}")
+        return ", ".join(self._models)
+
+    def _model(self) -> str:
+        """The preferred one, under whatever prefix and suffix it is listed, else the first that may embed."""
+        for wanted in (PREFERRED_FAMILY, "embed", ""):
+            for name in self._models:
+                if wanted in name.lower():
+                    return name
+        return PREFERRED_MODEL
+
+    async def _sample(self, text: str, dimensions: set[int]) -> str:
+        api = self._backends.lm_studio or self._server.api
+        timed = await api.embed(text, self._model())
+        self.report.latencies_ms.append(timed.latency_ms)
+        dimension = len(timed.vector)
+        if dimensions and dimension not in dimensions:
+            raise BackendDataError("embedder", f"Expected {max(dimensions)} dimensions, got {dimension}")
+        dimensions.add(dimension)
+        norm = math.sqrt(math.fsum(number * number for number in timed.vector))
+        if not NORM[0] <= norm <= NORM[1]:
+            raise BackendDataError("embedder", f"Vector magnitude {norm:.3f} outside [{NORM[0]}, {NORM[1]}]")
+        if timed.latency_ms > EMBEDDING_TARGET_MS:
+            self._warn(f"Embedding latency {timed.latency_ms:.0f}ms > {EMBEDDING_TARGET_MS:.0f}ms target")
+        return f"Dimensions: {dimension}, Magnitude: {norm:.3f}, Latency: {timed.latency_ms:.0f}ms"
+
+    async def _index(self, scratch: Scratch) -> str:
+        pending = 0
+        for probe in PROBES:
+            said: dict[str, Any] = {"category": probe.category, "game": probe.game}
+            receipt = await scratch.index(
+                content=probe.content,
+                contentType="documentation",
+                sessionId=f"preval-test-{uuid4()}",
+                source="pre-validation",
+                metadata={name: value for name, value in said.items() if value is not None},
+            )
+            pending += receipt.status == "pending"
+        if pending and not await scratch.embedded(self._timeout_s / 2):
+            self._warn("The test documents have no vectors yet; they are found by their words")
+        return f"{len(PROBES)} documents in project {scratch.project}"
+
+    async def _check(self, probe: Probe, project: str) -> None:
+        started = time.perf_counter()
+        answer = await self._server.search(
+            query=probe.question,
+            limit=3,
+            category=probe.category,
+            game=probe.game,
+            project=project,
+            agent="validate",
+        )
+        latency_ms = (time.perf_counter() - started) * 1000.0
+        self.report.latencies_ms.append(latency_ms)
+        found = any(probe.keyword in result.content for result in answer.results)
+        self._note(Check(probe.question, probe.keyword, found, latency_ms, len(answer.results)))
+
+    async def _step(self, name: str, work: Awaitable[str]) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                step = Step(name, True, await work)
+        except TimeoutError:
+            step = Step(name, False, f"Timeout after {self._timeout_s:g}s")
+        except (BackendError, InvalidInputError) as error:
+            step = Step(name, False, str(error))
+        self._note(step)
+
+    def _note(self, found: Step | Check) -> None:
+        if isinstance(found, Step):
+            self.report.steps.append(found)
+        else:
+            self.report.checks.append(found)
+        self._tell(found)
+
+    def _warn(self, text: str) -> None:
+        self.report.warnings.append(text)
+        self._tell(Warned(text))
+
+
+async def _answers(api: Api, path: str) -> str:
+    await api.reply("GET", path)
+    return "answered 200"

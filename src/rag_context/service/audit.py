@@ -1,0 +1,156 @@
+"""Checking and repairing an index: what each flaw means, what mends it, and which documents are not what they say."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from rag_context.contract.check import CheckResponse, FlawReport
+from rag_context.errors import BackendDataError, ForeignIndexError
+from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.ports import IndexAuditor
+from rag_context.types import Chunk, Counts, Document, Draft, Examination, Flaw, FlawKind, Origin, Thoroughness
+
+RESCUE = (
+    "stop the server, keep a copy of the data directory, then restore a backup, or save what can be read with "
+    "`sqlite3 rag-context.db .recover | sqlite3 rescued.db`"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a kind of flaw is, and what a repair does about it."""
+
+    says: str
+    repair: str
+    mendable: bool = True
+
+
+MEANINGS: Mapping[FlawKind, Meaning] = {
+    FlawKind.DAMAGED_FILE: Meaning("the file itself is damaged", f"nothing: {RESCUE}", mendable=False),
+    FlawKind.WRONG_COUNTERS: Meaning("counters that are not what is there", "counts again"),
+    FlawKind.ORPHANS: Meaning("rows that belong to nothing", "deletes them"),
+    FlawKind.LOST_CONTENT: Meaning(
+        "documents without their content", "nothing: delete them, or index their sources again", mendable=False
+    ),
+    FlawKind.CHANGED_CONTENT: Meaning(
+        "documents whose content is not what was indexed", "nothing: index their sources again", mendable=False
+    ),
+    FlawKind.WRONG_ID: Meaning(
+        "documents whose id is not the computed one",
+        "nothing: delete them and index their sources again",
+        mendable=False,
+    ),
+    FlawKind.WRONG_TAGS: Meaning("documents that a tag filter would judge wrongly", "lists their tags again"),
+    FlawKind.BROKEN_CHUNKS: Meaning("documents whose chunks do not give back their content", "cuts them again"),
+    FlawKind.MISSING_VECTORS: Meaning("documents that lack vectors and do not say so", "embeds them again"),
+    FlawKind.BAD_VECTORS: Meaning("vectors of a wrong length or norm", "drops them and embeds their documents again"),
+    FlawKind.NO_MODEL: Meaning("no record of the model that made the vectors", "drops all vectors and embeds again"),
+    FlawKind.STALE_TERMS: Meaning("passages whose terms are not the analyser's", "analyses them again"),
+    FlawKind.TEXT_INDEX: Meaning("terms for which the text index is wrong", "builds the text index again"),
+    FlawKind.STATISTICS: Meaning("sums of searches that are not those of the records", "sums up again"),
+}
+
+
+class Audit:
+    """Examines and mends an index, in the words of a report.
+
+    Args:
+        auditor: the store's part.
+    """
+
+    def __init__(self, auditor: IndexAuditor) -> None:
+        self._auditor = auditor
+
+    async def examine(self, thoroughness: Thoroughness) -> Examination:
+        """What is wrong. An index too damaged to be examined is a finding.
+
+        Raises:
+            ForeignIndexError: it is another program's, or a newer version's.
+            BackendUnavailableError: it cannot be read now.
+        """
+        try:
+            return await self._auditor.examine(judged, thoroughness)
+        except ForeignIndexError:
+            raise
+        except BackendDataError as error:
+            return Examination(Counts(0, 0, 0, 0), 0, (Flaw(FlawKind.DAMAGED_FILE, 1, (str(error),)),))
+
+    async def mend(self, found: Examination) -> None:
+        """Mend what the store can mend by itself; a damaged file is not touched. Raises: BackendError."""
+        kinds = {flaw.kind for flaw in found.flaws}
+        if FlawKind.DAMAGED_FILE not in kinds:
+            await self._auditor.mend(kinds)
+
+
+def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[FlawKind]:
+    """What is wrong with a document and its chunks (by position), by what can be computed from them."""
+    drafts = [_draft(document, origin) for origin in Origin]
+    if content_hash(drafts[0]) != document.content_hash:
+        yield FlawKind.CHANGED_CONTENT
+    elif document.id not in map(document_id, drafts):
+        yield FlawKind.WRONG_ID
+    if _is_uuid(document.id) and not _are_cut_from(document, chunks):
+        yield FlawKind.BROKEN_CHUNKS
+
+
+def report(found: Examination, thoroughness: Thoroughness, before: Examination | None = None) -> CheckResponse:
+    """The report on what is there; of a repair also what was there before it and is mended."""
+    left = {flaw.kind for flaw in found.flaws}
+    mended = None if before is None else [_flaw(flaw) for flaw in before.flaws if flaw.kind not in left]
+    return CheckResponse(
+        sound=not found.flaws,
+        thoroughness=thoroughness.value,
+        documents=found.counts.documents,
+        pending=found.counts.pending,
+        chunks=found.counts.chunks,
+        vectors=found.counts.vectors,
+        compared_terms=found.compared_terms,
+        flaws=[_flaw(flaw) for flaw in found.flaws],
+        mended=mended,
+    )
+
+
+def _flaw(flaw: Flaw) -> FlawReport:
+    meaning = MEANINGS[flaw.kind]
+    return FlawReport(
+        kind=flaw.kind.value,
+        says=meaning.says,
+        count=flaw.count,
+        examples=list(flaw.examples),
+        repair=meaning.repair,
+        mendable=meaning.mendable,
+    )
+
+
+def _draft(document: Document, origin: Origin) -> Draft:
+    return Draft(
+        document.content,
+        document.content_type,
+        document.session_id,
+        document.source,
+        document.metadata,
+        document.tenant,
+        origin,
+    )
+
+
+def _is_uuid(text: str) -> bool:
+    """Whether chunk ids can be computed from it at all."""
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _are_cut_from(document: Document, chunks: Sequence[Chunk]) -> bool:
+    """Whether the chunks are slices that cover the content without a gap, in order and under their computed ids."""
+    end = 0
+    for position, chunk in enumerate(chunks):
+        span = chunk.span
+        if chunk.position != position or not 0 <= span.start <= end <= span.end:
+            return False
+        if chunk.text != document.content[span.start : span.end]:
+            return False
+        end = span.end
+    expected = chunk_ids(document.id, [(chunk.context, chunk.text) for chunk in chunks])
+    return bool(chunks) and end == len(document.content) and [chunk.id for chunk in chunks] == expected

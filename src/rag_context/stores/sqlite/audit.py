@@ -1,0 +1,230 @@
+"""Is the index what it says it is? Read in one snapshot, beside whoever reads and writes."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from rag_context.ports import Judge
+from rag_context.stores.sqlite.filters import facets_of
+from rag_context.stores.sqlite.migration import stored_terms
+from rag_context.stores.sqlite.passages import read_chunks, read_document
+from rag_context.stores.sqlite.registry import read_model
+from rag_context.text.analysis import terms
+from rag_context.types import Chunk, Counts, EmbeddingModel, Examination, Flaw, FlawKind, Span, Thoroughness
+
+EXAMPLES = 5
+"""Places that are named for each kind of flaw."""
+
+COMPARED = 20_000
+"""Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
+
+NORM_TOLERANCE = 1e-3
+"""How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
+
+_BATCH = 1024
+
+RECOUNTED = """
+SELECT (SELECT count(*) FROM documents),
+       (SELECT count(*) FROM documents WHERE status = 'pending'),
+       (SELECT count(*) FROM chunks),
+       (SELECT count(*) FROM vectors),
+       (SELECT ifnull(sum(length), 0) FROM chunks)
+"""
+
+ORPHANS = {
+    "vectors": "chunk NOT IN (SELECT c.key FROM chunks AS c JOIN documents AS d ON d.key = c.document)",
+    "passages": "chunk NOT IN (SELECT c.key FROM chunks AS c JOIN documents AS d ON d.key = c.document)",
+    "chunks": "document NOT IN (SELECT key FROM documents)",
+    "contents": "document NOT IN (SELECT key FROM documents)",
+    "document_tags": "document NOT IN (SELECT key FROM documents)",
+    "retrievals": "document NOT IN (SELECT key FROM documents)",
+}
+"""What belongs to nothing, by table; children before their parents."""
+
+INCOMPLETE = """
+status = 'indexed' AND EXISTS (
+    SELECT 1 FROM chunks AS c WHERE c.document = documents.key
+    AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)
+)
+"""
+"""Documents that say that all their vectors are there, and lack some."""
+
+WRONGLY_TAGGED = """
+EXISTS (
+    SELECT value FROM json_each(documents.tags)
+    EXCEPT SELECT tag FROM document_tags AS g WHERE g.document = documents.key
+) OR EXISTS (
+    SELECT tag FROM document_tags AS g WHERE g.document = documents.key
+    EXCEPT SELECT value FROM json_each(documents.tags)
+)
+"""
+"""Documents whose rows for filtering by tag are not their tags."""
+
+
+class _Findings:
+    """Counts flaws and keeps a few examples of each kind."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[FlawKind] = Counter()
+        self._examples: dict[FlawKind, list[str]] = {}
+
+    def add(self, kind: FlawKind, example: str) -> None:
+        self._counts[kind] += 1
+        examples = self._examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES:
+            examples.append(example)
+
+    def flaws(self) -> tuple[Flaw, ...]:
+        return tuple(
+            Flaw(kind, self._counts[kind], tuple(self._examples[kind])) for kind in FlawKind if kind in self._counts
+        )
+
+
+def examine(judge: Judge, thoroughness: Thoroughness, connection: sqlite3.Connection) -> Examination:
+    """Compare everything with everything it must agree with. A damaged file is not looked into any further."""
+    found = _Findings()
+    for row in connection.execute(_integrity(thoroughness)):
+        if row[0] != "ok":
+            found.add(FlawKind.DAMAGED_FILE, row[0])
+    if found.flaws():
+        return Examination(Counts(0, 0, 0, 0), 0, found.flaws())
+    counts = _look_at_counters(connection, found)
+    _look_for_orphans(connection, found)
+    broken = _look_at_documents(judge, connection, found)
+    step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
+    compared = _look_at_words(step, connection, found)
+    _look_at_vectors(connection, found)
+    return Examination(counts, compared, found.flaws(), tuple(broken))
+
+
+def compare_text_index(connection: sqlite3.Connection) -> bool:
+    """FTS5's own comparison of the text index with the passages, word by word; holds the write lock meanwhile."""
+    try:
+        connection.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
+    except sqlite3.DatabaseError as error:
+        if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_CORRUPT:
+            raise
+        return False
+    return True
+
+
+def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+    """Chunks (key and id) whose vector is of another length than the model's, not finite, or not of norm 1."""
+    model = recorded_model(connection)
+    size = None if model is None else 4 * model.dimension
+    rows = connection.execute(
+        "SELECT v.chunk, ifnull(c.id, v.chunk), v.vector FROM vectors AS v LEFT JOIN chunks AS c ON c.key = v.chunk"
+    )
+    while batch := rows.fetchmany(_BATCH):
+        size = len(batch[0][2]) if size is None else size
+        fitting = [row for row in batch if len(row[2]) == size]
+        yield from ((key, str(id_)) for key, id_, vector in batch if len(vector) != size)
+        matrix = np.frombuffer(b"".join([row[2] for row in fitting]), dtype="<f4").reshape(len(fitting), -1)
+        norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
+        for place in np.flatnonzero(~(np.abs(norms - 1.0) <= NORM_TOLERANCE)).tolist():  # a NaN is not close either
+            yield fitting[place][0], str(fitting[place][1])
+
+
+def recorded_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
+    """The recorded model; None where none is recorded, or nothing that can be read."""
+    try:
+        return read_model(connection)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def words_of(text: str, context: str) -> list[str]:
+    """The terms that are stored of a passage."""
+    return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
+
+
+def _integrity(thoroughness: Thoroughness) -> str:
+    check = "quick_check" if thoroughness is Thoroughness.QUICK else "integrity_check"
+    return f"PRAGMA {check}(100)"
+
+
+def _look_at_counters(connection: sqlite3.Connection, found: _Findings) -> Counts:
+    said = connection.execute("SELECT documents, pending, chunks, vectors, terms FROM totals").fetchone()
+    real = connection.execute(RECOUNTED).fetchone()
+    for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), said, real, strict=True):
+        if one != other:
+            found.add(FlawKind.WRONG_COUNTERS, f"{name}: {one} said, {other} there")
+    return Counts(*real[:4])
+
+
+def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
+    for table, lost in ORPHANS.items():
+        key = "chunk" if table in ("vectors", "passages") else "key" if table == "chunks" else "document"
+        for (number,) in connection.execute(f"SELECT {key} FROM {table} WHERE {lost}"):  # noqa: S608
+            found.add(FlawKind.ORPHANS, f"{table} {number}")
+
+
+def _look_at_documents(judge: Judge, connection: sqlite3.Connection, found: _Findings) -> list[str]:
+    """Returns the ids of those whose chunks are broken."""
+    broken = []
+    for kind, condition in ((FlawKind.MISSING_VECTORS, INCOMPLETE), (FlawKind.WRONG_TAGS, WRONGLY_TAGGED)):
+        for (id_,) in connection.execute(f"SELECT id FROM documents WHERE {condition}"):  # noqa: S608
+            found.add(kind, id_)
+    for (id_,) in connection.execute("SELECT id FROM documents WHERE tenant NOT IN (SELECT key FROM tenants)"):
+        found.add(FlawKind.WRONG_ID, id_)
+    for (id_,) in connection.execute("SELECT id FROM documents WHERE key NOT IN (SELECT document FROM contents)"):
+        found.add(FlawKind.LOST_CONTENT, id_)
+    for key, id_ in connection.execute("SELECT key, id FROM documents ORDER BY key"):
+        document = read_document(id_, connection)
+        if document is None:
+            continue
+        kinds = set(judge(document, read_chunks(id_, connection)))
+        if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
+            kinds.add(FlawKind.STALE_TERMS)
+        for kind in kinds:
+            found.add(kind, id_)
+        if FlawKind.BROKEN_CHUNKS in kinds:
+            broken.append(id_)
+    return broken
+
+
+def _facets(key: int, connection: sqlite3.Connection) -> set[frozenset[str]]:
+    """The words for filters that a document's chunks are stored with."""
+    rows = connection.execute(
+        "SELECT DISTINCT p.facets FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key WHERE c.document = ?",
+        (key,),
+    )
+    return {frozenset(facets.split(" ")) for (facets,) in rows}
+
+
+def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) -> int:
+    """Compare the text index with the stored terms, and those of each `step`th chunk with the analyser's."""
+    holding: Counter[str] = Counter()
+    occurring: Counter[str] = Counter()
+    compared = 0
+    rows = connection.execute(
+        """SELECT c.id, c.length, p.text, p.context, p.terms, p.facets
+           FROM passages AS p LEFT JOIN chunks AS c ON c.key = p.chunk"""
+    )
+    for number, (id_, length, text, context, stored, facets) in enumerate(rows):
+        words = stored.split() + facets.split()
+        occurring.update(words)
+        holding.update(set(words))
+        if id_ is not None and number % step == 0:
+            compared += 1
+            fresh = words_of(text, context)
+            if stored_terms(fresh) != stored or len(fresh) != length:
+                found.add(FlawKind.STALE_TERMS, id_)
+    for term, chunks, times in connection.execute("SELECT term, doc, cnt FROM vocabulary"):
+        if (holding.pop(term, 0), occurring.pop(term, 0)) != (chunks, times):
+            found.add(FlawKind.TEXT_INDEX, term)
+    for term in holding:
+        found.add(FlawKind.TEXT_INDEX, term)
+    return compared
+
+
+def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
+    for _, id_ in find_bad_vectors(connection):
+        found.add(FlawKind.BAD_VECTORS, id_)
+    unknown = recorded_model(connection) is None
+    (recorded,) = connection.execute("SELECT count(*) FROM meta WHERE name = 'model'").fetchone()
+    (vectors,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
+    if unknown and (recorded or vectors):
+        found.add(FlawKind.NO_MODEL, f"{vectors} vectors")

@@ -1,0 +1,146 @@
+"""Mends what an examination found. Each function is one transaction, so that a crash in between leaves it half done."""
+
+import sqlite3
+from collections.abc import Callable, Collection
+from functools import partial
+
+from rag_context.ports import Judge
+from rag_context.stores.sqlite import audit
+from rag_context.stores.sqlite.changes import PENDING
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.filters import facets_of
+from rag_context.stores.sqlite.migration import stored_terms
+from rag_context.stores.sqlite.passages import read_document
+from rag_context.stores.sqlite.registry import forget_vectors
+from rag_context.types import Examination, Flaw, FlawKind, Thoroughness
+
+ANALYSED_AT_ONCE = 500
+"""Chunks whose terms are made anew in one transaction: others write in between."""
+
+
+class SqliteAuditor:
+    """`IndexAuditor` over the embedded file."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+        """Examine all of it in one snapshot; every document is shown to `judge`.
+
+        Raises:
+            ForeignIndexError: the file is another program's, or a newer version's.
+            BackendDataError: it is too damaged to be examined.
+            BackendError: it cannot be read now.
+        """
+        found = await self._database.read(partial(audit.examine, judge, thoroughness))
+        kinds = {flaw.kind for flaw in found.flaws}
+        if thoroughness is Thoroughness.QUICK or kinds & {FlawKind.DAMAGED_FILE, FlawKind.TEXT_INDEX}:
+            return found
+        if await self._database.write(audit.compare_text_index):
+            return found
+        flaw = Flaw(FlawKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
+        return Examination(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken)
+
+    async def mend(self, kinds: Collection[FlawKind]) -> None:
+        """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
+
+        Raises:
+            BackendError: the file could not be written; what was mended before stays mended.
+        """
+        for kind, mend in _MENDING.items():
+            if kind in kinds:
+                await self._database.write(mend)
+        if FlawKind.STALE_TERMS in kinds:
+            last = 0
+            while (key := await self._database.write(partial(analyse_again, last))) is not None:
+                last = key
+        if kinds:
+            await self._database.write(count_again)
+
+
+def rebuild_texts(connection: sqlite3.Connection) -> None:
+    """Make the text index anew from the stored terms."""
+    connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
+
+
+def drop_orphans(connection: sqlite3.Connection) -> None:
+    """Delete what belongs to nothing."""
+    for table, lost in audit.ORPHANS.items():
+        connection.execute(f"DELETE FROM {table} WHERE {lost}")  # noqa: S608
+
+
+def tag_again(connection: sqlite3.Connection) -> None:
+    """Make the rows for filtering by tag anew where they are not the document's tags."""
+    wrong = connection.execute(f"SELECT key FROM documents WHERE {audit.WRONGLY_TAGGED}").fetchall()  # noqa: S608
+    for (key,) in wrong:
+        connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
+        connection.execute(
+            """INSERT OR IGNORE INTO document_tags
+               SELECT d.key, t.value FROM documents AS d, json_each(d.tags) AS t WHERE d.key = ?""",
+            (key,),
+        )
+
+
+def drop_bad_vectors(connection: sqlite3.Connection) -> None:
+    """Delete vectors that no model can have made; their documents are pending until they have new ones."""
+    bad = [(key,) for key, _ in audit.find_bad_vectors(connection)]
+    connection.executemany("DELETE FROM vectors WHERE chunk = ?", bad)
+    await_vectors(connection)
+
+
+def await_vectors(connection: sqlite3.Connection) -> None:
+    """Make documents pending that lack vectors and say they do not."""
+    connection.execute(f"UPDATE documents SET status = ? WHERE {audit.INCOMPLETE}", (PENDING,))  # noqa: S608
+
+
+def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
+    """Make the terms of some chunks after this one anew where they are stale; returns the last, None at the end."""
+    rows = connection.execute(
+        """SELECT p.chunk, p.text, p.context, p.terms, p.facets, c.length, d.id
+           FROM passages AS p
+           CROSS JOIN chunks AS c ON c.key = p.chunk
+           CROSS JOIN documents AS d ON d.key = c.document
+           WHERE p.chunk > ? ORDER BY p.chunk LIMIT ?""",
+        (after, ANALYSED_AT_ONCE),
+    ).fetchall()
+    current = {id_: _facets(id_, connection) for id_ in {row[6] for row in rows}}
+    for key, text, context, old_terms, old_facets, length, id_ in rows:
+        words = audit.words_of(text, context)
+        facets = current[id_] or old_facets
+        if set(facets.split(" ")) == set(old_facets.split(" ")):
+            facets = old_facets
+        if (stored_terms(words), facets, len(words)) == (old_terms, old_facets, length):
+            continue
+        connection.execute(
+            "INSERT INTO texts (texts, rowid, terms, facets) VALUES ('delete', ?, ?, ?)", (key, old_terms, old_facets)
+        )
+        new = (stored_terms(words), facets)
+        connection.execute("UPDATE passages SET terms = ?, facets = ? WHERE chunk = ?", (*new, key))
+        connection.execute("INSERT INTO texts (rowid, terms, facets) VALUES (?, ?, ?)", (key, *new))
+        connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
+    return rows[-1][0] if rows else None
+
+
+def _facets(id_: str, connection: sqlite3.Connection) -> str | None:
+    document = read_document(id_, connection)
+    return None if document is None else facets_of(document)
+
+
+def count_again(connection: sqlite3.Connection) -> None:
+    """Set the counters to what is there; the version grows, so that no answer of before is remembered."""
+    counts = connection.execute(audit.RECOUNTED).fetchone()
+    connection.execute(
+        """UPDATE totals SET version = version + 1,
+           documents = ?, pending = ?, chunks = ?, vectors = ?, terms = ?""",
+        counts,
+    )
+
+
+_MENDING: dict[FlawKind, Callable[[sqlite3.Connection], object]] = {
+    FlawKind.TEXT_INDEX: rebuild_texts,  # before anything that takes passages out of it
+    FlawKind.ORPHANS: drop_orphans,
+    FlawKind.WRONG_TAGS: tag_again,
+    FlawKind.NO_MODEL: forget_vectors,
+    FlawKind.BAD_VECTORS: drop_bad_vectors,
+    FlawKind.MISSING_VECTORS: await_vectors,
+}

@@ -1,0 +1,73 @@
+"""Reading labelled collections."""
+
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import InvalidInputError
+from rag_context.evaluation.datasets import load_dataset
+
+from .collections import FOX, WHALE, write_graded, write_lines, write_spans
+
+
+def test_judged_queries_keep_their_grades_and_the_others_go(tmp_path: Path) -> None:
+    """R-4: BEIR layout."""
+    dataset = load_dataset(write_graded(tmp_path / "animals"))
+    assert (dataset.name, dataset.by_spans) == ("animals", False)
+    assert [(question.id, dict(question.grades)) for question in dataset.questions] == [
+        ("1", {"fox": 2, "bread": 0}),
+        ("2", {"whale": 1}),
+    ]
+
+
+def test_the_title_becomes_a_heading_and_empty_documents_go(tmp_path: Path) -> None:
+    dataset = load_dataset(write_graded(tmp_path / "animals"))
+    contents = {text.id: text.content for text in dataset.documents}
+    assert list(contents) == ["fox", "whale", "bread"]
+    assert contents["fox"] == f"# On foxes\n\n{FOX}"
+    assert contents["whale"] == WHALE
+
+
+def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
+    dataset = load_dataset(write_spans(tmp_path / "spans"))
+    (question,) = dataset.questions
+    (text,) = dataset.documents
+    ((start, end),) = question.spans
+    assert dataset.by_spans
+    assert question.document == "long"
+    assert text.content[text.offset + start : text.offset + end] == "a den below old roots"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("corpus.jsonl", "{", "corpus.jsonl, line 1 is not JSON"),
+        ("corpus.jsonl", '{"title": "no id"}\n', "corpus.jsonl, line 1 lacks _id"),
+        ("queries.jsonl", '{"_id": "1"}\n', "queries.jsonl, line 1 lacks _id or text"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\tmuch\n", "line 2: expected query, document"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\t0\n", "holds no judged query"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, name: str, content: str, said: str) -> None:
+    folder = write_graded(tmp_path / "animals")
+    (folder / name).write_text(content)
+    with pytest.raises(InvalidInputError, match=said):
+        load_dataset(folder)
+
+
+def test_a_folder_that_is_no_dataset_is_told_what_one_is(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"a dataset is a folder with corpus\.jsonl"):
+        load_dataset(tmp_path)
+
+
+def test_grades_without_a_heading_line_are_read_from_the_first(tmp_path: Path) -> None:
+    folder = write_graded(tmp_path / "animals")
+    (folder / "qrels" / "test.tsv").write_text("1\tfox\t1\n")
+    assert [dict(question.grades) for question in load_dataset(folder).questions] == [{"fox": 1}]
+
+
+def test_queries_without_spans_are_left_out(tmp_path: Path) -> None:
+    folder = write_spans(tmp_path / "spans")
+    write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "a"}])
+    with pytest.raises(InvalidInputError, match="none has spans"):
+        load_dataset(folder)

@@ -1,0 +1,55 @@
+"""`rag-context eval` as its users run it, with the real model."""
+
+import json
+from pathlib import Path
+
+from tests.end_to_end.process import command
+
+from .collections import write_graded, write_spans
+
+
+def test_collections_are_measured_and_written_down(tmp_path: Path) -> None:
+    """R-4: nDCG@10, recall, MRR and success with intervals, by mode."""
+    animals, spans = write_graded(tmp_path / "animals"), write_spans(tmp_path / "spans")
+    page = tmp_path / "out" / "quality.md"
+    done = command("eval", str(animals), str(spans), "--json", "--markdown", str(page), data_dir=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    measures = {(row["dataset"], row["measure"]): row["modes"] for row in json.loads(done.stdout)["measures"]}
+    assert measures["animals", "nDCG@10"]["hybrid"]["mean"] == 1.0
+    assert measures["animals", "recall@10"]["vector"]["mean"] == 1.0
+    assert measures["spans", "answer in 1000 tokens"]["hybrid"]["mean"] == 1.0
+    assert "| animals | nDCG@10 |" in page.read_text()
+    assert page.with_suffix(".svg").read_text().startswith("<svg ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_kept_index_gives_the_same_numbers_again(tmp_path: Path) -> None:
+    animals = write_graded(tmp_path / "animals")
+    kept = tmp_path / "kept"
+    first, second = (
+        command("eval", str(animals), "--json", "--keep-index", str(kept), data_dir=tmp_path / "data") for _ in range(2)
+    )
+    assert first.returncode == second.returncode == 0
+    assert first.stdout == second.stdout
+    assert (kept / "animals" / "rag-context.db").is_file()
+
+
+def test_people_get_a_table(tmp_path: Path) -> None:
+    done = command("eval", str(write_graded(tmp_path / "animals")), data_dir=tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert "success@3" in done.stdout
+    assert "hybrid" in done.stdout
+
+
+def test_what_is_no_dataset_is_said_in_one_sentence(tmp_path: Path) -> None:
+    done = command("eval", str(tmp_path), data_dir=tmp_path / "data")
+    assert done.returncode == 2
+    assert "a dataset is a folder with corpus.jsonl" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
+    one = write_graded(tmp_path / "one" / "animals")
+    done = command("eval", str(one), str(one), data_dir=tmp_path / "data")
+    assert done.returncode == 2
+    assert "same name" in done.stderr

@@ -1,0 +1,105 @@
+"""Measuring a service: what is indexed, asked and counted."""
+
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
+from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
+from rag_context.evaluation.evaluate import BUDGET_TOKENS, evaluate, measuring, ranked_documents, within_budget
+from rag_context.search.query import Mode, Query
+from rag_context.settings import Settings
+from rag_context.testing import Fault
+from tests.service.house import House
+
+from .collections import write_graded, write_spans
+
+
+@pytest.fixture
+async def house() -> House:
+    made = House()
+    await made.bound.bind()
+    return made
+
+
+def quiet(_doing: str, _done: int, _total: int) -> None:
+    """Hear nothing."""
+
+
+async def test_a_collection_of_graded_documents_is_measured_in_every_mode(house: House, tmp_path: Path) -> None:
+    """R-4: text, vector and hybrid side by side."""
+    outcome = await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
+    assert (outcome.dataset, outcome.documents, outcome.queries) == ("animals", 3, 2)
+    assert set(outcome.scores) == {Mode.TEXT, Mode.VECTOR, Mode.HYBRID}
+    hybrid = outcome.scores[Mode.HYBRID].by_measure
+    assert set(hybrid) == {"nDCG@10", "recall@10", "MRR@10", "success@3"}
+    assert hybrid["nDCG@10"] == [1.0, 1.0]
+    assert outcome.lost == 0.0
+
+
+async def test_answering_characters_are_found_where_the_title_moved_them(house: House, tmp_path: Path) -> None:
+    dataset = load_dataset(write_spans(tmp_path / "spans"))
+    outcome = await evaluate(house.service, dataset, quiet)
+    assert outcome.scores[Mode.TEXT].by_measure == {"answer in 1000 tokens": [1.0]}
+    assert outcome.lost is None
+
+
+async def test_progress_is_told_up_to_the_end(house: House, tmp_path: Path) -> None:
+    heard: list[tuple[str, int, int]] = []
+    dataset = load_dataset(write_graded(tmp_path / "animals"))
+    await evaluate(house.service, dataset, lambda *told: heard.append(told))
+    assert heard[2] == ("Indexing", 3, 3)
+    assert heard[-1] == ("Asking", 6, 6)
+
+
+async def test_a_relevant_document_below_the_threshold_counts_as_lost(house: House) -> None:
+    """Half of the judged documents share one word in three with the query and lie below the gate."""
+    texts = (Text("near", "", "foxes hunt voles"), Text("far", "", "foxes " + "and other words entirely " * 20))
+    asked = Question("1", "foxes hunt voles", {"near": 1, "far": 1})
+    outcome = await evaluate(house.service, Dataset("d", texts, (asked,), by_spans=False), quiet)
+    assert outcome.lost == pytest.approx(0.5)
+
+
+async def test_queries_that_are_labelled_unanswerable_are_counted(house: House) -> None:
+    texts = (Text("fox", "", "foxes hunt voles at dusk"),)
+    questions = (Question("1", "foxes hunt voles", {"fox": 1}), Question("2", "price of copper", {"fox": 1}))
+    outcome = await evaluate(house.service, Dataset("d", texts, questions, by_spans=False), quiet)
+    assert outcome.refused == pytest.approx(0.5)
+
+
+async def test_a_failing_part_ends_the_measurement_instead_of_spoiling_it(house: House, tmp_path: Path) -> None:
+    dataset = load_dataset(write_graded(tmp_path / "animals"))
+    await evaluate(house.service, dataset, quiet)
+    house.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
+    with pytest.raises(BackendUnavailableError, match="level 2"):
+        await evaluate(house.service, dataset, quiet)
+
+
+async def test_a_document_that_got_no_vectors_ends_the_measurement(house: House, tmp_path: Path) -> None:
+    house.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
+    with pytest.raises(InvalidInputError, match="was deferred"):
+        await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
+
+
+async def test_only_what_fits_the_budget_is_read(house: House) -> None:
+    words = " ".join(f"w{i}" for i in range(3000))
+    for number in range(3):
+        await house.index(f"fox {number}. {words}", source=f"s{number}")
+    answer = await house.service.rank(Query("fox w1 w2", limit=200, min_score=0.0))
+    names = {result.passage.document_id: result.passage.source for result in answer.results}
+    read = within_budget(answer.results, names, house.fake.tokenizer)
+    lengths = [
+        len(house.fake.tokenizer.offsets(result.passage.chunk.text[: end - start]))
+        for result, (_, start, end) in zip(answer.results, read, strict=False)
+    ]
+    assert sum(lengths) == BUDGET_TOKENS
+    assert len(answer.results) > len(read)
+    assert len(ranked_documents(answer.results, names)) == len(names)
+
+
+def test_a_measurement_has_its_own_folder_and_all_the_time_it_needs(tmp_path: Path) -> None:
+    settings = measuring(Settings(), tmp_path)
+    assert settings.data_dir == tmp_path
+    assert settings.search.deadline_ms >= 10_000
+    assert settings.indexing.redaction == "off"
+    assert Settings().search.deadline_ms == 450

@@ -1,0 +1,117 @@
+"""`/v1/embeddings` and `/v1/models`: OpenAI's shapes, our errors."""
+
+import base64
+import struct
+from typing import Any
+
+import httpx2
+import pytest
+
+from rag_context.errors import BackendStartingError
+
+from .running import Running
+
+EMBEDDINGS = "/v1/embeddings"
+
+
+def vectors(reply: httpx2.Response) -> list[list[float]]:
+    assert reply.status_code == 200, reply.text
+    data = reply.json()["data"]
+    assert [row["index"] for row in data] == list(range(len(data)))
+    return [row["embedding"] for row in data]
+
+
+def test_every_text_gets_its_vector_in_openais_shape(client: httpx2.Client, door: Running) -> None:
+    """G-1: samples can be taken from the server itself."""
+    reply = client.post(EMBEDDINGS, json={"input": ["red fox", "blue whale sings"], "model": "text-embedding-3-small"})
+    body = reply.json()
+    assert body["object"] == "list"
+    assert body["model"] == "fake"
+    assert body["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
+    assert {row["object"] for row in body["data"]} == {"embedding"}
+    fox, whale = vectors(reply)
+    assert len(fox) == door.service.embedder.model.dimension
+    assert sum(number * number for number in whale) == pytest.approx(1.0, abs=1e-5)
+    assert door.service.embedded == ["red fox", "blue whale sings"]
+
+
+def test_one_text_may_stand_without_a_list(client: httpx2.Client) -> None:
+    (alone,) = vectors(client.post(EMBEDDINGS, json={"input": "red fox"}))
+    (listed,) = vectors(client.post(EMBEDDINGS, json={"input": ["red fox"], "model": None, "user": "u-1"}))
+    assert alone == listed
+
+
+def test_base64_holds_the_same_numbers_as_little_endian_float32(client: httpx2.Client) -> None:
+    (numbers,) = vectors(client.post(EMBEDDINGS, json={"input": "red fox", "encoding_format": "float"}))
+    reply = client.post(EMBEDDINGS, json={"input": "red fox", "encoding_format": "base64"})
+    packed = base64.b64decode(reply.json()["data"][0]["embedding"])
+    assert list(struct.unpack(f"<{len(numbers)}f", packed)) == pytest.approx(numbers, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "input"),
+        ({"input": ""}, "input[0]"),
+        ({"input": []}, "input"),
+        ({"input": [[1, 2, 3]]}, "input[0]"),
+        ({"input": ["a", ""]}, "input[1]"),
+        ({"input": ["a"] * 2049}, "input"),
+        ({"input": "a", "encoding_format": "int8"}, "encoding_format"),
+        ({"input": "a", "encodingFormat": "base64"}, "encodingFormat"),
+        ({"input": "a", "dimensions": 256}, "dimensions"),
+    ],
+)
+def test_what_cannot_be_embedded_is_refused_by_field(
+    client: httpx2.Client, door: Running, body: dict[str, Any], field: str
+) -> None:
+    """T-6: our one error shape."""
+    reply = client.post(EMBEDDINGS, json=body)
+    assert reply.status_code == 400
+    assert reply.json()["code"] == "INVALID_INPUT"
+    assert [detail["field"] for detail in reply.json()["details"]] == [field]
+    assert door.service.embedded == []
+
+
+def test_as_many_texts_as_openai_takes_are_taken(client: httpx2.Client) -> None:
+    assert len(vectors(client.post(EMBEDDINGS, json={"input": ["fox"] * 2048}))) == 2048
+
+
+def test_the_model_is_listed(client: httpx2.Client) -> None:
+    reply = client.get("/v1/models")
+    assert reply.status_code == 200
+    assert reply.json() == {
+        "object": "list",
+        "data": [{"id": "fake", "object": "model", "created": 0, "owned_by": "rag-context"}],
+    }
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_while_the_model_loads_a_client_is_told_when_to_come_back(
+    client: httpx2.Client, door: Running, method: str
+) -> None:
+    door.service.failure = BackendStartingError("embedder", "still loading")
+    path = EMBEDDINGS if method == "POST" else "/v1/models"
+    reply = client.request(method, path, json={"input": "a"} if method == "POST" else None)
+    assert reply.status_code == 503
+    assert int(reply.headers["retry-after"]) >= 1
+    assert reply.json()["error"] == "Embedding service unavailable"
+
+
+def test_a_body_above_one_mebibyte_is_refused(client: httpx2.Client) -> None:
+    assert client.post(EMBEDDINGS, json={"input": "a" * (1 << 20)}).status_code == 413
+
+
+def test_other_kinds_of_body_and_method_are_refused(client: httpx2.Client) -> None:
+    assert client.post(EMBEDDINGS, content=b"a", headers={"Content-Type": "text/plain"}).status_code == 415
+    assert client.get(EMBEDDINGS).status_code == 405
+    assert client.post("/v1/models", json={}).status_code == 405
+
+
+def test_reading_keys_may_embed_and_strangers_may_not(locked: Running) -> None:
+    with locked.client(**{"X-API-Key": "read-me"}) as reader:
+        assert reader.post(EMBEDDINGS, json={"input": "a"}).status_code == 200
+        assert reader.get("/v1/models").status_code == 200
+    with locked.client() as stranger:
+        assert stranger.post(EMBEDDINGS, json={"input": "a"}).status_code == 401
+        assert stranger.get("/v1/models").status_code == 401

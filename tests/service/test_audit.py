@@ -1,0 +1,248 @@
+"""Checking and repairing an index: each kind of flaw, made by hand, is found, named and mended where it can be."""
+
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
+from rag_context.indexing.indexer import Indexer, IndexingPolicy
+from rag_context.ports import IndexAuditor
+from rag_context.resilience.dependency import Dependency
+from rag_context.service.audit import MEANINGS, Audit, report
+from rag_context.service.binding import BoundEmbedder
+from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
+from rag_context.testing import FakeEmbedder
+from rag_context.types import Draft, Examination, Filter, FlawKind, Metadata, Thoroughness
+
+QUICK, FULL = Thoroughness
+TEXT = "# Valves\n\n" + " ".join(f"Valve {number} opens at {number * 3} bar." for number in range(80))
+DRAFTS = (
+    Draft(TEXT, "documentation", "s", "valves.md", Metadata(tags=("a", "b"), category="plant")),
+    Draft("Anna: is the pump on?\nBert: it is.", "chat", "talk", "chat", Metadata(agent="anna")),
+    Draft("def pump():\n    return 'on'\n", "code", "s", "pump.py"),
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / FILE_NAME
+
+
+@asynccontextmanager
+async def indexing(path: Path) -> AsyncIterator[tuple[SqliteStore, Indexer]]:
+    async with open_database(path) as store:
+        bound = BoundEmbedder(FakeEmbedder(), store.documents)
+        await bound.bind()
+        yield (
+            store,
+            Indexer(
+                embedder=bound,
+                embedding=Dependency("embedder", bound.ping),
+                documents=store.documents,
+                document_store=Dependency("documents", store.documents.ping),
+                writer=store.documents,
+                policy=IndexingPolicy(254),
+            ),
+        )
+
+
+@pytest.fixture
+async def index(path: Path) -> Path:
+    """A sound index of three documents."""
+    async with indexing(path) as (_, indexer):
+        for draft in DRAFTS:
+            await indexer.index(draft)
+    return path
+
+
+def sabotage(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def damage(path: Path) -> bytes:
+    """Overwrite all pages but the first two."""
+    whole = path.read_bytes()
+    damaged = whole[: 2 * 8192] + b"\xa5" * (len(whole) - 2 * 8192)
+    path.write_bytes(damaged)
+    return damaged
+
+
+def content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
+
+
+async def examine(path: Path, thoroughness: Thoroughness = QUICK) -> Examination:
+    async with open_auditor(path) as auditor:
+        return await Audit(auditor).examine(thoroughness)
+
+
+async def repair(path: Path) -> Examination:
+    """All that `check --repair` does; returns what is left."""
+    async with open_auditor(path) as auditor:
+        found = await Audit(auditor).examine(FULL)
+        await Audit(auditor).mend(found)
+    async with indexing(path) as (store, indexer):
+        for id_ in found.broken:
+            await indexer.recut(id_)
+        for id_ in await store.documents.pending(100):
+            await indexer.complete(id_)
+    return await examine(path, FULL)
+
+
+def kinds(found: Examination) -> set[FlawKind]:
+    return {flaw.kind for flaw in found.flaws}
+
+
+CASES: Sequence[tuple[str, set[FlawKind], str]] = (
+    ("a counter", {FlawKind.WRONG_COUNTERS}, "UPDATE totals SET chunks = chunks + 7, terms = 1"),
+    ("a lost vector", {FlawKind.MISSING_VECTORS}, "DELETE FROM vectors WHERE chunk = 1"),
+    ("a vector of noughts", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = zeroblob(length(vector))"),
+    ("a short vector", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'00000000' WHERE chunk = 1"),
+    ("a forgotten model", {FlawKind.NO_MODEL}, "DELETE FROM meta WHERE name = 'model'"),
+    ("a model nobody can read", {FlawKind.NO_MODEL}, "UPDATE meta SET value = '{}' WHERE name = 'model'"),
+    ("a lost tag", {FlawKind.WRONG_TAGS}, "DELETE FROM document_tags WHERE tag = 'a'"),
+    ("a tag too many", {FlawKind.WRONG_TAGS}, "INSERT INTO document_tags VALUES (2, 'z')"),
+    ("a lost document", {FlawKind.ORPHANS}, "DELETE FROM documents WHERE key = 1"),
+    ("a lost chunk", {FlawKind.ORPHANS, FlawKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE key = 2"),
+    ("chunks all lost", {FlawKind.ORPHANS, FlawKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE document = 1"),
+    ("a gap", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = start + 1 WHERE key = 2"),
+    ("an end beyond the end", {FlawKind.BROKEN_CHUNKS}, 'UPDATE chunks SET "end" = 9999 WHERE document = 2'),
+    ("another text", {FlawKind.BROKEN_CHUNKS}, "UPDATE passages SET text = upper(text) WHERE chunk = 1"),
+    ("a drawn chunk id", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET id = 'drawn' WHERE key = 1"),
+    ("old terms", {FlawKind.STALE_TERMS, FlawKind.TEXT_INDEX}, "UPDATE passages SET terms = ' old ' WHERE chunk = 1"),
+    ("a wrong length", {FlawKind.STALE_TERMS, FlawKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
+    ("another category", {FlawKind.STALE_TERMS, FlawKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
+    ("terms not indexed", {FlawKind.TEXT_INDEX}, "INSERT INTO texts (texts) VALUES ('delete-all')"),
+    ("lost content", {FlawKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
+    (
+        "changed content",
+        {FlawKind.CHANGED_CONTENT, FlawKind.BROKEN_CHUNKS},
+        "UPDATE contents SET content = content || ' And more.' WHERE document = 1",
+    ),
+    ("an id that is none", {FlawKind.WRONG_ID}, "UPDATE documents SET id = 'drawn' WHERE key = 2"),
+    (
+        "another id",
+        {FlawKind.WRONG_ID, FlawKind.BROKEN_CHUNKS},
+        "UPDATE documents SET id = '00000000-0000-5000-8000-000000000000' WHERE key = 2",
+    ),
+    ("a lost tenant", {FlawKind.WRONG_ID}, "DELETE FROM tenants"),
+)
+
+
+def test_every_flaw_says_what_it_is_and_what_a_repair_does() -> None:
+    assert set(MEANINGS) == set(FlawKind)
+
+
+async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path) -> None:
+    for thoroughness in Thoroughness:
+        found = await examine(index, thoroughness)
+        assert found.flaws == ()
+        assert found.counts.documents == 3
+        assert found.counts.chunks == found.counts.vectors == found.compared_terms > 5
+    checked = report(found, FULL)
+    assert checked.sound
+    assert checked.mended is None
+
+
+@pytest.mark.parametrize(("expected", "statement"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+async def test_each_flaw_is_found_and_mended_where_it_can_be(
+    index: Path, expected: set[FlawKind], statement: str
+) -> None:
+    sabotage(index, statement)
+    found = await examine(index)
+    assert kinds(found) == expected
+    assert all(flaw.count >= len(flaw.examples) > 0 for flaw in found.flaws)
+    left = await repair(index)
+    assert kinds(left) == {kind for kind in expected if not MEANINGS[kind].mendable}
+    assert left.counts.pending == 0
+    assert report(left, FULL, before=found).sound is (not left.flaws)
+
+
+async def test_what_was_mended_is_found_again(index: Path) -> None:
+    sabotage(
+        index,
+        "DELETE FROM vectors WHERE chunk = 1",
+        "DELETE FROM chunks WHERE key = 2",
+        "INSERT INTO texts (texts) VALUES ('delete-all')",
+        "UPDATE totals SET vectors = 99",
+    )
+    assert (await repair(index)).flaws == ()
+    async with indexing(index) as (store, indexer):
+        assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"
+        vector = await FakeEmbedder().embed_query("Valve 3 opens at 9 bar.")
+        by_words = await store.texts.search("valve", limit=50, where=Filter(tags=("a", "b")))
+        by_vector = await store.vectors.search(vector, limit=50, where=Filter(category="plant"))
+        chunks = await store.documents.chunks(by_words[0].chunk.document_id)
+        assert {hit.chunk.id for hit in by_words} == {hit.chunk.id for hit in by_vector} == {c.id for c in chunks}
+
+
+async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: Path) -> None:
+    """The same terms in the same number, only elsewhere: counting cannot tell."""
+    sabotage(
+        index,
+        "INSERT INTO texts (texts, rowid, terms, facets) SELECT 'delete', chunk, terms, facets FROM passages",
+        "INSERT INTO texts (rowid, terms, facets) SELECT 1000 - chunk, terms, facets FROM passages",
+    )
+    assert kinds(await examine(index, QUICK)) == set()
+    assert kinds(await examine(index, FULL)) == {FlawKind.TEXT_INDEX}
+    assert (await repair(index)).flaws == ()
+
+
+async def test_a_pending_document_is_no_flaw(index: Path) -> None:
+    sabotage(index, "UPDATE documents SET status = 'pending' WHERE key = 1", "DELETE FROM vectors WHERE chunk = 1")
+    found = await examine(index)
+    assert found.flaws == ()
+    assert found.counts.pending == 1
+
+
+async def test_a_newer_version_is_not_put_back_by_a_repair(index: Path) -> None:
+    async with indexing(index) as (store, indexer):
+        receipt = await indexer.index(DRAFTS[2])
+        old = await store.documents.get(receipt.document_id)
+        assert old is not None
+        newer = Draft("def pump():\n    return 'off'\n", "code", "s", "pump.py")
+        await indexer.index(newer)
+        assert not await store.documents.recut(old, [], None)
+        stored = await store.documents.get(receipt.document_id)
+        assert stored is not None
+        assert stored.content == newer.content
+
+
+async def test_damaged_pages_are_a_finding_and_nothing_is_written(index: Path) -> None:
+    sabotage(index, "PRAGMA wal_checkpoint(TRUNCATE)")
+    before = damage(index)
+    async with open_auditor(index) as auditor:
+        found = await Audit(auditor).examine(QUICK)
+        await Audit(auditor).mend(found)
+    assert kinds(found) == {FlawKind.DAMAGED_FILE}
+    assert ".recover" in report(found, QUICK).flaws[0].repair
+    assert content(index) == before
+
+
+async def test_another_programs_file_is_not_examined(path: Path) -> None:
+    sabotage(path, "CREATE TABLE bookmarks (url TEXT)")
+    with pytest.raises(ForeignIndexError, match="another program"):
+        await examine(path)
+
+
+async def test_where_there_is_no_index_none_is_made(path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no index"):
+        await examine(path)
+    assert content(path) is None
+
+
+async def test_a_writer_elsewhere_holds_up_a_repair_but_not_an_examination(index: Path) -> None:
+    sabotage(index, "UPDATE totals SET chunks = 0")
+    with closing(sqlite3.connect(index, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with open_auditor(index, lock_timeout_s=0.1) as auditor:
+            fits: IndexAuditor = auditor
+            found = await Audit(fits).examine(QUICK)
+            assert kinds(found) == {FlawKind.WRONG_COUNTERS}
+            with pytest.raises(BackendTimeoutError):
+                await Audit(fits).mend(found)
