@@ -42,12 +42,12 @@ def write_graded(folder: Path) -> Path:
 
 
 def write_spans(folder: Path) -> Path:
-    """One titled document and a question with the characters that answer it."""
-    text = f"{WHALE} {FOX} {BREAD}"
-    start = text.index("a den below old roots")
+    """One titled document of three sections, and a question that all of the second one answers."""
+    text = f"## Sea\n\n{WHALE * 12}\n\n## Wood\n\n{FOX}\n\n## Kitchen\n\n{BREAD * 12}"
+    start = text.index(FOX)
     write_lines(folder / "corpus.jsonl", [{"_id": "long", "title": "Three things", "text": text}])
     write_lines(
         folder / "queries.jsonl",
-        [{"_id": "q", "text": "where do foxes sleep", "corpus_id": "long", "spans": [[start, start + 21]]}],
+        [{"_id": "q", "text": "where do foxes sleep", "corpus_id": "long", "spans": [[start, start + len(FOX)]]}],
     )
     return folder

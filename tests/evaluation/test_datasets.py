@@ -35,7 +35,7 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
     ((start, end),) = question.spans
     assert dataset.by_spans
     assert question.document == "long"
-    assert text.content[text.offset + start : text.offset + end] == "a den below old roots"
+    assert text.content[text.offset + start : text.offset + end] == FOX
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,18 @@ async def test_a_relevant_document_below_the_threshold_counts_as_lost(house: Hou
     assert outcome.lost == pytest.approx(0.5)
 
 
+async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(house: House) -> None:
+    long = " ".join(f"Foxes hunt voles in field {i}, and {'more ' * 60}is said." for i in range(60))
+    short = tuple(Text(f"s{i}", "", f"Voles are small, number {i}.") for i in range(11))
+    asked = Question("1", "foxes hunt voles", {"s0": 1})
+    dataset = Dataset("d", (Text("long", "", long), *short), (asked,), by_spans=False)
+    answers: list[int] = []
+    outcome = await evaluate(house.service, dataset, lambda *told: answers.append(told[1]))
+    first = await house.service.rank(Query("foxes hunt voles", limit=20, mode=Mode.TEXT, min_score=0.0))
+    assert len({result.passage.document_id for result in first.results}) == 1
+    assert outcome.scores[Mode.TEXT].by_measure["recall@10"] == [1.0]
+
+
 async def test_queries_that_are_labelled_unanswerable_are_counted(house: House) -> None:
     texts = (Text("fox", "", "foxes hunt voles at dusk"),)
     questions = (Question("1", "foxes hunt voles", {"fox": 1}), Question("2", "price of copper", {"fox": 1}))

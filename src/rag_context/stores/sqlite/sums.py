@@ -1,0 +1,149 @@
+"""What the searches of each ten minutes add up to: kept beside the records, so that a month of them is read at once.
+
+Latencies are counted in bins whose limits grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A
+Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", VLDB 2019): with limits that grow by
+(1 + e) / (1 - e), a bin's middle is within e of every value in it, so within e of the nearest-rank percentile too.
+"""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SLOT_US = 600 * 1_000_000
+"""Length of a slot in microseconds. Shorter ones are more to read, longer ones leave more records at their edges."""
+
+ERROR = 0.0095
+"""Most relative error of a percentile; just below 1 %, which leaves room for rounding."""
+
+SMALLEST_MS = 0.001
+"""What took less stands in the first bin, as nothing."""
+
+BINS = 2048
+"""The last bin begins beyond any time that was ever waited: after 10^13 ms."""
+
+_GROWTH = (1.0 + ERROR) / (1.0 - ERROR)
+_REBUILT_AT_ONCE = 50_000
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Row(NamedTuple):
+    """What is summed up of one search; `timestamp` in microseconds."""
+
+    timestamp: int
+    latency_ms: float
+    level: int
+    cache_hit: int
+    agent: str
+    game: str | None
+
+
+COLUMNS = ", ".join(Row._fields)
+
+
+@dataclass(slots=True)
+class Sums:
+    """Searches summed up. `bins` is `(BINS,) int64`."""
+
+    queries: int = 0
+    latency_ms: float = 0.0
+    cache_hits: int = 0
+    fallbacks: int = 0
+    bins: Integers = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
+    tallies: Counter[tuple[str, str | int]] = field(default_factory=Counter)
+    """By kind (agent, level, game) and value."""
+
+    def add(self, rows: Sequence[Row], sign: int = 1) -> None:
+        """Add searches, or take them away."""
+        self.queries += sign * len(rows)
+        self.latency_ms += sign * sum(row.latency_ms for row in rows)
+        self.cache_hits += sign * sum(row.cache_hit for row in rows)
+        self.fallbacks += sign * sum(row.level > 1 for row in rows)
+        self.bins += sign * np.bincount(bins_of([row.latency_ms for row in rows]), minlength=BINS)
+        for name, values in (
+            ("agent", Counter(row.agent for row in rows)),
+            ("level", Counter(row.level for row in rows)),
+            ("game", Counter(row.game for row in rows if row.game is not None)),
+        ):
+            for value, count in values.items():
+                self.tallies[name, value] += sign * count
+
+    def percentile(self, percent: int) -> float:
+        """By nearest rank, within `ERROR`; 0 where there is nothing."""
+        if self.queries == 0:
+            return 0.0
+        rank = (percent * self.queries + 99) // 100
+        return float(_MIDDLES[np.searchsorted(np.cumsum(self.bins), rank)])
+
+
+def bins_of(latencies_ms: Sequence[float]) -> Integers:
+    """The bin of each latency."""
+    values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
+    return np.minimum(np.ceil(np.log(values) / np.log(_GROWTH)), BINS - 1).astype(np.int64)
+
+
+def pack(bins: Integers) -> bytes:
+    """The bins that hold something, as they are stored."""
+    filled = np.flatnonzero(bins)
+    return np.column_stack((filled, bins[filled])).astype("<u4").tobytes()
+
+
+def unpack(blobs: Sequence[bytes]) -> Integers:
+    """The sum of stored bins."""
+    pairs = np.frombuffer(b"".join(blobs), dtype="<u4").reshape(-1, 2)
+    summed = np.bincount(pairs[:, 0], weights=pairs[:, 1], minlength=BINS)
+    return summed.astype(np.int64)
+
+
+def count_in(rows: Sequence[Row], connection: sqlite3.Connection, sign: int = 1) -> None:
+    """Add searches to the sums of their slots, or take them away."""
+    by_slot: dict[int, list[Row]] = {}
+    for row in rows:
+        by_slot.setdefault(row.timestamp // SLOT_US, []).append(row)
+    for slot, inside in by_slot.items():
+        _change(slot, inside, sign, connection)
+
+
+def sum_up_again(connection: sqlite3.Connection) -> None:
+    """Make all sums anew from the records."""
+    connection.execute("DELETE FROM search_sums")
+    connection.execute("DELETE FROM search_tallies")
+    rows = connection.execute(f"SELECT {COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
+    while batch := rows.fetchmany(_REBUILT_AT_ONCE):
+        count_in([Row(*row) for row in batch], connection)
+
+
+def _change(slot: int, rows: Sequence[Row], sign: int, connection: sqlite3.Connection) -> None:
+    sums = Sums()
+    stored = connection.execute(
+        "SELECT queries, latency_ms, cache_hits, fallbacks, histogram FROM search_sums WHERE slot = ?", (slot,)
+    ).fetchone()
+    if stored is not None:
+        sums.queries, sums.latency_ms, sums.cache_hits, sums.fallbacks = stored[:4]
+        sums.bins = unpack([stored[4]])
+    sums.add(rows, sign)
+    if sums.queries <= 0:
+        connection.execute("DELETE FROM search_sums WHERE slot = ?", (slot,))
+        connection.execute("DELETE FROM search_tallies WHERE slot = ?", (slot,))
+        return
+    connection.execute(
+        "INSERT OR REPLACE INTO search_sums VALUES (?, ?, ?, ?, ?, ?)",
+        (slot, sums.queries, sums.latency_ms, sums.cache_hits, sums.fallbacks, pack(sums.bins)),
+    )
+    connection.executemany(
+        """INSERT INTO search_tallies VALUES (?, ?, ?, ?)
+           ON CONFLICT (slot, kind, value) DO UPDATE SET queries = queries + excluded.queries""",
+        [(slot, kind, value, count) for (kind, value), count in sums.tallies.items()],
+    )
+
+
+_MIDDLES: Floats = np.concatenate(
+    ([0.0], SMALLEST_MS * 2.0 * _GROWTH ** np.arange(1, BINS, dtype=np.float64) / (_GROWTH + 1.0))
+)
+"""`(BINS,)` what a bin says: as far, relatively, from its lower limit as from its upper one."""
