@@ -1,4 +1,4 @@
-"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json and results.svg beside this file."""
+"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json beside this file, and docs/benchmarks.md."""
 
 import argparse
 import asyncio
@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks import hundred_thousand, indexing, searching
-from benchmarks.figures import Figure, as_markdown, write_all
+from benchmarks.figures import Figure, as_json, as_markdown
+from benchmarks.page import write_page
 
 HERE = Path(__file__).parent
 TEN_THOUSAND = 10_000
@@ -36,7 +37,8 @@ def main() -> int:
             figures += asyncio.run(hundred_thousand.measure(scratch / "large"))
     sys.stdout.write(as_markdown(figures))
     if not quick:
-        write_all(figures, HERE)
+        (HERE / "results.json").write_text(as_json(figures), encoding="utf-8")
+        write_page(figures, HERE.parent / "docs")
     return 1 if any(figure.met is False for figure in figures) else 0
 
 

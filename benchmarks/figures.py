@@ -3,7 +3,6 @@
 import json
 import platform
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +72,3 @@ def as_svg(figures: list[Figure]) -> str:
         f'<line x1="{left + scale}" y1="{top - 4}" x2="{left + scale}" y2="{top + height * len(rows)}" stroke="#888"/>'
     )
     return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def write_all(figures: list[Figure], folder: Path) -> None:
-    """Write results.json and results.svg."""
-    (folder / "results.json").write_text(as_json(figures), encoding="utf-8")
-    (folder / "results.svg").write_text(as_svg(figures), encoding="utf-8")

@@ -1,0 +1,43 @@
+"""docs/benchmarks.md, written from the figures of a run."""
+
+from pathlib import Path
+
+from benchmarks.figures import Figure, as_markdown, as_svg
+
+_HEAD = """# Speed and memory
+
+<!-- Written by `make bench`; run it again rather than editing. -->
+
+```
+make bench
+```
+
+takes some ten minutes, measures a real server and the bare parts it is made of in one run, and writes this page.
+Ratios are what counts: they hold from machine to machine, absolute times do not. The targets are of this project.
+
+![Each figure as a share of its target](benchmarks.svg)
+
+"""
+
+_TAIL = """
+## How it is measured
+
+- **bare**: the query is tokenised and embedded by the bundled model and multiplied with a matrix of the same vectors,
+  in one process and one thread, without a server, filters, words or fusion. It is the least that any vector search with
+  this model costs. The two take turns, question by question, with the caches of results off.
+- **bulk indexing / bare model**: chunks per second of the whole write path (cutting, embedding, terms, one durable
+  transaction per document) as a share of what the bare model does on the same chunks with as many threads as cores.
+- **8 clients**: as many connections, each asking as fast as it is answered; sound, without the model file, and on a
+  data file of garbage.
+- **100 000 chunks**: random vectors and invented text with a natural skew, through the store itself. Every question
+  holds three words that are in a large part of all chunks; the first to ask for such a word pays for reading its list.
+- **statistics**: 1 000 000 searches over thirty days.
+
+The text is invented by `benchmarks/corpus.py`, the same on every run.
+"""
+
+
+def write_page(figures: list[Figure], docs: Path) -> None:
+    """Write benchmarks.md and benchmarks.svg into the documentation."""
+    (docs / "benchmarks.md").write_text(_HEAD + as_markdown(figures) + _TAIL, encoding="utf-8")
+    (docs / "benchmarks.svg").write_text(as_svg(figures), encoding="utf-8")
