@@ -1,4 +1,4 @@
-"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json beside this file, and docs/benchmarks.md."""
+"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json here, and docs/benchmarks.md."""
 
 import argparse
 import asyncio
@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hundred_thousand, indexing, searching
+from benchmarks import hundred_thousand, indexing, searching, statistics
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import write_page
 
@@ -35,6 +35,8 @@ def main() -> int:
         if not quick:
             _say("100 000 chunks")
             figures += asyncio.run(hundred_thousand.measure(scratch / "large"))
+            _say("statistics of 1 000 000 searches")
+            figures += statistics.measure(scratch / "statistics")
     sys.stdout.write(as_markdown(figures))
     if not quick:
         (HERE / "results.json").write_text(as_json(figures), encoding="utf-8")

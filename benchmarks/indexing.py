@@ -17,7 +17,10 @@ from rag_context.settings import Settings
 from rag_context.types import Matrix
 from rag_context.wiring import open_service
 
-CHUNKS_PER_DOCUMENT = 5
+PASSAGES = 5
+CHUNKS_PER_DOCUMENT = 8
+"""What becomes of so many passages of rare words, about."""
+
 IN_FLIGHT = 5
 
 
@@ -45,7 +48,7 @@ def vectors_of(data_dir: Path) -> Matrix:
 
 
 def _line(number: int, writer: Writer) -> BulkLine:
-    paragraphs = "\n\n".join(writer.passage() for _ in range(CHUNKS_PER_DOCUMENT))
+    paragraphs = "\n\n".join(writer.passage() for _ in range(PASSAGES))
     return BulkLine(
         content=f"# Note {number}\n\n{paragraphs}\n",
         content_type="documentation",

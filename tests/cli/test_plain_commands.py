@@ -16,7 +16,7 @@ from rag_context.settings.keys import ALIASES
 
 from .running import Commands, Ended
 
-COMMANDS = ("serve", "index", "search", "health", "stats", "config", "reindex", "key")
+COMMANDS = ("serve", "index", "search", "health", "stats", "config", "reindex", "check", "key")
 
 
 class Here:

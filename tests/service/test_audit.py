@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
 from rag_context.indexing.indexer import Indexer, IndexingPolicy
 from rag_context.ports import IndexAuditor
+from rag_context.records import SearchRecord
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.audit import MEANINGS, Audit, report
 from rag_context.service.binding import BoundEmbedder
@@ -19,6 +21,7 @@ from rag_context.types import Draft, Examination, Filter, FlawKind, Metadata, Th
 
 QUICK, FULL = Thoroughness
 TEXT = "# Valves\n\n" + " ".join(f"Valve {number} opens at {number * 3} bar." for number in range(80))
+SEARCH = SearchRecord(datetime(2026, 1, 1, tzinfo=UTC), "r", "valves", 3, 5.0, None, None, None, 1, False, "anna")
 DRAFTS = (
     Draft(TEXT, "documentation", "s", "valves.md", Metadata(tags=("a", "b"), category="plant")),
     Draft("Anna: is the pump on?\nBert: it is.", "chat", "talk", "chat", Metadata(agent="anna")),
@@ -52,9 +55,10 @@ async def indexing(path: Path) -> AsyncIterator[tuple[SqliteStore, Indexer]]:
 @pytest.fixture
 async def index(path: Path) -> Path:
     """A sound index of three documents."""
-    async with indexing(path) as (_, indexer):
+    async with indexing(path) as (store, indexer):
         for draft in DRAFTS:
             await indexer.index(draft)
+        await store.metrics.append([SEARCH], [])
     return path
 
 
@@ -118,6 +122,8 @@ CASES: Sequence[tuple[str, set[FlawKind], str]] = (
     ("a wrong length", {FlawKind.STALE_TERMS, FlawKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
     ("another category", {FlawKind.STALE_TERMS, FlawKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
     ("terms not indexed", {FlawKind.TEXT_INDEX}, "INSERT INTO texts (texts) VALUES ('delete-all')"),
+    ("forgotten sums", {FlawKind.STATISTICS}, "DELETE FROM search_sums"),
+    ("a search too many", {FlawKind.STATISTICS}, "UPDATE search_tallies SET queries = 9 WHERE kind = 'level'"),
     ("lost content", {FlawKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
     (
         "changed content",

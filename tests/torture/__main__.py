@@ -25,15 +25,22 @@ def main() -> int:
         torture = Torture(Path(name), random.Random(seed))
         while done < arguments.rounds and time.monotonic() < started + 60.0 * arguments.minutes:
             done += 1
+            known = len(torture.losses)
             print(f"round {done}/{arguments.rounds}: {torture.round(done)}", flush=True)
+            _say(torture.losses[known:])
+        known = len(torture.losses)
         torture.finish()
-    for loss in torture.losses:
-        print(f"LOST {loss}", file=sys.stderr)
+        _say(torture.losses[known:])
     print(
         f"{done} rounds in {time.monotonic() - started:.0f} s: {torture.kills} kills, {torture.acknowledged} writes"
         f" acknowledged, {len(torture.promises)} documents, {len(torture.losses)} losses (seed {seed})"
     )
     return 1 if torture.losses else 0
+
+
+def _say(losses: list[str]) -> None:
+    for loss in losses:
+        print(f"LOST {loss}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import httpx2
+
 from tests.end_to_end.process import PATIENCE_S, Served
 from tests.torture.ledger import Promise, Version
 
@@ -14,58 +16,61 @@ WHOLE = 20
 def settle(server: Served, promises: Iterable[Promise]) -> list[str]:
     """Find out what became of what was under way, and compare all with what was promised; returns the losses."""
     losses = []
-    for promise in promises:
-        for version in (*reversed(promise.sent), promise.stored):
-            result = _by_text(server, promise, version)
-            if version is not None and result is not None:
-                losses += _compare(server, promise, version, result)
-                promise.acknowledge(version, result["documentId"])
-                break
-        else:
-            if promise.stored is not None:
-                losses.append(f"{promise.stored.marker}: acknowledged, and not there after the kill")
-            promise.sent.clear()
+    with httpx2.Client(base_url=server.url, timeout=PATIENCE_S, trust_env=False) as http:
+        for promise in promises:
+            losses += _settle(http, promise)
     return losses
 
 
-def _compare(server: Served, promise: Promise, version: Version, result: dict[str, Any]) -> list[str]:
+def _settle(http: httpx2.Client, promise: Promise) -> list[str]:
+    for version in (*reversed(promise.sent), promise.stored):
+        result = _by_text(http, promise, version)
+        if version is not None and result is not None:
+            losses = _compare(http, promise, version, result)
+            promise.acknowledge(version, result["documentId"])
+            return losses
+    promise.sent.clear()
+    return [f"{promise.stored.marker}: acknowledged, and not there after the kill"] if promise.stored else []
+
+
+def _compare(http: httpx2.Client, promise: Promise, version: Version, result: dict[str, Any]) -> list[str]:
     """One document under one id, once, found by its words and by its vector, without any older version of it."""
     losses = []
     if promise.document_id not in (None, result["documentId"]):
         losses.append(f"{version.marker}: under another document id than before")
-    answer = _ask(server, query=result["content"][:1000], mode="vector", limit=WHOLE)
+    answer = _ask(http, query=result["content"][:1000], mode="vector", limit=WHOLE)
     if result["chunkId"] not in [found["chunkId"] for found in answer["results"]]:
         losses.append(f"{version.marker}: not found by its own vector")
-    whole = _ask(server, query=f"entry {version.marker}", mode="text", source=promise.source, limit=WHOLE)["results"]
+    whole = _ask(http, query=f"entry {version.marker}", mode="text", source=promise.source, limit=WHOLE)["results"]
     chunks = [found["chunkId"] for found in whole]
     if {found["documentId"] for found in whole} != {result["documentId"]} or len(set(chunks)) != len(chunks):
         losses.append(f"{version.marker}: there twice")
     old = [marker for marker in promise.replaced if marker != version.marker]
     losses += [
-        f"{marker}: replaced by {version.marker}, and still found" for marker in old[-3:] if _is_found(server, marker)
+        f"{marker}: replaced by {version.marker}, and still found" for marker in old[-3:] if _is_found(http, marker)
     ]
     return losses
 
 
-def _is_found(server: Served, marker: str) -> bool:
-    return any(marker in found["content"].split() for found in _ask(server, query=marker, mode="text")["results"])
+def _is_found(http: httpx2.Client, marker: str) -> bool:
+    return any(marker in found["content"].split() for found in _ask(http, query=marker, mode="text")["results"])
 
 
-def _by_text(server: Served, promise: Promise, version: Version | None) -> dict[str, Any] | None:
+def _by_text(http: httpx2.Client, promise: Promise, version: Version | None) -> dict[str, Any] | None:
     if version is None:
         return None
-    for result in _ask(server, query=version.marker, mode="text", source=promise.source)["results"]:
+    for result in _ask(http, query=version.marker, mode="text", source=promise.source)["results"]:
         if version.marker in result["content"].split():
             found: dict[str, Any] = result
             return found
     return None
 
 
-def _ask(server: Served, **fields: Any) -> dict[str, Any]:
+def _ask(http: httpx2.Client, **fields: Any) -> dict[str, Any]:
     """An answer that did search: on a busy machine some come too late and say so."""
     end = time.monotonic() + PATIENCE_S
     while True:
-        answer = server.search(minScore=0, **fields)
-        if answer["fallbackLevel"] == 1:
+        answer: dict[str, Any] = http.post("/tools/rag_context_search", json={"minScore": 0, **fields}).json()
+        if answer.get("fallbackLevel") == 1:
             return answer
         assert time.monotonic() < end, f"no answer at level 1 within {PATIENCE_S} s: {answer}"

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from rag_context.ports import Judge
-from rag_context.stores.sqlite.filters import facets_of
+from rag_context.stores.sqlite.filters import facets_of, moment
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
+from rag_context.stores.sqlite.sums import SLOT_US
 from rag_context.text.analysis import terms
 from rag_context.types import Chunk, Counts, EmbeddingModel, Examination, Flaw, FlawKind, Span, Thoroughness
 
@@ -96,6 +97,7 @@ def examine(judge: Judge, thoroughness: Thoroughness, connection: sqlite3.Connec
     step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
     compared = _look_at_words(step, connection, found)
     _look_at_vectors(connection, found)
+    _look_at_sums(connection, found)
     return Examination(counts, compared, found.flaws(), tuple(broken))
 
 
@@ -228,3 +230,14 @@ def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
     (vectors,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
     if unknown and (recorded or vectors):
         found.add(FlawKind.NO_MODEL, f"{vectors} vectors")
+
+
+def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
+    counted = dict(connection.execute("SELECT timestamp / ? AS slot, count(*) FROM searches GROUP BY slot", (SLOT_US,)))
+    said = dict(connection.execute("SELECT slot, queries FROM search_sums"))
+    tallied = dict(
+        connection.execute("SELECT slot, sum(queries) FROM search_tallies WHERE kind = 'level' GROUP BY slot")
+    )
+    for slot in sorted(counted.keys() | said.keys() | tallied.keys()):
+        if not counted.get(slot) == said.get(slot) == tallied.get(slot):
+            found.add(FlawKind.STATISTICS, moment(slot * SLOT_US).isoformat())

@@ -2,51 +2,40 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import pairwise
+from operator import itemgetter
 
 from rag_context.records import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import microseconds, moment
+from rag_context.stores.sqlite.sums import COLUMNS, SLOT_US, Row, Stored, Sums, count_in, read_slots, read_tallies
 
 PRUNED_AT_ONCE = 5_000
 """Rows deleted in one transaction: others write in between."""
 
-_SPAN = "timestamp >= :since AND timestamp < :until"
+EXACT_ROWS = 10_000
+"""A span of fewer searches is summed up from the records themselves."""
 
-_TOTALS = f"SELECT count(*), avg(latency_ms), avg(cache_hit), avg(level > 1) FROM searches WHERE {_SPAN}"  # noqa: S608
 
-_GROUPS = f"SELECT {{column}}, count(*) FROM searches WHERE {_SPAN} AND {{column}} IS NOT NULL GROUP BY 1 ORDER BY 1"  # noqa: S608
-
-_SMALLEST = f"SELECT latency_ms FROM searches WHERE {_SPAN} ORDER BY latency_ms LIMIT 1 OFFSET :skip"  # noqa: S608
-
-_LARGEST = f"SELECT latency_ms FROM searches WHERE {_SPAN} ORDER BY latency_ms DESC LIMIT 1 OFFSET :skip"  # noqa: S608
-
-# Nearest rank: the smallest value that at least 95 of 100 do not exceed.
-_TIMELINE = f"""
-SELECT bucket, count(*), avg(latency_ms), sum(level > 1),
-       max(CASE WHEN rank <= (95 * size + 99) / 100 THEN latency_ms END)
-FROM (
-    SELECT bucket, latency_ms, level,
-           row_number() OVER (PARTITION BY bucket ORDER BY latency_ms) AS rank,
-           count(*) OVER (PARTITION BY bucket) AS size
-    FROM (
-        SELECT latency_ms, level, (timestamp - :since) * :buckets / (:until - :since) AS bucket
-        FROM searches WHERE {_SPAN}
-    )
-)
-GROUP BY bucket
-"""  # noqa: S608
-
-Parameters = dict[str, int]
+_Cut = Callable[[int, int], tuple[list[tuple[int, int]], tuple[int, int]]]
+"""What of a span is read record by record (from and to each), and the slots (first and end) between them."""
 
 
 class SqliteMetrics:
-    """`MetricsStore` over the embedded file."""
+    """`MetricsStore` over the embedded file.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        database: the file.
+        exact_rows: spans of at least so many searches are read from the sums of every ten minutes.
+    """
+
+    def __init__(self, database: Database, exact_rows: int = EXACT_ROWS) -> None:
         self._database = database
+        self._exact_rows = exact_rows
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
         """Store records, all or none of them.
@@ -60,12 +49,13 @@ class SqliteMetrics:
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
         """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
 
-        Percentiles are by nearest rank; everything is 0 where there was no search.
+        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
+        Everything is 0 where there was no search.
 
         Raises:
             BackendError: the file could not be read.
         """
-        return await self._database.read(partial(_summarise, since, until, buckets))
+        return await self._database.read(partial(_summarise, since, until, buckets, self._exact_rows))
 
     async def prune(self, before: datetime) -> int:
         """Delete records older than `before`; returns how many.
@@ -105,6 +95,20 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
             for record in searches
         ],
     )
+    count_in(
+        [
+            Row(
+                microseconds(record.timestamp),
+                record.latency_ms,
+                record.level,
+                record.cache_hit,
+                record.agent,
+                record.game,
+            )
+            for record in searches
+        ],
+        connection,
+    )
     connection.executemany(
         "INSERT INTO errors VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)",
         [
@@ -122,53 +126,90 @@ def _append(searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord], con
     )
 
 
-def _summarise(since: datetime, until: datetime, buckets: int, connection: sqlite3.Connection) -> SearchSummary:
-    span: Parameters = {"since": microseconds(since), "until": microseconds(until)}
-    queries, average, cached, fallbacks = connection.execute(_TOTALS, span).fetchone()
+def _summarise(
+    since: datetime, until: datetime, buckets: int, exact_rows: int, connection: sqlite3.Connection
+) -> SearchSummary:
+    start, end = microseconds(since), microseconds(until)
+    cut = _one_by_one if _at_most(start, end, connection) < exact_rows else _by_slots
+    _, (first, last) = cut(start, end)
+    slots = read_slots(first, last, connection)
+    total = _sums(start, end, cut, slots, connection)
+    total.tallies.update(read_tallies(first, last, connection))
     return SearchSummary(
-        queries=queries,
-        average_ms=average or 0.0,
-        p50_ms=_percentile(50, queries, span, connection),
-        p95_ms=_percentile(95, queries, span, connection),
-        p99_ms=_percentile(99, queries, span, connection),
-        cache_hit_rate=cached or 0.0,
-        fallback_rate=fallbacks or 0.0,
-        by_agent=dict(connection.execute(_GROUPS.format(column="agent"), span)),
-        by_level=dict(connection.execute(_GROUPS.format(column="level"), span)),
-        by_game=dict(connection.execute(_GROUPS.format(column="game"), span)),
-        timeline=_timeline(span, buckets, connection),
+        queries=total.queries,
+        average_ms=total.latency_ms / max(total.queries, 1),
+        p50_ms=total.percentile(50),
+        p95_ms=total.percentile(95),
+        p99_ms=total.percentile(99),
+        cache_hit_rate=total.cache_hits / max(total.queries, 1),
+        fallback_rate=total.fallbacks / max(total.queries, 1),
+        by_agent={str(value): count for value, count in _tally(total, "agent")},
+        by_level={int(value): count for value, count in _tally(total, "level")},
+        by_game={str(value): count for value, count in _tally(total, "game")},
+        timeline=tuple(_timeline(start, end, buckets, cut, slots, connection)),
     )
 
 
-def _percentile(percent: int, queries: int, span: Parameters, connection: sqlite3.Connection) -> float:
-    """By nearest rank, counted from the nearer end: SQLite then keeps only that end while it sorts."""
-    if queries == 0:
-        return 0.0
-    rank = (percent * queries + 99) // 100
-    sql, skip = (_SMALLEST, rank - 1) if 2 * rank <= queries else (_LARGEST, queries - rank)
-    value: float = connection.execute(sql, {**span, "skip": skip}).fetchone()[0]
-    return value
+def _at_most(start: int, end: int, connection: sqlite3.Connection) -> int:
+    """No less than the number of searches of `start <= t < end`."""
+    count: int = connection.execute(
+        "SELECT ifnull(sum(queries), 0) FROM search_sums WHERE slot >= ? AND slot <= ?",
+        (start // SLOT_US, end // SLOT_US),
+    ).fetchone()[0]
+    return count
 
 
-def _timeline(span: Parameters, buckets: int, connection: sqlite3.Connection) -> tuple[Bucket, ...]:
-    since, until = span["since"], span["until"]
-    if buckets < 1 or until <= since:
-        return ()
-    filled = {row[0]: row[1:] for row in connection.execute(_TIMELINE, {**span, "buckets": buckets})}
-    slices = []
-    for number in range(buckets):
-        queries, average, fallbacks, p95 = filled.get(number, (0, 0.0, 0, 0.0))
-        start = moment(since - (until - since) * -number // buckets)
-        slices.append(Bucket(start, queries, average, p95, fallbacks))
-    return tuple(slices)
+def _sums(start: int, end: int, cut: _Cut, slots: Sequence[Stored], connection: sqlite3.Connection) -> Sums:
+    """The searches of `start <= t < end`: whole slots as they are stored, what is cut off at the ends one by one."""
+    ends, (first, last) = cut(start, end)
+    total = Sums()
+    low, high = (bisect_left(slots, slot, key=itemgetter(0)) for slot in (first, last))
+    total.add_stored(slots[low:high])
+    for one, other in ends:
+        rows = connection.execute(
+            f"SELECT {COLUMNS} FROM searches WHERE timestamp >= ? AND timestamp < ?",  # noqa: S608
+            (one, other),
+        )
+        total.add(list(map(Row._make, rows)))
+    return total
+
+
+def _one_by_one(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+    return [(start, end)], (0, 0)
+
+
+def _by_slots(start: int, end: int) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+    first, last = -(-start // SLOT_US), end // SLOT_US
+    if first >= last:
+        return _one_by_one(start, end)
+    return [(start, first * SLOT_US), (last * SLOT_US, end)], (first, last)
+
+
+def _tally(total: Sums, name: str) -> list[tuple[str | int, int]]:
+    return sorted((value, count) for (kind, value), count in total.tallies.items() if kind == name and count)
+
+
+def _timeline(
+    start: int, end: int, buckets: int, cut: _Cut, slots: Sequence[Stored], connection: sqlite3.Connection
+) -> Iterator[Bucket]:
+    if buckets < 1 or end <= start:
+        return
+    edges = [start - (end - start) * -number // buckets for number in range(buckets + 1)]
+    for one, other in pairwise(edges):
+        sums = _sums(one, other, cut, slots, connection)
+        average_ms = sums.latency_ms / max(sums.queries, 1)
+        yield Bucket(moment(one), sums.queries, average_ms, sums.percentile(95), sums.fallbacks)
 
 
 def _prune(before: int, connection: sqlite3.Connection) -> int:
-    deleted = 0
-    for table in ("searches", "errors"):
-        cursor = connection.execute(
-            f"DELETE FROM {table} WHERE key IN (SELECT key FROM {table} WHERE timestamp < ? LIMIT ?)",  # noqa: S608
-            (before, PRUNED_AT_ONCE - deleted),
-        )
-        deleted += cursor.rowcount
-    return deleted
+    old = connection.execute(
+        f"SELECT key, {COLUMNS} FROM searches WHERE timestamp < ? ORDER BY timestamp LIMIT ?",  # noqa: S608
+        (before, PRUNED_AT_ONCE),
+    ).fetchall()
+    connection.executemany("DELETE FROM searches WHERE key = ?", [row[:1] for row in old])
+    count_in([Row(*row[1:]) for row in old], connection, sign=-1)
+    cursor = connection.execute(
+        "DELETE FROM errors WHERE key IN (SELECT key FROM errors WHERE timestamp < ? LIMIT ?)",
+        (before, PRUNED_AT_ONCE - len(old)),
+    )
+    return len(old) + cursor.rowcount

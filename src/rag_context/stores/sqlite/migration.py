@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
+from rag_context.stores.sqlite.sums import sum_up_again
 from rag_context.text.analysis import ANALYSER_VERSION, terms
 from rag_context.types import Chunk, Span
 
@@ -17,6 +18,9 @@ APPLICATION_ID = 0x52414743
 
 PAGE_BYTES = 8192
 """Five vectors of 384 floats to a page; the usual 4096 would hold two and waste a quarter."""
+
+SUMMED = 2
+"""The migration that brought the sums of searches."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -59,6 +63,8 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
         for script in _migrations()[version:]:
             for statement in _statements(script):
                 connection.execute(statement)
+        if 0 < version < SUMMED:
+            sum_up_again(connection)
         if version > 0 and _found_analyser(connection) != ANALYSER_VERSION:
             _analyse_again(connection)
         connection.execute(

@@ -12,6 +12,7 @@ from rag_context.stores.sqlite.filters import facets_of
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import read_document
 from rag_context.stores.sqlite.registry import forget_vectors
+from rag_context.stores.sqlite.sums import sum_up_again
 from rag_context.types import Examination, Flaw, FlawKind, Thoroughness
 
 ANALYSED_AT_ONCE = 500
@@ -143,4 +144,5 @@ _MENDING: dict[FlawKind, Callable[[sqlite3.Connection], object]] = {
     FlawKind.NO_MODEL: forget_vectors,
     FlawKind.BAD_VECTORS: drop_bad_vectors,
     FlawKind.MISSING_VECTORS: await_vectors,
+    FlawKind.STATISTICS: sum_up_again,
 }

@@ -44,6 +44,9 @@ class Row(NamedTuple):
     game: str | None
 
 
+Stored = tuple[int, int, float, int, int, bytes]
+"""A row of `search_sums`."""
+
 COLUMNS = ", ".join(Row._fields)
 
 
@@ -58,14 +61,18 @@ class Sums:
     bins: Integers = field(default_factory=lambda: np.zeros(BINS, dtype=np.int64))
     tallies: Counter[tuple[str, str | int]] = field(default_factory=Counter)
     """By kind (agent, level, game) and value."""
+    latencies: list[float] = field(default_factory=list)
+    """Those of the searches that were added one by one."""
 
     def add(self, rows: Sequence[Row], sign: int = 1) -> None:
         """Add searches, or take them away."""
+        latencies = [row.latency_ms for row in rows]
         self.queries += sign * len(rows)
-        self.latency_ms += sign * sum(row.latency_ms for row in rows)
+        self.latency_ms += sign * sum(latencies)
+        self.latencies += latencies
         self.cache_hits += sign * sum(row.cache_hit for row in rows)
         self.fallbacks += sign * sum(row.level > 1 for row in rows)
-        self.bins += sign * np.bincount(bins_of([row.latency_ms for row in rows]), minlength=BINS)
+        self.bins += sign * np.bincount(bins_of(latencies), minlength=BINS)
         for name, values in (
             ("agent", Counter(row.agent for row in rows)),
             ("level", Counter(row.level for row in rows)),
@@ -74,31 +81,62 @@ class Sums:
             for value, count in values.items():
                 self.tallies[name, value] += sign * count
 
+    def add_stored(self, rows: Sequence[Stored]) -> None:
+        """Add whole slots; their tallies are added apart."""
+        for _, queries, latency_ms, cache_hits, fallbacks, _ in rows:
+            self.queries += queries
+            self.latency_ms += latency_ms
+            self.cache_hits += cache_hits
+            self.fallbacks += fallbacks
+        self.bins += unpack([row[-1] for row in rows])
+
     def percentile(self, percent: int) -> float:
-        """By nearest rank, within `ERROR`; 0 where there is nothing."""
+        """By nearest rank: exact where every search was added by itself, else within `ERROR`; 0 of nothing."""
         if self.queries == 0:
             return 0.0
         rank = (percent * self.queries + 99) // 100
+        if len(self.latencies) == self.queries:
+            return float(np.partition(self.latencies, rank - 1)[rank - 1])
         return float(_MIDDLES[np.searchsorted(np.cumsum(self.bins), rank)])
 
 
 def bins_of(latencies_ms: Sequence[float]) -> Integers:
     """The bin of each latency."""
     values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
-    return np.minimum(np.ceil(np.log(values) / np.log(_GROWTH)), BINS - 1).astype(np.int64)
+    bins: Integers = np.minimum(np.ceil(np.log(values) / np.log(_GROWTH)), BINS - 1).astype(np.int64)
+    return bins
 
 
 def pack(bins: Integers) -> bytes:
     """The bins that hold something, as they are stored."""
     filled = np.flatnonzero(bins)
-    return np.column_stack((filled, bins[filled])).astype("<u4").tobytes()
+    pairs: NDArray[np.uint32] = np.column_stack((filled, bins[filled])).astype("<u4")
+    return pairs.tobytes()
 
 
 def unpack(blobs: Sequence[bytes]) -> Integers:
     """The sum of stored bins."""
     pairs = np.frombuffer(b"".join(blobs), dtype="<u4").reshape(-1, 2)
-    summed = np.bincount(pairs[:, 0], weights=pairs[:, 1], minlength=BINS)
-    return summed.astype(np.int64)
+    summed: Integers = np.bincount(pairs[:, 0], weights=pairs[:, 1], minlength=BINS).astype(np.int64)
+    return summed
+
+
+def read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[Stored]:
+    """What is stored of the slots `first <= slot < end`, in order."""
+    return connection.execute(
+        """SELECT slot, queries, latency_ms, cache_hits, fallbacks, histogram
+           FROM search_sums WHERE slot >= ? AND slot < ? ORDER BY slot""",
+        (first, end),
+    ).fetchall()
+
+
+def read_tallies(first: int, end: int, connection: sqlite3.Connection) -> dict[tuple[str, str | int], int]:
+    """The tallies of the slots `first <= slot < end`, by kind and value."""
+    rows = connection.execute(
+        "SELECT kind, value, sum(queries) FROM search_tallies WHERE slot >= ? AND slot < ? GROUP BY kind, value",
+        (first, end),
+    )
+    return {(kind, value): queries for kind, value, queries in rows}
 
 
 def count_in(rows: Sequence[Row], connection: sqlite3.Connection, sign: int = 1) -> None:
@@ -121,12 +159,7 @@ def sum_up_again(connection: sqlite3.Connection) -> None:
 
 def _change(slot: int, rows: Sequence[Row], sign: int, connection: sqlite3.Connection) -> None:
     sums = Sums()
-    stored = connection.execute(
-        "SELECT queries, latency_ms, cache_hits, fallbacks, histogram FROM search_sums WHERE slot = ?", (slot,)
-    ).fetchone()
-    if stored is not None:
-        sums.queries, sums.latency_ms, sums.cache_hits, sums.fallbacks = stored[:4]
-        sums.bins = unpack([stored[4]])
+    sums.add_stored(read_slots(slot, slot + 1, connection))
     sums.add(rows, sign)
     if sums.queries <= 0:
         connection.execute("DELETE FROM search_sums WHERE slot = ?", (slot,))
@@ -141,6 +174,8 @@ def _change(slot: int, rows: Sequence[Row], sign: int, connection: sqlite3.Conne
            ON CONFLICT (slot, kind, value) DO UPDATE SET queries = queries + excluded.queries""",
         [(slot, kind, value, count) for (kind, value), count in sums.tallies.items()],
     )
+    if sign < 0:
+        connection.execute("DELETE FROM search_tallies WHERE slot = ? AND queries <= 0", (slot,))
 
 
 _MIDDLES: Floats = np.concatenate(

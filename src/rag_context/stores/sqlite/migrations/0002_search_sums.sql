@@ -13,7 +13,7 @@ CREATE TABLE search_sums (
 CREATE TABLE search_tallies (
     slot INTEGER NOT NULL,
     kind TEXT NOT NULL,  -- agent, level or game
-    value ANY NOT NULL,
+    value NOT NULL,      -- text or number, as it came
     queries INTEGER NOT NULL,
     PRIMARY KEY (slot, kind, value)
 ) WITHOUT ROWID;

@@ -1,0 +1,28 @@
+"""The fault table is true: every row names tests, and those tests exist; every kind of flaw is explained."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from rag_context.types import FlawKind
+from tests.test_requirements import TESTS, defined
+
+PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
+PROOF = re.compile(r"`((?:\w+/)+test_\w+\.py)(?:::(\w+))?`")
+TABLE = PAGE.partition("## Looking and mending")[0]
+ROWS = [line for line in TABLE.splitlines() if line.startswith("| ") and "what fails" not in line]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=[row.split("|")[1].strip() for row in ROWS])
+def test_a_fault_is_proved_by_tests_that_exist(row: str) -> None:
+    proofs = PROOF.findall(row)
+    assert proofs
+    for file, test in proofs:
+        path: Path = TESTS / file
+        assert path.is_file(), f"{file} does not exist"
+        assert not test or test in defined(path), f"{file} has no {test}"
+
+
+def test_every_kind_of_flaw_is_explained() -> None:
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {kind.value for kind in FlawKind}
