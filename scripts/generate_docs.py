@@ -1,19 +1,22 @@
-"""Writes the generated pages: docs/settings.md from the settings' models, docs/cli.md from the commands.
+"""Writes the generated pages: docs/settings.md, docs/cli.md and docs/tools.md, from the code they describe.
 
 python scripts/generate_docs.py            write them
 python scripts/generate_docs.py --check    compare, and exit 1 where one is out of date
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import typer
 
 from rag_context.cli.app import app
 from rag_context.cli.exits import EXIT_CODES
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.server.tools import Service, build_tools
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -41,6 +44,14 @@ directory, and then it does the work; otherwise the command opens the directory 
 terminals; in a pipe the output is plain, and `NO_COLOR` is honoured.
 
 ## Exit status
+"""
+
+
+TOOLS_INTRO = """# Tools
+
+What a server answers to `POST /tools/{name}` with a JSON body; `GET /tools` gives the same as JSON Schema, and
+`/openapi.json` everything else. `null` means absent. An unknown field is refused by name. Errors are
+`{"error", "code", "details", "requestId"}` on every route.
 """
 
 
@@ -91,6 +102,41 @@ def cli_page() -> str:
     return "\n".join(parts) + "\n"
 
 
+def tools_page() -> str:
+    """The tools, each with its arguments and what it gives back."""
+    parts = [TOOLS_INTRO]
+    for tool in build_tools(cast("Service", object()), Vocabulary()).values():
+        parts.append(f"\n## {tool.name}\n\n{tool.description}\n")
+        parts.append(f"### Arguments of {tool.name}\n")
+        parts.extend(schema_rows(tool.input_schema))
+        parts.append(f"\n### What {tool.name} answers\n")
+        parts.extend(schema_rows(tool.output_schema))
+    return "\n".join(parts) + "\n"
+
+
+def schema_rows(schema: Mapping[str, Any]) -> Iterator[str]:
+    """A table of an object's fields; required ones are marked."""
+    fields = schema.get("properties", {})
+    if not fields:
+        yield "None."
+        return
+    yield "| field | what it is | what it means |\n|---|---|---|"
+    for name, field in fields.items():
+        mark = " (required)" if name in schema.get("required", ()) else ""
+        yield f"| `{name}`{mark} | {kind_of(field)} | {field.get('description', '')} |".replace("  |", " |")
+
+
+def kind_of(field: Mapping[str, Any]) -> str:
+    """Type, choices, limits and default of a field, in words."""
+    kind = f"list of {field['items'].get('type', 'value')}s" if field.get("type") == "array" else field.get("type", "")
+    if choices := field.get("enum"):
+        kind = "one of " + ", ".join(f"`{choice}`" for choice in choices)
+    low, high = field.get("minimum", field.get("minLength")), field.get("maximum", field.get("maxLength"))
+    if low is not None and high is not None:
+        kind += f", {low} to {high}" + (" characters" if field.get("type") == "string" else "")
+    return kind + (f", default `{json.dumps(field['default'])}`" if "default" in field else "")
+
+
 def commands(root: Any) -> Mapping[str, Any]:
     """The commands by name, in the order of `--help`."""
     return {name: root.commands[name] for name in root.commands if not root.commands[name].hidden}
@@ -121,7 +167,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
     arguments = parser.parse_args()
     stale = 0
-    for name, page in {"settings.md": settings_page(), "cli.md": cli_page()}.items():
+    pages = {"settings.md": settings_page(), "cli.md": cli_page(), "tools.md": tools_page()}
+    for name, page in pages.items():
         path, text = DOCS / name, NOTICE + page
         if not arguments.check:
             DOCS.mkdir(exist_ok=True)
