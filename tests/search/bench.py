@@ -31,7 +31,8 @@ class Bench:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
         self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
         self.texts: Faulty[TextIndex] = Faulty(self.store.texts, "search")
-        self.documents: Faulty[DocumentStore] = Faulty(self.store, "passages", "counts", "neighbours")
+        self.counts: Faulty[DocumentStore] = Faulty(self.store, "counts")
+        self.documents: Faulty[DocumentStore] = Faulty(self.counts.port, "passages", "neighbours")
         self.sources = Sources(
             embedder=self.embedder.port,
             vectors=self.vectors.port,

@@ -105,6 +105,15 @@ async def test_a_store_that_cannot_give_the_passages_is_level_3(bench: Bench) ->
     assert (await bench.chain.search(ASK)).level is Level.EMPTY
 
 
+async def test_an_answer_is_not_lost_for_want_of_a_count(bench: Bench) -> None:
+    await bench.chain.search(ASK)
+    await bench.add("fourth", "Something else.")
+    bench.counts.fault = DEAD
+    answer = await bench.chain.search(ASK)
+    assert answer.level is Level.PRIMARY
+    assert answer.total_indexed == 3
+
+
 async def test_the_fifth_total_failure_opens_the_breaker_and_says_so(bench: Bench) -> None:
     bench.embedder.fault = bench.texts.fault = Fault(BackendDataError("x", "garbage"))
     answers = [await bench.chain.search(ASK) for _ in range(5)]

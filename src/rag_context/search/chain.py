@@ -134,10 +134,15 @@ class SearchChain:
         )
 
     async def _count(self, deadline: Deadline) -> None:
-        """Count the documents anew where the index has changed since."""
+        """Count the documents anew where the index has changed since; without a count, the last one stands."""
         version = self._sources.documents.version
-        if version != self._known_version:
+        if version == self._known_version:
+            return
+        try:
             counts = await self._sources.document_store.call(self._sources.documents.counts, deadline)
+        except BackendError as error:
+            logger.warning("search: the documents could not be counted: %s", error)
+        else:
             self._known_total, self._known_version = counts.documents, version
 
     def _refused(self) -> Answer:
