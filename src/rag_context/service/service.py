@@ -252,11 +252,12 @@ class Service:
         Raises:
             BackendError: the model or the store is not there.
         """
-        await self._parts.registry.drop_vectors()
+        total = await self._parts.registry.drop_vectors()
         await self._parts.embedder.bind()
-        total = (await self._parts.sources.documents.counts()).pending
         on_progress(0, total)
-        return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
+        await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
+        # The upkeep's own sweep may have done a part of them.
+        return total - (await self._parts.sources.documents.counts()).pending
 
     async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
         """Cut documents anew from their stored content and give all that lack vectors theirs; returns how many.
