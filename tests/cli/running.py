@@ -62,6 +62,7 @@ class Commands:
             encoding="utf-8",
             cwd=self.folder,
             env=self._environment(),
+            preexec_fn=_as_from_a_terminal,  # noqa: PLW1509  (nothing in it takes a lock)
         )
 
     def __call__(self, *words: str | Path) -> Ended:
@@ -83,12 +84,18 @@ class Commands:
         return {**kept, **own, **self.variables}
 
 
+def _as_from_a_terminal() -> None:
+    """A shell starts what it runs in the background with Ctrl-C ignored, and so would we pass it on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def ended(process: "subprocess.Popen[str]") -> Ended:
     """Wait for the end of a command."""
     try:
         out, err = process.communicate(timeout=PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
+        process.communicate()
         raise
     return Ended(process.returncode, out, err)
 
