@@ -1,9 +1,15 @@
 """What every test may rely on."""
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", max_examples=2000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))  # every run the same, unless asked to look further
 
 
 @pytest.fixture(autouse=True)

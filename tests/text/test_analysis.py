@@ -20,6 +20,7 @@ from rag_context.text.analysis import MAX_TERM_CHARS, terms
         ("on 2026-03-11 well-known 3.14", ["2026", "03", "11", "well", "known", "3", "14"]),
         ("all-MiniLM-L6-v2", ["mini", "lm", "minilm", "l6", "v2", "all_minilm_l6_v2"]),
         ("_private __init__ __", ["privat", "init"]),
+        ("_Ø _ß_жук_", ["ø", "ss", "жук", "ss_жук"]),
         ("it's don't we'll", []),
         ("", []),
         ("?!… \x00 \n", []),

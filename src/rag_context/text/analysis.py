@@ -84,7 +84,8 @@ def _add_foreign(word: str, words: list[str]) -> None:
         elif _SPACELESS_RUN.match(run):
             words.extend([run[i : i + 2] for i in range(len(run) - 1)] or [run])
         else:
-            words.append(run.casefold())
+            parts = [part for part in run.casefold().split("_") if part]
+            words.extend(parts if len(parts) < 2 else [*parts, "_".join(parts)])
 
 
 def _fold(text: str) -> str:
