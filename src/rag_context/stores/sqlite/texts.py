@@ -108,8 +108,9 @@ class SqliteTexts:
         return await self._database.read(partial(self._score, query, chunks))
 
     def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[TextHit]:
+        version = self._database.version  # read before the snapshot: what came in between must not pass for known
         snapshot = self._snapshot(connection)
-        question = self._question(query, snapshot, connection)
+        question = self._question(query, version, snapshot, connection)
         wanted = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
         found: list[ChunkRef] = []
         for keys in self._best_first(question, where, wanted, snapshot, connection):
@@ -121,7 +122,8 @@ class SqliteTexts:
         return hits[:limit]
 
     def _score(self, query: str, chunks: Sequence[ChunkRef], connection: sqlite3.Connection) -> dict[str, TextHit]:
-        question = self._question(query, self._snapshot(connection), connection)
+        version = self._database.version
+        question = self._question(query, version, self._snapshot(connection), connection)
         held = self._held.of([chunk.id for chunk in chunks], connection)
         return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
 
@@ -191,18 +193,18 @@ class SqliteTexts:
         ).fetchone()
         return Snapshot(self._database.file.generation, version, chunks, newest, length / max(chunks, 1))
 
-    def _question(self, query: str, snapshot: Snapshot, connection: sqlite3.Connection) -> _Question:
-        remembered = self._remembered(query)
+    def _question(self, query: str, version: int, snapshot: Snapshot, connection: sqlite3.Connection) -> _Question:
+        with self._lock:
+            remembered = self._questions.get((query, version))
         if remembered is not None:
             return remembered
-        name = (query, self._database.version)
         counted = Counter(terms(query))
         frequencies = [min(self._frequency(term, snapshot, connection), snapshot.chunks) for term in counted]
         idf = np.array([inverse_document_frequency(snapshot.chunks, frequency) for frequency in frequencies])
         weights = idf * np.array(list(counted.values()), dtype=np.float64)
         question = _Question(list(counted), frequencies, idf, weights, snapshot.average_length)
         with self._lock:
-            self._questions[name] = question
+            self._questions[query, version] = question
         return question
 
     def _frequency(self, word: str, snapshot: Snapshot, connection: sqlite3.Connection) -> int:
