@@ -4,7 +4,7 @@ Adapters fit structurally. They are async, raise only our own errors, apply the 
 order by descending score. Sequences come back in the order asked for; unknown ids are left out of mappings.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -18,9 +18,13 @@ from rag_context.types import (
     Examination,
     Filter,
     FlawKind,
+    Held,
+    Listing,
     Matrix,
     Neighbours,
     Passage,
+    Place,
+    Retrievals,
     Stored,
     TextHit,
     Thoroughness,
@@ -73,6 +77,10 @@ class VectorStore(Protocol):
         """Exact cosine of the given chunks; chunks without a vector are left out."""
         ...
 
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """What the store can show of the given chunks by itself, where the document store cannot be asked."""
+        ...
+
     async def ping(self) -> str: ...
 
 
@@ -92,6 +100,11 @@ class DocumentStore(Protocol):
     @property
     def version(self) -> int:
         """Grows with every change of the index that this process knows of; read without any I/O."""
+        ...
+
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this index to every process that uses it; None while it is not known. No I/O."""
         ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
@@ -118,7 +131,17 @@ class DocumentStore(Protocol):
         """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
         ...
 
+    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        ...
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        ...
+
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
+
+    async def retrievals(self, document_id: str) -> Retrievals: ...
 
     async def counts(self) -> Counts: ...
 
@@ -134,10 +157,11 @@ class IndexWriter(Protocol):
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> None:
+    ) -> bool:
         """Store a document in place of its earlier version; at no moment is neither found.
 
-        Without vectors it is stored as pending: found by text, its vectors follow by `attach`.
+        Returns whether its vectors are in too. Without vectors, or where they could not be stored now, the document
+        is stored as pending: found by text, its vectors follow by `attach`.
         """
         ...
 
@@ -152,6 +176,75 @@ class IndexWriter(Protocol):
         ...
 
     async def delete(self, document_id: str) -> bool: ...
+
+
+class DocumentWriter(Protocol):
+    """The documents' half of a write, where the vectors are kept by another store.
+
+    A document is pending from `put` to `settle`. What a call returns from survives the end of the process.
+    """
+
+    async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
+        """Store a document, pending, in place of its earlier version; it is found by text from now on."""
+        ...
+
+    async def recut(self, document: Document, chunks: Sequence[Chunk]) -> bool:
+        """Put other chunks in place of this version's, pending; False where it changed or went away meanwhile."""
+        ...
+
+    async def settle(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
+        """Note that this version's vectors are in; False where it changed or went away meanwhile.
+
+        Raises:
+            BackendRejectedError: the index records another model than `made_by` by now.
+        """
+        ...
+
+    async def unsettle(self, document_ids: Collection[str]) -> None:
+        """Note that the vectors of these documents are not what they should be: they are pending again."""
+        ...
+
+    async def delete(self, document_id: str) -> bool: ...
+
+
+class VectorWriter(Protocol):
+    """The vectors' half of a write, where the documents are kept by another store. Every call may be repeated."""
+
+    async def prepare(self, model: EmbeddingModel) -> None:
+        """Make whatever is missing to hold vectors of this model.
+
+        Raises:
+            BackendRejectedError: there are vectors of another dimension.
+        """
+        ...
+
+    async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
+        """Store the vectors of a document; those of its earlier versions go, but not before the new ones are found."""
+        ...
+
+    async def discard(self, document_ids: Collection[str]) -> None:
+        """Forget the vectors of these documents."""
+        ...
+
+    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+        """What is there of these documents; those without a vector are left out."""
+        ...
+
+    def held_documents(self) -> AsyncIterator[str]:
+        """The ids of all documents that have vectors, each at least once."""
+        ...
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given chunks; those without are left out."""
+        ...
+
+    async def count(self) -> int:
+        """How many vectors there are."""
+        ...
+
+    async def clear(self) -> None:
+        """Forget all vectors."""
+        ...
 
 
 class ModelRegistry(Protocol):

@@ -131,6 +131,44 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What a vector store holds of one document: its chunks, and the content hashes they were made from."""
+
+    chunk_ids: frozenset[str]
+    revisions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Retrievals:
+    """How often a document was returned by a search, and when last."""
+
+    count: int = 0
+    last: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A document without its content, as lists show it; `indexed` once its vectors are there."""
+
+    id: str
+    title: str
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: datetime
+    metadata: Metadata
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a list was left off: the last document that was shown."""
+
+    timestamp: datetime
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Filter:
     """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`."""
 
@@ -264,6 +302,7 @@ class FlawKind(StrEnum):
     BROKEN_CHUNKS = "broken-chunks"
     MISSING_VECTORS = "missing-vectors"
     BAD_VECTORS = "bad-vectors"
+    STALE_VECTORS = "stale-vectors"
     NO_MODEL = "no-model"
     STALE_TERMS = "stale-terms"
     TEXT_INDEX = "text-index"

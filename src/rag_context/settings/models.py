@@ -149,11 +149,30 @@ class StoreSettings(Section):
         description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
         repr=False,
     )
+    qdrant_api_key: Secret | None = Field(default=None, description="Key for Qdrant.")
+    qdrant_collection: Name = Field(default="p4nth30n_context", description="Qdrant's collection; made when missing.")
+    qdrant_transport: Literal["http", "grpc"] = Field(
+        default="http", description="How Qdrant is spoken to; grpc uses qdrant_grpc_port."
+    )
+    qdrant_grpc_port: int = Field(default=6334, ge=1, le=65535, description="Qdrant's port for gRPC.")
+    qdrant_quantization: Literal["none", "scalar", "binary"] = Field(
+        default="none", description="How a new Qdrant collection compresses its vectors in memory."
+    )
+    qdrant_shards: int | None = Field(
+        default=None, ge=1, description="Shards of a new Qdrant collection; the server's choice if not said."
+    )
+    qdrant_replicas: int | None = Field(
+        default=None, ge=1, description="Copies of each shard of a new Qdrant collection; the server's choice if not said."
+    )
     chroma_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
-        description="Chroma's address; http://localhost:8000 once Chroma is chosen.",
+        description="Chroma's address; http://localhost:8000 once Chroma is chosen and no folder is named.",
         repr=False,
     )
+    chroma_dir: UserPath | None = Field(
+        default=None, description="Folder of a Chroma inside this process, in place of a server."
+    )
+    chroma_collection: Name = Field(default="rag-context", description="Chroma's collection; made when missing.")
     mongodb_uri: MongoUri | None = Field(
         default_factory=lambda known: (
             "mongodb://localhost:27017/P4NTH30N" if known.get("documents") == "mongodb" else None
@@ -161,11 +180,14 @@ class StoreSettings(Section):
         description="MongoDB's address; mongodb://localhost:27017/P4NTH30N once MongoDB is chosen.",
         repr=False,
     )
+    mongodb_documents: Name = Field(default="C0N7EXT", description="MongoDB's collection of documents.")
+    mongodb_metrics: Name = Field(default="R4G_M37R1C5", description="MongoDB's collection of search records.")
     redis_url: RedisUrl | None = Field(
         default_factory=lambda known: "redis://localhost:6379/0" if known.get("cache") == "redis" else None,
         description="Redis's address; redis://localhost:6379/0 once Redis is chosen.",
         repr=False,
     )
+    redis_prefix: Name = Field(default="rag-context", description="What the names of all keys in Redis begin with.")
 
 
 class EmbedderSettings(Section):
