@@ -81,6 +81,10 @@ class VectorStore(Protocol):
         """What the store can show of the given chunks by itself, where the document store cannot be asked."""
         ...
 
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given chunks; those without are left out."""
+        ...
+
     async def ping(self) -> str: ...
 
 
@@ -232,10 +236,6 @@ class VectorWriter(Protocol):
 
     def held_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, each at least once."""
-        ...
-
-    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given chunks; those without are left out."""
         ...
 
     async def count(self) -> int:

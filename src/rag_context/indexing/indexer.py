@@ -183,29 +183,31 @@ class Indexer:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         patience_s = max(deadline.remaining_s, self._policy.timeout_s / 2.0)  # long cutting is no fault of the embedder
-        vectors, trouble = await self._vectors(chunks, Deadline.after(patience_s, self._clock))
-        if not await self._wrote_with(vectors, document, chunks):
-            vectors, trouble = None, trouble or "The index's model has just changed; found by text now, vectors follow"
-            await retrying(lambda: self._writer.write(document, chunks, None))
+        made, trouble = await self._vectors(chunks, Deadline.after(patience_s, self._clock))
+        indexed, trouble = await self._write(document, chunks, made, trouble)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
-            outcome=Outcome.PENDING if vectors is None else outcome,
+            outcome=outcome if indexed else Outcome.PENDING,
             chunk_ids=tuple(chunk.id for chunk in chunks),
-            pending=vectors is None,
+            pending=not indexed,
             duplicates_of=await self._duplicates(document),
             warning=trouble,
         )
 
-    async def _wrote_with(self, made: "_Made | None", document: Document, chunks: Sequence[Chunk]) -> bool:
-        """Store a document with its vectors; False where there are none, or the index took another model meanwhile."""
+    async def _write(
+        self, document: Document, chunks: Sequence[Chunk], made: "_Made | None", trouble: str | None
+    ) -> tuple[bool, str | None]:
+        """Store a document; returns whether its vectors are in too, and if not, why."""
         if made is None:
-            return False
+            await retrying(lambda: self._writer.write(document, chunks, None))
+            return False, trouble
         try:
-            await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
+            indexed = await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
         except BackendRejectedError:
-            return False
-        return True
+            await retrying(lambda: self._writer.write(document, chunks, None))
+            return False, "The index's model has just changed; found by text now, vectors follow"
+        return indexed, None if indexed else "Vector database unavailable; found by text now, vectors follow"
 
     async def _vectors(self, chunks: Sequence[Chunk], deadline: Deadline) -> "tuple[_Made | None, str | None]":
         try:

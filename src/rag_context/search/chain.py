@@ -121,9 +121,7 @@ class SearchChain:
         self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
     ) -> Answer:
         kept = _kept(query, gathered, calibration)
-        documents, store = self._sources.documents, self._sources.document_store
-        ids = [ranked.candidate.chunk.id for ranked in kept]
-        passages = await store.call(lambda: documents.passages(ids), deadline)
+        passages = await self._passages([ranked.candidate.chunk.id for ranked in kept], calibration, deadline)
         await self._count(deadline)
         return Answer(
             results=_results(kept, passages, gathered),
@@ -132,6 +130,18 @@ class SearchChain:
             total_indexed=self._known_total,
             unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
         )
+
+    async def _passages(
+        self, ids: Sequence[str], calibration: Calibration | None, deadline: Deadline
+    ) -> Mapping[str, Passage]:
+        """From the document store; where it is away and the vectors were asked, from the vector store's own copy."""
+        sources = self._sources
+        try:
+            return await sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
+        except BackendError:
+            if calibration is None:
+                raise
+        return await sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
 
     async def _count(self, deadline: Deadline) -> None:
         """Count the documents anew where the index has changed since; without a count, the last one stands."""

@@ -44,6 +44,7 @@ MEANINGS: Mapping[FlawKind, Meaning] = {
     FlawKind.BROKEN_CHUNKS: Meaning("documents whose chunks do not give back their content", "cuts them again"),
     FlawKind.MISSING_VECTORS: Meaning("documents that lack vectors and do not say so", "embeds them again"),
     FlawKind.BAD_VECTORS: Meaning("vectors of a wrong length or norm", "drops them and embeds their documents again"),
+    FlawKind.STALE_VECTORS: Meaning("vectors of another version of their document", "embeds their documents again"),
     FlawKind.NO_MODEL: Meaning("no record of the model that made the vectors", "drops all vectors and embeds again"),
     FlawKind.STALE_TERMS: Meaning("passages whose terms are not the analyser's", "analyses them again"),
     FlawKind.TEXT_INDEX: Meaning("terms for which the text index is wrong", "builds the text index again"),

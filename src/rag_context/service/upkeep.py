@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.indexing.indexer import Indexer
+from rag_context.indexing.reconciliation import Reconciler
 from rag_context.ports import DocumentStore
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
@@ -19,6 +20,8 @@ PROBE_PATIENCE_S = 5.0
 BIND_EVERY_S = 1.0
 BIND_SOON_S = 0.02
 SWEEP_EVERY_S = 10.0
+RECONCILE_EVERY_S = 10.0
+RECONCILE_SOON_S = 1.0
 SWEEP_BATCH = 100
 """Pending documents looked up at a time."""
 
@@ -35,6 +38,7 @@ class Upkeep:
         indexer: completes pending documents.
         documents: knows which are pending.
         clock: monotonic seconds.
+        reconciler: compares documents and vectors where two stores keep them.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Upkeep:
         indexer: Indexer,
         documents: DocumentStore,
         clock: Callable[[], float],
+        reconciler: Reconciler | None = None,
     ) -> None:
+        self._reconciler = reconciler
         self._dependencies = tuple(dependencies)
         self._embedder = embedder
         self._indexer = indexer
@@ -63,6 +69,7 @@ class Upkeep:
             group.create_task(self._probe())
             group.create_task(self._bind())
             group.create_task(self._sweep())
+            group.create_task(self._reconcile())
 
     async def _probe(self) -> None:
         while True:
@@ -107,6 +114,36 @@ class Upkeep:
                 await self.sweep(lambda _done: None)
             except BackendError as error:
                 logger.debug("pending documents wait: %s", error)
+
+    async def _reconcile(self) -> None:
+        """Look whether both stores hold as much as each other; twice, because a write touches one after the other."""
+        if self._reconciler is None:
+            return
+        differed = False
+        while True:
+            try:
+                differs = await self._reconciler.differ()
+                if differs and differed:
+                    await self._mend(self._reconciler)
+                    differs = False
+                differed = differs
+            except BackendError as error:
+                logger.debug("documents and vectors cannot be compared now: %s", error)
+            await asyncio.sleep(RECONCILE_SOON_S if differed else RECONCILE_EVERY_S)
+
+    async def _mend(self, reconciler: Reconciler) -> None:
+        found = await reconciler.compare()
+        if not found:
+            return
+        logger.warning(
+            "documents and vectors differ: %d documents lack vectors, %d have those of another version, "
+            "%d are not known; they are mended now",
+            len(found.missing),
+            len(found.stale),
+            len(found.orphans),
+        )
+        await reconciler.mend(found)
+        self._sweep_now.set()
 
     async def sweep(self, on_done: Callable[[int], None]) -> int:
         """Complete pending documents until none is left; returns how many were.

@@ -2,47 +2,50 @@
 
 import ipaddress
 from collections.abc import Mapping
+from importlib.util import find_spec
 
 from rag_context.errors import ConfigurationError
-from rag_context.settings.keys import SELECTS, variable
 from rag_context.settings.models import Settings
+
+EXTRAS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("stores.vectors", "qdrant"): ("qdrant", "qdrant_client"),
+    ("stores.vectors", "chroma"): ("chroma", "chromadb"),
+    ("stores.documents", "mongodb"): ("mongodb", "pymongo"),
+    ("stores.cache", "redis"): ("redis", "redis"),
+}
+"""The extra that a backend needs, and the module that shows whether it is there."""
 
 
 def check_available(settings: Settings, sources: Mapping[str, str] | None = None) -> None:
-    """Refuse backends that this version does not have yet.
+    """Refuse backends whose client is not installed.
 
     Args:
         settings: The configuration.
         sources: Where each setting came from, as `load_settings` found it.
 
     Raises:
-        ConfigurationError: A backend is named that is not part of this version.
+        ConfigurationError: A backend is chosen whose extra is missing.
     """
-    chosen = {
-        "stores.vectors": (settings.stores.vectors, "embedded"),
-        "stores.documents": (settings.stores.documents, "embedded"),
-        "stores.cache": (settings.stores.cache, "memory"),
-        "embedder.kind": (settings.embedder.kind, "onnx"),
-    }
+    chosen = (
+        ("stores.vectors", settings.stores.vectors),
+        ("stores.documents", settings.stores.documents),
+        ("stores.cache", settings.stores.cache),
+    )
     problems = [
-        _sentence(key, value, available, (sources or {}).get(key, ""))
-        for key, (value, available) in chosen.items()
-        if value != available
+        _sentence(key, value, EXTRAS[key, value][0], (sources or {}).get(key, ""))
+        for key, value in chosen
+        if (key, value) in EXTRAS and find_spec(EXTRAS[key, value][1]) is None
     ]
     if problems:
         raise ConfigurationError("\n".join(problems))
 
 
-def _sentence(key: str, value: str, available: str, source: str) -> str:
-    name = source.removeprefix("environment ")
-    if name != source and name != variable(key):
-        return (
-            f"{name} in the environment selects {value}, which is not part of this version: "
-            f'unset it, or set {key} = "{available}" ({variable(key)}={available}).'
-        )
-    others = [f"{variable(url)} or its short name" for url, selected in SELECTS.items() if selected == (key, value)]
-    where = f"({source})" if source else f"(or selected by {', '.join(others)})"
-    return f'{key} = "{value}" {where} names a backend that is not part of this version: set it to "{available}".'
+def _sentence(key: str, value: str, extra: str, source: str) -> str:
+    where = f" ({source})" if source else ""
+    return (
+        f'{key} = "{value}"{where} needs a client that is not installed: '
+        f"run `pip install 'rag-context[{extra}]'`, or choose another."
+    )
 
 
 def is_loopback(host: str) -> bool:

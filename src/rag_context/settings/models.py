@@ -162,7 +162,9 @@ class StoreSettings(Section):
         default=None, ge=1, description="Shards of a new Qdrant collection; the server's choice if not said."
     )
     qdrant_replicas: int | None = Field(
-        default=None, ge=1, description="Copies of each shard of a new Qdrant collection; the server's choice if not said."
+        default=None,
+        ge=1,
+        description="Copies of each shard of a new Qdrant collection; the server's choice if not said.",
     )
     chroma_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,

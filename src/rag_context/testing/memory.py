@@ -19,9 +19,12 @@ from rag_context.types import (
     Document,
     EmbeddingModel,
     Filter,
+    Listing,
     Matrix,
     Neighbours,
     Passage,
+    Place,
+    Retrievals,
     Stored,
     TextHit,
     Vector,
@@ -34,7 +37,7 @@ class _Entry:
     document: Document
     chunks: tuple[Chunk, ...]
     vectors: Matrix | None
-    retrieved: int = 0
+    retrievals: Retrievals = field(default_factory=Retrievals)
 
 
 @dataclass(slots=True)
@@ -49,12 +52,13 @@ class MemoryStore:
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> None:
+    ) -> bool:
         if vectors is not None:
             self._check_maker(made_by)
         self._entries.pop(document.id, None)
         self._entries[document.id] = _Entry(document, tuple(chunks), vectors)
         self.version += 1
+        return vectors is not None
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         entry = self._entries.get(document_id)
@@ -138,10 +142,30 @@ class MemoryStore:
                     found[ref.id] = Neighbours(before, after)
         return found
 
+    @property
+    def stamp(self) -> str | None:
+        return f"memory-{id(self)}:{self.version}"
+
+    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+        found = [_listing(entry) for entry in self._entries.values() if _passes(entry.document, where)]
+        found.sort(key=lambda listing: (-listing.timestamp.timestamp(), listing.id))
+        if after is not None:
+            behind = (-after.timestamp.timestamp(), after.id)
+            found = [listing for listing in found if (-listing.timestamp.timestamp(), listing.id) > behind]
+        return found[:limit]
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]
+        return {id_: stored for id_ in ids if (stored := await self.stored(id_)) is not None}
+
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         for id_ in document_ids:
             if id_ in self._entries:
-                self._entries[id_].retrieved += 1
+                self._entries[id_].retrievals = Retrievals(self._entries[id_].retrievals.count + 1, at)
+
+    async def retrievals(self, document_id: str) -> Retrievals:
+        entry = self._entries.get(document_id)
+        return entry.retrievals if entry else Retrievals()
 
     async def counts(self) -> Counts:
         entries = self._entries.values()
@@ -257,6 +281,13 @@ class MemoryVectors:
             if row is not None and ref.id in wanted
         }
 
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        return await self.store.passages(chunk_ids)
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        wanted = set(chunk_ids)
+        return {ref.id: row for ref, _, row in self.store.everything() if row is not None and ref.id in wanted}
+
     async def ping(self) -> str:
         return await self.store.ping()
 
@@ -302,6 +333,20 @@ class MemoryTexts:
 
 def _ref(entry: _Entry, chunk: Chunk) -> ChunkRef:
     return ChunkRef(chunk.id, entry.document.id, chunk.position, entry.document.content_type, entry.document.thread)
+
+
+def _listing(entry: _Entry) -> Listing:
+    document = entry.document
+    return Listing(
+        id=document.id,
+        title=document.title,
+        content_type=document.content_type,
+        session_id=document.session_id,
+        source=document.source,
+        timestamp=document.timestamp,
+        metadata=document.metadata,
+        indexed=entry.vectors is not None,
+    )
 
 
 def _passes(document: Document, where: Filter) -> bool:

@@ -1,9 +1,28 @@
 """The embedded store: documents, chunks, vectors, text index and metrics in one SQLite file.
 
 `async with open_database(path) as store:` gives `store.documents`, `store.vectors`, `store.texts` and
-`store.metrics`, each of which fits its port. Several processes may hold the same file open.
+`store.metrics`, each of which fits its port. Several processes may hold the same file open. `open_documents` and
+`open_vectors` open a file that is one of two stores.
 """
 
-from rag_context.stores.sqlite.store import FILE_NAME, SqliteStore, open_auditor, open_database
+from rag_context.stores.sqlite.store import (
+    FILE_NAME,
+    VECTORS_FILE_NAME,
+    SqliteDocumentHalf,
+    SqliteStore,
+    open_auditor,
+    open_database,
+    open_documents,
+    open_vectors,
+)
 
-__all__ = ["FILE_NAME", "SqliteStore", "open_auditor", "open_database"]
+__all__ = [
+    "FILE_NAME",
+    "VECTORS_FILE_NAME",
+    "SqliteDocumentHalf",
+    "SqliteStore",
+    "open_auditor",
+    "open_database",
+    "open_documents",
+    "open_vectors",
+]

@@ -108,6 +108,23 @@ def attach_vectors(
     return True
 
 
+def settle_document(document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection) -> bool:
+    """Call a document indexed whose vectors another store keeps; False where this version is not there any more."""
+    _check_maker(made_by, connection)
+    settled = connection.execute(
+        "UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", (INDEXED, document_id, content_hash)
+    )
+    return settled.rowcount > 0
+
+
+def unsettle_documents(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
+    """Call documents pending whose vectors another store should keep and does not."""
+    connection.executemany(
+        "UPDATE documents SET status = ? WHERE id = ? AND status <> ?",
+        [(PENDING, id_, PENDING) for id_ in document_ids],
+    )
+
+
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
     """Take a document away with all that hangs on it; False where it is unknown."""
     key = _key_of(document_id, connection)

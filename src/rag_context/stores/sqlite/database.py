@@ -35,6 +35,8 @@ class Database:
         self._version = 0
         self._base = 0
         self._generation = 0
+        self._name: str | None = None
+        self._stored = 0
         self._version_lock = threading.Lock()
         self._followers: list[Callable[[sqlite3.Connection], None]] = []
         self._readers = Readers(self.file, READERS)
@@ -45,6 +47,12 @@ class Database:
     def version(self) -> int:
         """Grows with every change of the index that this process knows of."""
         return self._version
+
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this file to every process; None while the file was not looked at."""
+        with self._version_lock:
+            return None if self._name is None else f"{self._name}:{self._stored}"
 
     def follow(self, *followers: Callable[[sqlite3.Connection], None]) -> None:
         """Start looking at the file; each follower is called with a connection in every round."""
@@ -91,7 +99,12 @@ class Database:
         self._writer.close()
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        self._publish(connection.execute("SELECT version FROM totals").fetchone()[0])
+        version, name = connection.execute(
+            "SELECT version, (SELECT value FROM meta WHERE name = 'index') FROM totals"
+        ).fetchone()
+        self._publish(version)
+        with self._version_lock:
+            self._name = name
         for follower in self._followers:
             follower(connection)
 
@@ -101,4 +114,7 @@ class Database:
             if self._generation != self.file.generation:
                 self._generation = self.file.generation
                 self._base = self._version + 1
+                self._name = None
+                self._stored = 0
+            self._stored = max(self._stored, stored)
             self._version = max(self._version, self._base + stored)

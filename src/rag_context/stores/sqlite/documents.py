@@ -7,11 +7,24 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from rag_context.stores.sqlite import changes, passages, registry
+from rag_context.stores.sqlite import changes, listings, passages, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, microseconds
 from rag_context.text.analysis import terms
-from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Filter, Matrix, Neighbours, Passage, Stored
+from rag_context.types import (
+    Chunk,
+    Counts,
+    Document,
+    EmbeddingModel,
+    Filter,
+    Listing,
+    Matrix,
+    Neighbours,
+    Passage,
+    Place,
+    Retrievals,
+    Stored,
+)
 
 RETRIEVALS_FLUSH_S = 1.0
 
@@ -34,6 +47,11 @@ class SqliteDocuments:
         """Grows with every change of the index that this process knows of; read without any I/O."""
         return self._database.version
 
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this index to every process that uses it; None while it is not known."""
+        return self._database.stamp
+
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id."""
         if not chunk_ids:
@@ -52,7 +70,7 @@ class SqliteDocuments:
 
     async def stored(self, document_id: str) -> Stored | None:
         """What is there of a document; None where it is unknown."""
-        return await self._database.read(partial(_stored, document_id))
+        return await self._database.read(partial(listings.read_stored, document_id))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
@@ -69,6 +87,18 @@ class SqliteDocuments:
     async def similar(self, document: Document) -> list[str]:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
         return await self._database.read(partial(passages.read_similar, document))
+
+    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        return await self._database.read(partial(listings.read_listing, where, limit, after))
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        return await self._database.read(partial(listings.read_inventory, after, limit))
+
+    async def retrievals(self, document_id: str) -> Retrievals:
+        """How often a document was returned, and when last; what was noted within the last second may be missing."""
+        return await self._database.read(partial(listings.read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Note that documents were returned. Kept in memory for up to a second, then written all at once."""
@@ -100,8 +130,10 @@ class SqliteDocuments:
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
-    ) -> None:
+    ) -> bool:
         """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
+
+        Returns whether its vectors are in too.
 
         Args:
             document: the document.
@@ -112,8 +144,9 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not fit the chunks or the index.
         """
-        analysed = await asyncio.to_thread(_analysed, chunks)
+        analysed = await asyncio.to_thread(analysed_terms, chunks)
         await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors, made_by))
+        return vectors is not None
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
         """Add the vectors (`(n, dim) float32`) of a pending document; False where it changed or went away meanwhile.
@@ -131,7 +164,7 @@ class SqliteDocuments:
         Raises:
             BackendRejectedError: the vectors do not fit the chunks or the index.
         """
-        analysed = await asyncio.to_thread(_analysed, chunks)
+        analysed = await asyncio.to_thread(analysed_terms, chunks)
         return await self._database.write(partial(changes.recut_document, document, chunks, analysed, vectors, made_by))
 
     async def delete(self, document_id: str) -> bool:
@@ -155,17 +188,9 @@ class SqliteDocuments:
         return await self._database.write(registry.forget_vectors)
 
 
-def _analysed(chunks: Sequence[Chunk]) -> list[list[str]]:
+def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
+    """The terms of each chunk, as they are stored."""
     return [terms(chunk.searchable) for chunk in chunks]
-
-
-def _stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
-    row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
-    if row is None:
-        return None
-    key, content_hash, status = row
-    ids = connection.execute("SELECT id FROM chunks WHERE document = ? ORDER BY position", (key,))
-    return Stored(content_hash, status == "indexed", tuple(id_ for (id_,) in ids))
 
 
 def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:

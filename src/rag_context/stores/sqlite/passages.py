@@ -10,12 +10,12 @@ from rag_context.types import Chunk, ChunkRef, Document, Metadata, Neighbours, P
 
 Row = Sequence[Any]
 
-_METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
+METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
 _CHUNK_WIDTH = 10
 
 _PASSAGES = f"""
-SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {_METADATA}
+SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
 FROM json_each(?) AS asked
 CROSS JOIN chunks AS c ON c.id = asked.value
 CROSS JOIN passages AS p ON p.chunk = c.key
@@ -32,7 +32,7 @@ WHERE d.id = ? ORDER BY c.position
 
 _DOCUMENT = f"""
 SELECT d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.title, n.content,
-       d.content_hash, d.timestamp, d.thread, d.similarity_hash, {_METADATA}
+       d.content_hash, d.timestamp, d.thread, d.similarity_hash, {METADATA}
 FROM documents AS d
 CROSS JOIN tenants AS t ON t.key = d.tenant
 CROSS JOIN contents AS n ON n.document = d.key
@@ -121,7 +121,7 @@ def read_document(document_id: str, connection: sqlite3.Connection) -> Document 
         content=content,
         content_hash=hash_,
         timestamp=moment(at),
-        metadata=_metadata(metadata),
+        metadata=read_metadata(metadata),
         thread=thread,
         similarity_hash=similarity & _ALL,
     )
@@ -173,7 +173,7 @@ def _passage(row: Row) -> Passage:
         session_id=session,
         source=source,
         timestamp=moment(at),
-        metadata=_metadata(metadata),
+        metadata=read_metadata(metadata),
     )
 
 
@@ -182,6 +182,7 @@ def _chunk(row: Row) -> Chunk:
     return Chunk(id_, document, position, text, Span(start, end, start_line, end_line, heading), context)
 
 
-def _metadata(row: Row) -> Metadata:
+def read_metadata(row: Row) -> Metadata:
+    """The columns `METADATA` as a noun."""
     agent, tags, category, game, decision_id, extra = row
     return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, json.loads(extra))

@@ -27,8 +27,8 @@ def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
         IndexMismatchError: it has.
     """
     recorded = read_model(connection)
-    vectors: int = connection.execute("SELECT vectors FROM totals").fetchone()[0]
-    if recorded is not None and vectors and _identity(recorded) != _identity(model):
+    made: int = connection.execute("SELECT vectors > 0 OR documents > pending FROM totals").fetchone()[0]
+    if recorded is not None and made and _identity(recorded) != _identity(model):
         raise IndexMismatchError(
             f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
             f" ({model.dimension}); run `rag-context reindex`."

@@ -8,6 +8,7 @@ from pathlib import Path
 from rag_context.errors import ConfigurationError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
+from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.texts import SqliteTexts
@@ -15,6 +16,9 @@ from rag_context.stores.sqlite.vectors import SqliteVectors
 
 FILE_NAME = "rag-context.db"
 """The database's name within a data directory."""
+
+VECTORS_FILE_NAME = "vectors.db"
+"""The name of one that holds another store's vectors."""
 
 LOCK_TIMEOUT_S = 4.0
 
@@ -26,6 +30,16 @@ class SqliteStore:
     database: Database
     documents: SqliteDocuments
     vectors: SqliteVectors
+    texts: SqliteTexts
+    metrics: SqliteMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteDocumentHalf:
+    """The ports of a file that holds no vectors. `documents` is the model registry too."""
+
+    documents: SqliteDocumentsApart
+    writer: SqliteDocumentWriter
     texts: SqliteTexts
     metrics: SqliteMetrics
 
@@ -52,6 +66,33 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
         yield SqliteStore(database, documents, vectors, SqliteTexts(database), SqliteMetrics(database))
     finally:
         documents.flush()
+        await database.close()
+
+
+@asynccontextmanager
+async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentHalf]:
+    """As `open_database`, for documents whose vectors another store keeps."""
+    database = Database(path, lock_timeout_s=lock_timeout_s)
+    documents = SqliteDocumentsApart(database)
+    try:
+        database.follow()
+        yield SqliteDocumentHalf(
+            documents, SqliteDocumentWriter(database), SqliteTexts(database), SqliteMetrics(database)
+        )
+    finally:
+        documents.flush()
+        await database.close()
+
+
+@asynccontextmanager
+async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorHalf]:
+    """As `open_database`, for the vectors of documents that another store keeps."""
+    database = Database(path, lock_timeout_s=lock_timeout_s)
+    vectors = SqliteVectorHalf(database)
+    try:
+        database.follow(vectors.follow)
+        yield vectors
+    finally:
         await database.close()
 
 

@@ -1,5 +1,6 @@
 """Search by vector: the matrix in memory, and how it follows the file."""
 
+import json
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -7,10 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
+
 from rag_context.stores.sqlite.columns import StoredVector
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.matrix import VectorMatrix
-from rag_context.types import Filter, Vector, VectorHit
+from rag_context.stores.sqlite.passages import read_passages
+from rag_context.types import Filter, Passage, Vector, VectorHit
 
 _STORED = """
 SELECT c.id, d.id, c.position, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source,
@@ -21,6 +25,12 @@ CROSS JOIN documents AS d ON d.key = c.document
 CROSS JOIN tenants AS t ON t.key = d.tenant
 WHERE v.seq > ?
 ORDER BY v.seq
+"""
+
+_VECTORS = """
+SELECT c.id, v.vector FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.id = asked.value
+CROSS JOIN vectors AS v ON v.chunk = c.key
 """
 
 _BATCH = 256
@@ -69,6 +79,24 @@ class SqliteVectors:
         if not chunk_ids:
             return {}
         return await self._ask(lambda matrix: matrix.score(vector, chunk_ids))
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id: the same file holds them.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if not chunk_ids:
+            return {}
+        return await self._database.read(partial(read_passages, list(chunk_ids)))
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors (`(dim,) float32`) of the given chunks; those without are left out.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        return await self._database.read(partial(_read_vectors, list(chunk_ids)))
 
     async def ping(self) -> str:
         """Look at the file anew; returns one line for people.
@@ -146,3 +174,9 @@ def _position(connection: sqlite3.Connection) -> tuple[int, int, int]:
                   max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions)) FROM totals"""
     ).fetchone()
     return row
+
+
+def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
+    """The vectors (`(dim,) float32`) of the given chunks; those without are left out."""
+    rows = connection.execute(_VECTORS, (json.dumps(chunk_ids),))
+    return {id_: np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False) for id_, blob in rows}

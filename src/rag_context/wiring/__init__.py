@@ -1,19 +1,13 @@
 """The fuse box: reads settings once, opens adapters in order, closes them in reverse. Only it names adapters."""
 
 import asyncio
-import hashlib
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from enum import Enum
-from pathlib import Path
 
 from rag_context.embedders.cached import CachedEmbedder
-from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
-from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.ports import Embedder
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -28,19 +22,15 @@ from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, check_available
-from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
+from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
+from rag_context.wiring.stores import TITLES, Stores, open_index_auditor, open_stores
+
+__all__ = ["OnMismatch", "open_audit", "open_service"]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_WINDOW = 254
 """Window in tokens assumed while no model is known: the bundled model's."""
-
-
-class OnMismatch(Enum):
-    """What to do with an index that another model made."""
-
-    REFUSE = "refuse"
-    REINDEX = "reindex"
 
 
 @asynccontextmanager
@@ -53,14 +43,10 @@ async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.
     """
     check_available(settings)
     async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(open_database(settings.data_dir / FILE_NAME))
-        await _check_model(store, settings, on_mismatch)
-        embedder = OnnxEmbedder(
-            settings.embedder.model_dir or BUNDLED, workers=settings.embedder.workers or os.cpu_count() or 1
-        )
-        stack.push_async_callback(embedder.close)
-        await embedder.start()
-        parts = _parts(store, CachedEmbedder(embedder), settings)
+        stores = await stack.enter_async_context(open_stores(settings))
+        await check_model(stores, settings, on_mismatch)
+        embedder = await stack.enter_async_context(open_embedder(settings))
+        parts = _parts(stores, CachedEmbedder(embedder), settings)
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
         await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
@@ -75,27 +61,27 @@ async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
         ConfigurationError: the settings cannot work, or there is no index.
     """
     check_available(settings)
-    async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
+    async with open_index_auditor(settings) as auditor:
         yield Audit(auditor)
 
 
-def _parts(store: SqliteStore, embedder: Embedder, settings: Settings) -> Parts:
-    bound = BoundEmbedder(embedder, store.documents)
+def _parts(stores: Stores, embedder: Embedder, settings: Settings) -> Parts:
+    bound = BoundEmbedder(embedder, stores.registry)
     sources = Sources(
         embedder=bound,
-        vectors=store.vectors,
-        texts=store.texts,
-        documents=store.documents,
+        vectors=stores.vectors,
+        texts=stores.texts,
+        documents=stores.documents,
         embedding=Dependency("embedder", bound.ping),
-        vector_store=Dependency("vectors", store.vectors.ping),
-        document_store=Dependency("documents", store.documents.ping),
+        vector_store=stores.vector_store,
+        document_store=stores.document_store,
     )
     indexer = Indexer(
         embedder=bound,
         embedding=sources.embedding,
-        documents=store.documents,
+        documents=stores.documents,
         document_store=sources.document_store,
-        writer=store.documents,
+        writer=stores.writer,
         policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
     )
     breaker = Breaker(
@@ -107,57 +93,27 @@ def _parts(store: SqliteStore, embedder: Embedder, settings: Settings) -> Parts:
     return Parts(
         sources=sources,
         embedder=bound,
-        metrics=store.metrics,
-        registry=store.documents,
+        metrics=stores.metrics,
+        registry=stores.registry,
         chain=SearchChain(sources, breaker, deadline_s=settings.search.deadline_ms / 1000.0),
         cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic),
         indexer=indexer,
         telemetry=Telemetry(
-            store.metrics, store.documents, retention=timedelta(days=settings.telemetry.retention_days)
+            stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
         ),
-        upkeep=Upkeep(dependencies, bound, indexer, store.documents, time.monotonic),
+        upkeep=Upkeep(dependencies, bound, indexer, stores.documents, time.monotonic, stores.reconciler),
         health=HealthMonitor(
             (
-                ("vector store (embedded)", sources.vector_store),
-                ("embedding model (bundled ONNX)", sources.embedding),
-                ("document store (embedded)", sources.document_store),
+                (f"vector store ({TITLES[settings.stores.vectors]})", sources.vector_store),
+                (f"embedding model ({_embedder_title(settings)})", sources.embedding),
+                (f"document store ({TITLES[settings.stores.documents]})", sources.document_store),
             )
         ),
     )
 
 
-async def _check_model(store: SqliteStore, settings: Settings, on_mismatch: OnMismatch) -> None:
-    """Stop before serving an index whose vectors the configured model cannot be compared with.
-
-    A store that cannot be read now is no reason to stop: the model is compared again once both are there.
-    """
-    directory = settings.embedder.model_dir or BUNDLED
-    try:
-        recorded = await store.documents.recorded_model()
-        counts = await store.documents.counts()
-        fingerprint = await asyncio.to_thread(_fingerprint, directory)
-        if recorded is None or fingerprint in (None, recorded.fingerprint):
-            return
-        if counts.vectors == 0 or on_mismatch is OnMismatch.REINDEX:
-            await store.documents.drop_vectors()
-            return
-    except BackendError as error:
-        logger.warning("the index cannot be read yet: %s", error)
-        return
-    raise IndexMismatchError(
-        f"The index in {settings.data_dir} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
-        f"and the configured model in {directory} is another: run `rag-context reindex`, "
-        "or start with `rag-context serve --reindex`."
-    )
-
-
-def _fingerprint(directory: Path) -> str | None:
-    """SHA-256 of the model file; None where it cannot be read, which the embedder will say itself."""
-    try:
-        with (directory / "model.onnx").open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+def _embedder_title(settings: Settings) -> str:
+    return "bundled ONNX" if settings.embedder.kind == "onnx" else "OpenAI-compatible server"
 
 
 @asynccontextmanager

@@ -1,0 +1,92 @@
+"""Which embedder turns texts into vectors, and whether it is the one that the index was made with."""
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import Enum
+from pathlib import Path
+
+from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
+from rag_context.errors import BackendError, IndexMismatchError
+from rag_context.ports import Embedder
+from rag_context.settings import Settings
+from rag_context.wiring.stores import Stores
+
+logger = logging.getLogger(__name__)
+
+
+class OnMismatch(Enum):
+    """What to do with an index that another model made."""
+
+    REFUSE = "refuse"
+    REINDEX = "reindex"
+
+
+@asynccontextmanager
+async def open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+    """Start the configured embedder; its model loads, or its server is asked, behind it."""
+    chosen = settings.embedder
+    if chosen.kind == "openai_compatible" and chosen.url is not None and chosen.model is not None:
+        from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only where chosen)
+
+        server = OpenAIEmbedder(
+            url=chosen.url,
+            model=chosen.model,
+            api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
+            timeout_s=chosen.timeout_s,
+        )
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.close()
+        return
+    bundled = OnnxEmbedder(chosen.model_dir or BUNDLED, workers=chosen.workers or os.cpu_count() or 1)
+    try:
+        await bundled.start()
+        yield bundled
+    finally:
+        await bundled.close()
+
+
+async def check_model(stores: Stores, settings: Settings, on_mismatch: OnMismatch) -> None:
+    """Stop before serving an index whose vectors the configured model cannot be compared with.
+
+    A store that cannot be read now is no reason to stop, nor is a model that only a server knows: they are compared
+    again once both are there.
+
+    Raises:
+        IndexMismatchError: another model made the index, and `on_mismatch` says to refuse.
+    """
+    if settings.embedder.kind != "onnx":
+        return
+    directory = settings.embedder.model_dir or BUNDLED
+    try:
+        recorded = await stores.registry.recorded_model()
+        counts = await stores.documents.counts()
+        fingerprint = await asyncio.to_thread(_fingerprint, directory)
+        if recorded is None or fingerprint in (None, recorded.fingerprint):
+            return
+        if counts.vectors == 0 or on_mismatch is OnMismatch.REINDEX:
+            await stores.registry.drop_vectors()
+            return
+    except BackendError as error:
+        logger.warning("the index cannot be read yet: %s", error)
+        return
+    raise IndexMismatchError(
+        f"The index in {settings.data_dir} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
+        f"and the configured model in {directory} is another: run `rag-context reindex`, "
+        "or start with `rag-context serve --reindex`."
+    )
+
+
+def _fingerprint(directory: Path) -> str | None:
+    """SHA-256 of the model file; None where it cannot be read, which the embedder will say itself."""
+    try:
+        with (directory / "model.onnx").open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,225 @@
+"""Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from rag_context.errors import ConfigurationError
+from rag_context.indexing.reconciliation import Reconciler, TwoStoreAuditor
+from rag_context.indexing.two_stores import TwoStoreWriter
+from rag_context.ports import (
+    Cache,
+    DocumentStore,
+    DocumentWriter,
+    IndexAuditor,
+    IndexWriter,
+    MetricsStore,
+    ModelRegistry,
+    TextIndex,
+    VectorStore,
+    VectorWriter,
+)
+from rag_context.resilience.dependency import Dependency
+from rag_context.settings import Settings, StoreSettings
+from rag_context.stores.sqlite import (
+    FILE_NAME,
+    VECTORS_FILE_NAME,
+    open_auditor,
+    open_database,
+    open_documents,
+    open_vectors,
+)
+
+TITLES = {
+    "embedded": "embedded",
+    "qdrant": "Qdrant",
+    "chroma": "Chroma",
+    "mongodb": "MongoDB",
+    "redis": "Redis",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of a service, however many there are behind it."""
+
+    documents: DocumentStore
+    vectors: VectorStore
+    texts: TextIndex
+    metrics: MetricsStore
+    writer: IndexWriter
+    registry: ModelRegistry
+    document_store: Dependency
+    vector_store: Dependency
+    reconciler: Reconciler | None = None
+    """Compares documents and vectors where two stores keep them."""
+
+
+class DocumentsAndRegistry(DocumentStore, ModelRegistry, Protocol):
+    """A document store remembers the model of its index."""
+
+
+class VectorHome(VectorStore, VectorWriter, Protocol):
+    """A vector store that is written to by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentHome:
+    """The ports of a document store whose vectors are elsewhere."""
+
+    documents: DocumentsAndRegistry
+    writer: DocumentWriter
+    texts: TextIndex
+    metrics: MetricsStore
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Open what the settings name. A server that is down is no error: its ports raise until it is back.
+
+    Raises:
+        ConfigurationError: they can never work.
+    """
+    chosen = settings.stores
+    async with AsyncExitStack() as stack:
+        if chosen.documents == chosen.vectors == "embedded":
+            yield await _one_store(settings.data_dir, stack)
+        else:
+            home = await stack.enter_async_context(_open_documents(settings))
+            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)))
+
+
+@asynccontextmanager
+async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
+    """Open the index to be examined and mended beside whoever uses it.
+
+    Raises:
+        ConfigurationError: they can never work, or there is no index.
+    """
+    chosen = settings.stores
+    if chosen.documents == chosen.vectors == "embedded":
+        async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
+            yield auditor
+        return
+    async with AsyncExitStack() as stack:
+        documents = await stack.enter_async_context(_open_document_auditor(settings))
+        home = await stack.enter_async_context(_open_documents(settings))
+        vectors = await stack.enter_async_context(_open_vectors(settings))
+        yield TwoStoreAuditor(documents, Reconciler(home.documents, home.writer, vectors))
+
+
+@asynccontextmanager
+async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
+    """The cache that processes share; None where each has its own."""
+    if settings.cache == "memory" or settings.redis_url is None:
+        yield None
+        return
+    from rag_context.stores.redis import open_redis  # noqa: PLC0415  (an extra)
+
+    async with open_redis(settings.redis_url, settings.redis_prefix) as cache:
+        yield cache
+
+
+async def _one_store(data_dir: Path, stack: AsyncExitStack) -> Stores:
+    store = await stack.enter_async_context(open_database(data_dir / FILE_NAME))
+    return Stores(
+        documents=store.documents,
+        vectors=store.vectors,
+        texts=store.texts,
+        metrics=store.metrics,
+        writer=store.documents,
+        registry=store.documents,
+        document_store=Dependency("documents", store.documents.ping),
+        vector_store=Dependency("vectors", store.vectors.ping),
+    )
+
+
+def _two_stores(home: DocumentHome, vectors: VectorHome) -> Stores:
+    vector_store = Dependency("vectors", vectors.ping)
+    writer = TwoStoreWriter(
+        documents=home.documents,
+        writer=home.writer,
+        registry=home.documents,
+        vectors=vectors,
+        vector_store=vector_store,
+    )
+    return Stores(
+        documents=home.documents,
+        vectors=vectors,
+        texts=home.texts,
+        metrics=home.metrics,
+        writer=writer,
+        registry=writer,
+        document_store=Dependency("documents", home.documents.ping),
+        vector_store=vector_store,
+        reconciler=Reconciler(home.documents, home.writer, vectors),
+    )
+
+
+@asynccontextmanager
+async def _open_documents(settings: Settings) -> AsyncIterator[DocumentHome]:
+    chosen = settings.stores
+    if chosen.documents == "embedded":
+        async with open_documents(settings.data_dir / FILE_NAME) as half:
+            yield DocumentHome(half.documents, half.writer, half.texts, half.metrics)
+        return
+    from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
+
+    uri = _required(chosen.mongodb_uri, "stores.mongodb_uri")
+    async with open_mongodb(uri, documents=chosen.mongodb_documents, metrics=chosen.mongodb_metrics) as store:
+        yield DocumentHome(store.documents, store.documents, store.texts, store.metrics)
+
+
+@asynccontextmanager
+async def _open_document_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
+    chosen = settings.stores
+    if chosen.documents == "embedded":
+        async with open_auditor(settings.data_dir / FILE_NAME) as auditor:
+            yield auditor
+        return
+    from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
+
+    uri = _required(chosen.mongodb_uri, "stores.mongodb_uri")
+    async with open_mongodb(uri, documents=chosen.mongodb_documents, metrics=chosen.mongodb_metrics) as store:
+        yield store.auditor
+
+
+@asynccontextmanager
+async def _open_vectors(settings: Settings) -> AsyncIterator[VectorHome]:
+    chosen = settings.stores
+    match chosen.vectors:
+        case "embedded":
+            async with open_vectors(settings.data_dir / VECTORS_FILE_NAME) as half:
+                yield half
+        case "qdrant":
+            from rag_context.stores.qdrant import open_qdrant  # noqa: PLC0415  (an extra)
+
+            async with open_qdrant(
+                url=_required(chosen.qdrant_url, "stores.qdrant_url"),
+                api_key=chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key else None,
+                collection=chosen.qdrant_collection,
+                transport=chosen.qdrant_transport,
+                grpc_port=chosen.qdrant_grpc_port,
+                quantization=chosen.qdrant_quantization,
+                shards=chosen.qdrant_shards,
+                replicas=chosen.qdrant_replicas,
+            ) as qdrant:
+                yield qdrant
+        case "chroma":
+            from rag_context.stores.chroma import open_chroma_dir, open_chroma_server  # noqa: PLC0415  (an extra)
+
+            if chosen.chroma_dir is not None:
+                async with open_chroma_dir(chosen.chroma_dir, chosen.chroma_collection) as chroma:
+                    yield chroma
+            else:
+                url = _required(chosen.chroma_url, "stores.chroma_url")
+                async with open_chroma_server(url, chosen.chroma_collection) as chroma:
+                    yield chroma
+
+
+def _required(value: str | None, name: str) -> str:
+    if value is None:
+        raise ConfigurationError(f"{name} is not set; say where the backend is.")
+    return value
