@@ -4,43 +4,95 @@ import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 
 from cachetools import TTLCache
 
+from rag_context import __version__
+from rag_context.resilience.second_level import SecondLevel
+from rag_context.search.answers import FORMAT, decoded, encoded
 from rag_context.search.query import Answer, LegStatus, Level, Query
 
 
 class ResultCache:
     """The least recently used answers go first; each lives for `ttl_s` seconds at most.
 
+    Behind the memory there may be a level that other processes share: `get` asks the memory alone, `fetch` the
+    shared level, and what that knows is remembered here too.
+
     Args:
-        size: answers kept; 0 keeps none.
-        ttl_s: seconds an answer lives.
+        size: answers kept in memory; 0 keeps none.
+        ttl_s: seconds an answer lives, in each level; 0 keeps none.
         clock: monotonic seconds.
+        shared: the second level, if there is one.
     """
 
-    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float]) -> None:
+    def __init__(self, size: int, ttl_s: float, clock: Callable[[], float], shared: SecondLevel | None = None) -> None:
         self._answers: TTLCache[str, Answer] = TTLCache(size, ttl_s, timer=clock)
+        self._ttl_s = ttl_s
+        self._shared = shared
         self.hits = 0
+        """Answers found in either level."""
+
         self.misses = 0
+        """Answers found in neither."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is a second level to ask."""
+        return self._shared is not None
 
     def get(self, query: Query, version: int) -> Answer | None:
-        """The answer to this query on this version of the index, marked as cached."""
+        """The answer to this query on this version of the index that the memory holds, marked as cached."""
         answer = self._answers.get(_key(query, version))
+        if answer is not None:
+            self.hits += 1
+            return replace(answer, cached=True)
+        if self._shared is None:
+            self.misses += 1
+        return None
+
+    async def fetch(self, query: Query, version: int, stamp: str | None) -> Answer | None:
+        """The answer that the shared level holds, marked as cached; to be asked when `get` knew none.
+
+        Args:
+            query: what was asked.
+            version: the index's version in this process.
+            stamp: what all processes call this state of the index; nothing is shared while it is not known.
+        """
+        sealed = None if self._shared is None or stamp is None else await self._shared.get(_shared_key(query, stamp))
+        answer = None if sealed is None else decoded(sealed)
         if answer is None:
             self.misses += 1
             return None
         self.hits += 1
+        self._remember(query, version, answer)
         return replace(answer, cached=True)
 
-    def put(self, query: Query, version: int, answer: Answer) -> None:
-        """Remember an answer if it is a whole one."""
+    def put(self, query: Query, version: int, answer: Answer, stamp: str | None = None) -> None:
+        """Remember an answer if it is a whole one; for other processes too, where `stamp` is known."""
         whole = answer.level is Level.PRIMARY and all(leg.status is LegStatus.OK for leg in answer.legs.values())
-        if whole and not answer.breaker_open and self._answers.maxsize > 0:
+        if not whole or answer.breaker_open:
+            return
+        self._remember(query, version, answer)
+        if self._shared is not None and stamp is not None and self._ttl_s > 0:
+            self._shared.put(_shared_key(query, stamp), partial(encoded, answer), self._ttl_s)
+
+    def _remember(self, query: Query, version: int, answer: Answer) -> None:
+        if self._answers.maxsize > 0:
             self._answers[_key(query, version)] = answer
 
 
 def _key(query: Query, version: int) -> str:
     """SHA-256 of all that an answer depends on: query, filters, tenant and the index's version."""
-    said = json.dumps([asdict(query), version], default=str, sort_keys=True)
+    return _digest(asdict(query), version)
+
+
+def _shared_key(query: Query, stamp: str) -> str:
+    """As `_key`, for all processes: with the index's stamp, and who wrote the answer down, and how."""
+    return f"answer:{_digest(asdict(query), stamp, FORMAT, __version__)}"
+
+
+def _digest(*parts: object) -> str:
+    said = json.dumps(parts, default=str, sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()

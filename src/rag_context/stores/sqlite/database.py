@@ -49,6 +49,11 @@ class Database:
         return self._version
 
     @property
+    def stored(self) -> int:
+        """The newest count of the file itself that this process knows of."""
+        return self._stored
+
+    @property
     def stamp(self) -> str | None:
         """Names this state of this file to every process; None while the file was not looked at."""
         with self._version_lock:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
+from cachetools import LRUCache
+
 from rag_context.stores.sqlite import changes, listings, passages, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, microseconds
@@ -28,6 +30,9 @@ from rag_context.types import (
 
 RETRIEVALS_FLUSH_S = 1.0
 
+REMEMBERED_SURROUNDINGS = 20_000
+"""Chunks whose neighbours are kept in memory, of some 300 bytes each."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -41,6 +46,8 @@ class SqliteDocuments:
         self._database = database
         self._retrievals: dict[str, tuple[int, int]] = {}
         self._flush: asyncio.TimerHandle | None = None
+        self._surroundings: LRUCache[str, Neighbours] = LRUCache(REMEMBERED_SURROUNDINGS)
+        self._surroundings_of = -1
 
     @property
     def version(self) -> int:
@@ -59,10 +66,17 @@ class SqliteDocuments:
         return await self._database.read(partial(passages.read_passages, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """What stands before and after each chunk that exists."""
-        if not chunk_ids:
-            return {}
-        return await self._database.read(partial(passages.read_neighbours, list(chunk_ids)))
+        """What stands before and after each chunk that exists; remembered while the index stays as it is."""
+        version = self._database.version
+        if version != self._surroundings_of:
+            self._surroundings, self._surroundings_of = LRUCache(REMEMBERED_SURROUNDINGS), version
+        known = self._surroundings
+        missing = [id_ for id_ in chunk_ids if id_ not in known]
+        if missing:
+            found = await self._database.read(partial(passages.read_neighbours, missing))
+            known.update(found)
+            return {**found, **{id_: known[id_] for id_ in chunk_ids if id_ in known}}
+        return {id_: known[id_] for id_ in chunk_ids}
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None where it is unknown."""

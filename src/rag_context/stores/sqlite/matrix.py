@@ -44,6 +44,20 @@ class Gate:
                 self._readers -= 1
                 self._condition.notify_all()
 
+    def enter_now(self) -> bool:
+        """Share without waiting; False where somebody writes. `leave` ends it."""
+        with self._condition:
+            if self._writers:
+                return False
+            self._readers += 1
+            return True
+
+    def leave(self) -> None:
+        """End what `enter_now` began."""
+        with self._condition:
+            self._readers -= 1
+            self._condition.notify_all()
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Have it alone. Writers must not come two at a time: their owner sees to that."""
@@ -117,13 +131,25 @@ class VectorMatrix:
             BackendDataError: `vector` has another dimension than the index.
         """
         with self._gate.reading():
-            if not self._ids:
-                return {}
-            query = self._checked(vector)
-            known = {chunk: self._rows[chunk] for chunk in chunks if chunk in self._rows}
-            order = sorted(known, key=known.__getitem__)
-            scores = self._scores_of(query, np.array([known[chunk] for chunk in order], dtype=np.intp))
-            return dict(zip(order, scores.tolist(), strict=True))
+            return self._score(vector, chunks)
+
+    def score_now(self, vector: Vector, chunks: Sequence[str]) -> dict[str, float] | None:
+        """As `score`, without ever waiting; None where the matrix is being changed."""
+        if not self._gate.enter_now():
+            return None
+        try:
+            return self._score(vector, chunks)
+        finally:
+            self._gate.leave()
+
+    def _score(self, vector: Vector, chunks: Sequence[str]) -> dict[str, float]:
+        if not self._ids:
+            return {}
+        query = self._checked(vector)
+        known = {chunk: self._rows[chunk] for chunk in chunks if chunk in self._rows}
+        order = sorted(known, key=known.__getitem__)
+        scores = self._scores_of(query, np.array([known[chunk] for chunk in order], dtype=np.intp))
+        return dict(zip(order, scores.tolist(), strict=True))
 
     def _checked(self, vector: Vector) -> Vector:
         if vector.shape != (self._dimension,):

@@ -1,11 +1,12 @@
 """The embedded store as a whole: one file, four ports."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.errors import ConfigurationError
+from rag_context.errors import BackendError, ConfigurationError
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
@@ -60,11 +61,14 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     """
     database = Database(path, lock_timeout_s=lock_timeout_s)
     documents = SqliteDocuments(database)
-    vectors = SqliteVectors(database)
+    vectors, texts = SqliteVectors(database), SqliteTexts(database)
+    warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
         database.follow(vectors.follow)
-        yield SqliteStore(database, documents, vectors, SqliteTexts(database), SqliteMetrics(database))
+        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database))
     finally:
+        warming.cancel()
+        await asyncio.wait({warming})
         documents.flush()
         await database.close()
 
@@ -109,6 +113,12 @@ async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
         yield SqliteAuditor(database)
     finally:
         await database.close()
+
+
+async def _warm(texts: SqliteTexts) -> None:
+    """Ahead of the first questions; where it cannot be done now, they do it."""
+    with suppress(BackendError):
+        await texts.warm()
 
 
 def _require(path: Path) -> None:

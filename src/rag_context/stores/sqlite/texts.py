@@ -40,6 +40,13 @@ NARROWING_SHARE = 0.8
 FEW = 4000
 """Chunks of a filter that no facet tells, up to which they are listed before anything is ranked."""
 
+SAMPLED = 500
+"""Chunks that are looked at to guess which words are common."""
+
+WARMED_SHARE = 0.02
+MOST_WARMED = 128
+"""Lists of words in more chunks than this share are read ahead, of the commonest so many."""
+
 REMEMBERED_FREQUENCIES = 16_384
 TOLERATED_DRIFT = 100
 """A term's frequency is asked for again once the index changed by more than one part in this many of it."""
@@ -107,6 +114,37 @@ class SqliteTexts:
                 return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
         return await self._database.read(partial(self._score, query, chunks))
 
+    async def warm(self) -> tuple[str, ...]:
+        """Read the lists of the words that many chunks hold, before somebody has to wait for them; returns them.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        words = await self._database.read(self._common_words)
+        for word in words:
+            await self._database.read(partial(self._read_list, word))
+        return words
+
+    def _common_words(self, connection: sqlite3.Connection) -> tuple[str, ...]:
+        """The commonest words first, as a sample of the chunks has them; none of an index where every list is short."""
+        snapshot = self._snapshot(connection)
+        if snapshot.chunks * WARMED_SHARE < COMMON / 2:
+            return ()
+        keys = np.linspace(1, snapshot.newest, SAMPLED).astype(int).tolist()
+        rows = connection.execute(
+            "SELECT terms FROM passages WHERE chunk IN (SELECT value FROM json_each(?))", (json.dumps(keys),)
+        ).fetchall()
+        holding = Counter(word for (stored,) in rows for word in set(stored.split()))
+        return tuple(word for word, count in holding.most_common(MOST_WARMED) if count > WARMED_SHARE * len(rows))
+
+    def _read_list(self, word: str, connection: sqlite3.Connection) -> None:
+        snapshot = self._snapshot(connection)
+        frequency = self._frequency(word, snapshot, connection)
+        if frequency <= _most_ranked(snapshot):
+            self._postings.ranked(word, frequency, snapshot, connection)
+        else:
+            self._postings.holding(word, snapshot, connection)
+
     def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[TextHit]:
         version = self._database.version  # read before the snapshot: what came in between must not pass for known
         snapshot = self._snapshot(connection)
@@ -154,7 +192,7 @@ class SqliteTexts:
         if masks is None:
             return scores
         known = sorted((count, number) for number, count in enumerate(question.frequencies) if count)
-        common = max(COMMON, COMMON_SHARE * snapshot.chunks)
+        common = _most_ranked(snapshot)
         for place, (count, number) in enumerate(known[:SEARCHED_TERMS]):
             term = question.terms[number]
             if place == 0 or count <= common:
@@ -224,6 +262,11 @@ class SqliteTexts:
         with self._lock:
             self._frequencies[key] = (counted, snapshot.version)
         return counted
+
+
+def _most_ranked(snapshot: Snapshot) -> float:
+    """In how many chunks a word may be whose every occurrence is ranked."""
+    return max(COMMON, COMMON_SHARE * snapshot.chunks)
 
 
 def _highest(values: NDArray[np.float32], size: int) -> NDArray[np.intp]:

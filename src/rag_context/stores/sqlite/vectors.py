@@ -35,6 +35,9 @@ CROSS JOIN vectors AS v ON v.chunk = c.key
 
 _BATCH = 256
 
+AT_ONCE = 256
+"""So few rows are multiplied where they are asked for: handing them to a thread would take longer."""
+
 T = TypeVar("T")
 
 
@@ -78,6 +81,11 @@ class SqliteVectors:
         """
         if not chunk_ids:
             return {}
+        loaded = self._loaded
+        if len(chunk_ids) <= AT_ONCE and loaded is not None and self._is_current(loaded):
+            scores = loaded.matrix.score_now(vector, chunk_ids)
+            if scores is not None:
+                return scores
         return await self._ask(lambda matrix: matrix.score(vector, chunk_ids))
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -140,6 +148,10 @@ class SqliteVectors:
                     return None
                 _catch_up(loaded, connection)
         return (question(loaded.matrix),)
+
+    def _is_current(self, loaded: _Loaded) -> bool:
+        """Whether the matrix holds every change that this process knows of."""
+        return loaded.generation == self._database.file.generation and loaded.version >= self._database.stored
 
     def _can_catch_up(self, loaded: _Loaded, connection: sqlite3.Connection) -> bool:
         forgotten: int = connection.execute("SELECT forgotten FROM totals").fetchone()[0]
