@@ -26,7 +26,7 @@ IN_FLIGHT = 5
 
 def fill(data_dir: Path, documents: int) -> list[Figure]:
     """Index through the service, then embed the same chunks with the bare model; chunks per second as a share."""
-    lines = [_line(number, writer) for writer in [Writer(seed=3)] for number in range(documents)]
+    lines = [line(number, writer) for writer in [Writer(seed=3)] for number in range(documents)]
     seconds, texts = asyncio.run(_index(data_dir, lines))
     model, cores = load(BUNDLED), os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:
@@ -47,7 +47,8 @@ def vectors_of(data_dir: Path) -> Matrix:
     return np.stack([np.frombuffer(row, np.float32) for (row,) in rows])
 
 
-def _line(number: int, writer: Writer) -> BulkLine:
+def line(number: int, writer: Writer) -> BulkLine:
+    """A document of some passages."""
     paragraphs = "\n\n".join(writer.passage() for _ in range(PASSAGES))
     return BulkLine(
         content=f"# Note {number}\n\n{paragraphs}\n",
