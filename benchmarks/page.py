@@ -39,8 +39,8 @@ _TAIL = """
 
 A hybrid search does more than the floor: a text leg of about two milliseconds runs beside the embedding and competes
 with it for the memory and, on a small machine, for the core; every candidate is then scored on the side that did not
-find it, and so are the neighbours of the best, which is what the quality of the answers rests on. With
-`"mode": "vector"` the same server answers in about 1.6 times the floor.
+find it, and so are the neighbours of the best, which is what the quality of the answers rests on. The same server
+asked with `"mode": "vector"` is in the table beside it.
 
 The text is invented by `benchmarks/corpus.py`, the same on every run.
 """

@@ -40,18 +40,21 @@ def against_floor(data_dir: Path, matrix: Matrix) -> list[Figure]:
     with serving(data_dir, **UNCACHED) as server:
         until_ready(server)
         connection = server.connection()
-        over_http, floor = [], []
+        over_http, by_vector, floor = [], [], []
         for number in range(QUESTIONS + 50):
             question = writer.question()
             one = timed(partial(ask, connection, "search", {"query": question}))
+            two = timed(partial(ask, connection, "search", {"query": writer.question(), "mode": "vector"}))
             other = timed(partial(_floor, model, matrix, question))
             if number >= 50:
                 over_http.append(one)
+                by_vector.append(two)
                 floor.append(other)
         resident = server.resident_mb
     ratio = statistics.median(over_http) / statistics.median(floor)
     return [
         Figure("search over HTTP / bare", ratio, "x", 1.5, note=f"p50, {len(matrix)} chunks"),
+        Figure("search over HTTP by vector alone / bare", statistics.median(by_vector) / statistics.median(floor), "x"),
         Figure("search over HTTP, p50", statistics.median(over_http), "ms"),
         Figure("bare: tokenise, embed, multiply, p50", statistics.median(floor), "ms"),
         Figure("resident memory", resident, "MB", 250, note=f"{len(matrix)} chunks, after {QUESTIONS} searches"),
