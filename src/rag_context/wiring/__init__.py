@@ -8,7 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 from rag_context.embedders.cached import CachedEmbedder
+from rag_context.errors import ConfigurationError
 from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.indexing.transfer import Conflict, Exporter, Importer
 from rag_context.ports import Embedder
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
@@ -16,16 +18,17 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
 from rag_context.service.audit import Audit
-from rag_context.service.binding import BoundEmbedder
+from rag_context.service.binding import BoundEmbedder, same_vectors
 from rag_context.service.health import HealthMonitor
 from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, check_available
+from rag_context.stores.sqlite import FILE_NAME
 from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
 from rag_context.wiring.stores import TITLES, Stores, open_index_auditor, open_stores
 
-__all__ = ["OnMismatch", "open_audit", "open_service"]
+__all__ = ["OnMismatch", "open_audit", "open_export", "open_import", "open_service"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,16 +44,34 @@ async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.
         ConfigurationError: the settings cannot work.
         IndexMismatchError: another model made the index, and `on_mismatch` says to refuse.
     """
+    async with _opened(settings, on_mismatch) as (_, service):
+        yield service
+
+
+@asynccontextmanager
+async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
+    """The index as it lies there, without its model, to be read out beside whoever uses it.
+
+    Raises:
+        ConfigurationError: the settings cannot work, or there is no index.
+    """
     check_available(settings)
-    async with AsyncExitStack() as stack:
-        stores = await stack.enter_async_context(open_stores(settings))
-        await check_model(stores, settings, on_mismatch)
-        embedder = await stack.enter_async_context(open_embedder(settings))
-        parts = _parts(stores, CachedEmbedder(embedder), settings)
-        stack.push_async_callback(parts.telemetry.flush)
-        await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
-        await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
-        yield Service(parts, min_score=settings.search.min_score)
+    if settings.stores.documents == "embedded" and not (settings.data_dir / FILE_NAME).is_file():
+        raise ConfigurationError(f"There is no index in {str(settings.data_dir)!r}; choose another data_dir.")
+    async with open_stores(settings) as stores:
+        yield Exporter(stores.documents, stores.vectors, stores.registry)
+
+
+@asynccontextmanager
+async def open_import(settings: Settings, conflict: Conflict) -> AsyncIterator[tuple[Importer, Service]]:
+    """What takes an export in, and the service that gives vectors to what came without.
+
+    Raises:
+        ConfigurationError: the settings cannot work.
+        IndexMismatchError: another model made the index.
+    """
+    async with _opened(settings, OnMismatch.REFUSE) as (stores, service):
+        yield Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict), service
 
 
 @asynccontextmanager
@@ -63,6 +84,20 @@ async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
     check_available(settings)
     async with open_index_auditor(settings) as auditor:
         yield Audit(auditor)
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[tuple[Stores, Service]]:
+    check_available(settings)
+    async with AsyncExitStack() as stack:
+        stores = await stack.enter_async_context(open_stores(settings))
+        await check_model(stores, settings, on_mismatch)
+        embedder = await stack.enter_async_context(open_embedder(settings))
+        parts = _parts(stores, CachedEmbedder(embedder), settings)
+        stack.push_async_callback(parts.telemetry.flush)
+        await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
+        await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
+        yield stores, Service(parts, min_score=settings.search.min_score)
 
 
 def _parts(stores: Stores, embedder: Embedder, settings: Settings) -> Parts:

@@ -1,8 +1,10 @@
 """Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
@@ -194,20 +196,25 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[VectorHome]:
             async with open_vectors(settings.data_dir / VECTORS_FILE_NAME) as half:
                 yield half
         case "qdrant":
-            from rag_context.stores.qdrant import open_qdrant  # noqa: PLC0415  (an extra)
+            await asyncio.to_thread(import_module, "rag_context.stores.qdrant")  # seconds, not on the loop
+            from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
 
-            async with open_qdrant(
-                url=_required(chosen.qdrant_url, "stores.qdrant_url"),
-                api_key=chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key else None,
-                collection=chosen.qdrant_collection,
-                transport=chosen.qdrant_transport,
-                grpc_port=chosen.qdrant_grpc_port,
+            plan = CollectionPlan(
+                chosen.qdrant_collection,
                 quantization=chosen.qdrant_quantization,
                 shards=chosen.qdrant_shards,
                 replicas=chosen.qdrant_replicas,
+            )
+            async with open_qdrant(
+                _required(chosen.qdrant_url, "stores.qdrant_url"),
+                plan,
+                api_key=chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key else None,
+                transport=chosen.qdrant_transport,
+                grpc_port=chosen.qdrant_grpc_port,
             ) as qdrant:
                 yield qdrant
         case "chroma":
+            await asyncio.to_thread(import_module, "rag_context.stores.chroma")
             from rag_context.stores.chroma import open_chroma_dir, open_chroma_server  # noqa: PLC0415  (an extra)
 
             if chosen.chroma_dir is not None:

@@ -1,0 +1,11 @@
+"""Qdrant as a vector store, over HTTP or gRPC.
+
+`async with open_qdrant(url, CollectionPlan("name")) as vectors:` gives one object that fits both `ports.VectorStore`
+and `ports.VectorWriter`. Importing this package imports the client library, which takes about a second.
+"""
+
+from rag_context.stores.qdrant.collection import CollectionPlan, Quantization
+from rag_context.stores.qdrant.connection import Transport
+from rag_context.stores.qdrant.vectors import QdrantVectors, open_qdrant
+
+__all__ = ["CollectionPlan", "QdrantVectors", "Quantization", "Transport", "open_qdrant"]

@@ -1,0 +1,178 @@
+"""The collection: what it must be like, how it is made, and what of it is missing."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from qdrant_client import models
+
+from rag_context.errors import BackendRejectedError
+from rag_context.stores.qdrant import fields
+from rag_context.stores.qdrant.connection import Connection
+from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+
+logger = logging.getLogger(__name__)
+
+Quantization: TypeAlias = Literal["none", "scalar", "binary"]
+
+_Schema: TypeAlias = models.KeywordIndexParams | models.DatetimeIndexParams | models.IntegerIndexParams
+
+_TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+_WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
+_SELDOM = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
+
+INDEXES: Mapping[str, _Schema] = {
+    fields.PROJECT: _TENANT,
+    fields.BRANCH: _TENANT,
+    fields.PATH_HASH: _TENANT,
+    fields.SESSION_ID: _WORD,
+    fields.CONTENT_TYPE: _WORD,
+    fields.CATEGORY: _WORD,
+    fields.GAME: _WORD,
+    fields.TAGS: _WORD,
+    fields.SOURCE: _WORD,
+    fields.TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
+    fields.SOURCE_BLOCKS: models.IntegerIndexParams(
+        type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
+    ),
+    fields.DOCUMENT_ID: _SELDOM,
+}
+"""Every field that is filtered by. Those that only writes and rare filters ask for are kept on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionPlan:
+    """The collection's name, and how it is made where it is missing; one that is there is taken as it is.
+
+    `shards` and `replicas` are the server's choice where they are None. Quantised vectors are kept in memory, the
+    originals, by which results are scored again, on disk.
+    """
+
+    name: str
+    quantization: Quantization = "none"
+    shards: int | None = None
+    replicas: int | None = None
+
+
+class Collection:
+    """One collection, and what is known of it. What is known may be outdated, and is looked up anew when it matters."""
+
+    def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
+        self._connection = connection
+        self._plan = plan
+        self._dimension: int | None = None
+
+    @property
+    def was_there(self) -> bool:
+        """Whether this process has seen the collection, and not removed it itself."""
+        return self._dimension is not None
+
+    def mismatch(self, dimension: int) -> str:
+        """What to say to vectors of another dimension."""
+        return (
+            f"Qdrant's collection {self._plan.name!r} holds vectors of dimension {self._dimension}, not {dimension}:"
+            " run `rag-context reindex`, or name another as stores.qdrant_collection."
+        )
+
+    async def look(self) -> models.CollectionInfo:
+        """What the server says of it.
+
+        Raises:
+            NoCollectionError: it is not there.
+            BackendRejectedError: it is there and not of the kind that is needed.
+        """
+        info = await self._connection.call(self._connection.client.get_collection(self._plan.name))
+        vectors = info.config.params.vectors
+        if not isinstance(vectors, models.VectorParams) or vectors.distance != models.Distance.COSINE:
+            raise BackendRejectedError(
+                COMPONENT,
+                f"Qdrant's collection {self._plan.name!r} is not one of plain cosine vectors:"
+                " name another as stores.qdrant_collection.",
+            )
+        self._dimension = vectors.size
+        return info
+
+    async def fits(self, dimension: int) -> bool:
+        """Whether vectors of this dimension can be compared with those that are there.
+
+        Raises:
+            NoCollectionError: it is not there.
+        """
+        if self._dimension != dimension:
+            await self.look()
+        return self._dimension == dimension
+
+    async def make(self, dimension: int) -> None:
+        """Make what is missing: the collection, its indexes; one of another dimension, if it is empty, anew.
+
+        Raises:
+            BackendRejectedError: it holds vectors of another dimension.
+        """
+        try:
+            info = await self.look()
+        except NoCollectionError:
+            info = await self._create(dimension)
+        if self._dimension != dimension:
+            if await self.count() > 0:
+                raise BackendRejectedError(COMPONENT, self.mismatch(dimension))
+            await self.remove()
+            info = await self._create(dimension)
+        await self.mend(info)
+
+    async def mend(self, info: models.CollectionInfo) -> None:
+        """Make the payload indexes that are missing, or of another type than ours."""
+        for field, schema in INDEXES.items():
+            there = info.payload_schema.get(field)
+            if there is None or there.data_type.value != schema.type.value:
+                await self._connection.call(
+                    self._connection.client.create_payload_index(self._plan.name, field, field_schema=schema, wait=True)
+                )
+
+    async def count(self) -> int:
+        """How many points there are, exactly."""
+        try:
+            counted = await self._connection.call(self._connection.client.count(self._plan.name, exact=True))
+        except NoCollectionError:
+            return 0
+        return counted.count
+
+    async def remove(self) -> None:
+        """Remove it with all it holds; it may be gone already."""
+        await self._connection.call(self._connection.client.delete_collection(self._plan.name))
+        self._dimension = None
+
+    async def _create(self, dimension: int) -> models.CollectionInfo:
+        if self.was_there:
+            logger.warning("qdrant: collection %r is gone; it is made anew, empty", self._plan.name)
+        plan = self._plan
+        try:
+            await self._connection.call(
+                self._connection.client.create_collection(
+                    plan.name,
+                    vectors_config=models.VectorParams(
+                        size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"
+                    ),
+                    shard_number=plan.shards,
+                    replication_factor=plan.replicas,
+                    on_disk_payload=True,
+                    quantization_config=_quantization(plan.quantization),
+                )
+            )
+        except BackendRejectedError as refusal:
+            try:
+                return await self.look()  # another process was faster
+            except NoCollectionError:
+                raise refusal from refusal.__cause__
+        return await self.look()
+
+
+def _quantization(kind: Quantization) -> models.QuantizationConfig | None:
+    match kind:
+        case "scalar":
+            scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
+            return models.ScalarQuantization(scalar=scalar)
+        case "binary":
+            return models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
+        case "none":
+            return None

@@ -1,0 +1,91 @@
+"""The client, made so that opening needs no server, and the one way to call it."""
+
+import asyncio
+import math
+import ssl
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+import httpx
+from qdrant_client import AsyncQdrantClient
+
+from rag_context.errors import ConfigurationError
+from rag_context.stores.qdrant.faults import FAULTS, backend_error
+
+Transport: TypeAlias = Literal["http", "grpc"]
+
+T = TypeVar("T")
+
+_CONNECTIONS = 64
+_IDLE_S = 2.0
+"""Qdrant closes idle connections after five seconds; ours are closed before it does."""
+
+_LONGEST_NAME = 255
+_FORBIDDEN = frozenset('<>:"/\\|?*\0\x1f')
+"""Names of collections are names of folders to Qdrant."""
+
+_LONGEST_PAUSE_MS = 2000
+"""Left to itself, gRPC would wait up to two minutes before it tries a dead server again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A client bound to one collection. Every call ends in time, with an answer or an error of ours."""
+
+    client: AsyncQdrantClient
+    collection: str
+    timeout_s: float
+
+    async def call(self, work: Awaitable[T]) -> T:
+        """Await one call of the client.
+
+        Raises:
+            NoCollectionError: the collection is not there.
+            BackendError: it failed otherwise.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return await work
+        except FAULTS as error:
+            raise backend_error(error, self.collection) from error
+
+
+def connect(
+    url: str, collection: str, *, api_key: str | None, transport: Transport, grpc_port: int, timeout_s: float
+) -> Connection:
+    """A connection that is made with the first call; nothing is asked of the server here.
+
+    Raises:
+        ConfigurationError: the address is none, or the collection's name is one that Qdrant cannot have.
+    """
+    if not collection or len(collection) > _LONGEST_NAME or collection in (".", "..") or _FORBIDDEN & set(collection):
+        raise ConfigurationError(
+            f"Qdrant cannot have a collection named {collection!r}: choose another stores.qdrant_collection."
+        )
+    try:
+        return Connection(_client(url, api_key, transport, grpc_port, timeout_s), collection, timeout_s)
+    except ValueError:  # which repeats the address, and a password in it
+        raise ConfigurationError("stores.qdrant_url is not an address that Qdrant can be reached at.") from None
+
+
+def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int, timeout_s: float) -> AsyncQdrantClient:
+    return AsyncQdrantClient(
+        url=url,
+        prefer_grpc=transport == "grpc",
+        grpc_port=grpc_port,
+        timeout=math.ceil(timeout_s),
+        # The key as a header: given as a key, it makes the client print a warning on every plain connection.
+        headers={"api-key": api_key} if api_key else None,
+        check_compatibility=False,
+        # Certificates that nothing is compared with take a tenth of a second to load.
+        verify=url.lower().startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        limits=httpx.Limits(
+            max_connections=_CONNECTIONS, max_keepalive_connections=_CONNECTIONS, keepalive_expiry=_IDLE_S
+        ),
+        grpc_options={
+            "grpc.initial_reconnect_backoff_ms": 200,
+            "grpc.min_reconnect_backoff_ms": 200,
+            "grpc.max_reconnect_backoff_ms": _LONGEST_PAUSE_MS,
+        },
+    )

@@ -1,0 +1,35 @@
+"""The names of what a point carries beside its vector. Stored data hangs on them: they are never to be changed."""
+
+CHUNK_ID = "chunkId"
+DOCUMENT_ID = "documentId"
+POSITION = "position"
+CONTENT_HASH = "contentHash"
+
+PROJECT = "project"
+BRANCH = "branch"
+PATH_HASH = "pathHash"
+
+SESSION_ID = "sessionId"
+CONTENT_TYPE = "contentType"
+SOURCE = "source"
+SOURCE_BLOCKS = "sourceBlocks"
+CATEGORY = "category"
+GAME = "game"
+TAGS = "tags"
+TIMESTAMP = "timestamp"
+
+CONTENT = "content"
+CONTEXT = "context"
+TITLE = "title"
+THREAD = "thread"
+AGENT = "agent"
+DECISION_ID = "decisionId"
+EXTRA = "extra"
+HEADING = "heading"
+START = "start"
+END = "end"
+START_LINE = "startLine"
+END_LINE = "endLine"
+
+OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD]
+"""What ranking needs of a chunk."""

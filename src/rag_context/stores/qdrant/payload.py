@@ -1,0 +1,128 @@
+"""What a point carries beside its vector: a chunk and its document as a payload, and back."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from rag_context.errors import BackendDataError
+from rag_context.stores.qdrant import fields
+from rag_context.stores.qdrant.faults import COMPONENT
+from rag_context.stores.qdrant.filters import source_blocks
+from rag_context.types import Chunk, ChunkRef, Document, Metadata, Passage, Span
+
+Payload: TypeAlias = Mapping[str, Any]
+
+
+def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
+    """All that is filtered by, and all that an answer says of a chunk; what has no value is left out."""
+    metadata, span = document.metadata, chunk.span
+    payload = {
+        fields.CHUNK_ID: chunk.id,
+        fields.DOCUMENT_ID: document.id,
+        fields.POSITION: chunk.position,
+        fields.CONTENT_HASH: document.content_hash,
+        fields.PROJECT: document.tenant.project,
+        fields.BRANCH: document.tenant.branch,
+        fields.PATH_HASH: document.tenant.path_hash,
+        fields.SESSION_ID: document.session_id,
+        fields.CONTENT_TYPE: document.content_type,
+        fields.SOURCE: document.source,
+        fields.SOURCE_BLOCKS: source_blocks(document.source),
+        fields.CATEGORY: metadata.category,
+        fields.GAME: metadata.game,
+        fields.AGENT: metadata.agent,
+        fields.TAGS: list(metadata.tags),
+        fields.TIMESTAMP: _stamp(document.timestamp),
+        fields.CONTENT: chunk.text,
+        fields.CONTEXT: chunk.context or None,
+        fields.TITLE: document.title,
+        fields.THREAD: document.thread,
+        fields.DECISION_ID: metadata.decision_id,
+        # As text, so that whatever numbers and keys are in it come back as they were.
+        fields.EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
+        fields.HEADING: span.heading or None,
+        fields.START: span.start,
+        fields.END: span.end,
+        fields.START_LINE: span.start_line,
+        fields.END_LINE: span.end_line,
+    }
+    return {key: value for key, value in payload.items() if value is not None}
+
+
+def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
+    """A chunk as ranking knows it.
+
+    Raises:
+        BackendDataError: the payload is not one of ours.
+    """
+    try:
+        held = payload or {}
+        return ChunkRef(
+            id=chunk_id,
+            document_id=held[fields.DOCUMENT_ID],
+            position=held[fields.POSITION],
+            content_type=held[fields.CONTENT_TYPE],
+            thread=held.get(fields.THREAD),
+        )
+    except KeyError as error:
+        raise _foreign(chunk_id, error) from error
+
+
+def passage_of(chunk_id: str, payload: Payload | None) -> Passage:
+    """A chunk as an answer shows it.
+
+    Raises:
+        BackendDataError: the payload is not one of ours.
+    """
+    try:
+        held = payload or {}
+        return Passage(
+            chunk=_chunk(chunk_id, held),
+            document_id=held[fields.DOCUMENT_ID],
+            title=held[fields.TITLE],
+            content_type=held[fields.CONTENT_TYPE],
+            session_id=held[fields.SESSION_ID],
+            source=held[fields.SOURCE],
+            timestamp=datetime.fromisoformat(held[fields.TIMESTAMP]),
+            metadata=_metadata(held),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(chunk_id, error) from error
+
+
+def _chunk(chunk_id: str, held: Payload) -> Chunk:
+    return Chunk(
+        id=chunk_id,
+        document_id=held[fields.DOCUMENT_ID],
+        position=held[fields.POSITION],
+        text=held[fields.CONTENT],
+        span=Span(
+            held[fields.START],
+            held[fields.END],
+            held[fields.START_LINE],
+            held[fields.END_LINE],
+            held.get(fields.HEADING, ""),
+        ),
+        context=held.get(fields.CONTEXT, ""),
+    )
+
+
+def _metadata(held: Payload) -> Metadata:
+    return Metadata(
+        agent=held.get(fields.AGENT),
+        tags=tuple(held[fields.TAGS]),
+        category=held.get(fields.CATEGORY),
+        game=held.get(fields.GAME),
+        decision_id=held.get(fields.DECISION_ID),
+        extra=json.loads(held.get(fields.EXTRA, "{}")),
+    )
+
+
+def _stamp(moment: datetime) -> str:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat()
+
+
+def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
+    return BackendDataError(COMPONENT, f"The point {chunk_id!r} in Qdrant was not stored by rag-context ({error!r}).")

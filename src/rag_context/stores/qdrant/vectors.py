@@ -1,0 +1,345 @@
+"""Search by vector in Qdrant, and the vectors' half of a write."""
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import TypeVar
+from uuid import UUID
+
+import numpy as np
+from qdrant_client import models
+
+from rag_context.errors import BackendDataError, BackendRejectedError
+from rag_context.stores.qdrant import fields
+from rag_context.stores.qdrant.collection import Collection as QdrantCollection
+from rag_context.stores.qdrant.collection import CollectionPlan
+from rag_context.stores.qdrant.connection import Connection, Transport, connect
+from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+from rag_context.stores.qdrant.filters import BLOCK_BYTES, MOST_BLOCKS, conditions, source_blocks
+from rag_context.stores.qdrant.payload import passage_of, payload_of, ref_of
+from rag_context.types import Chunk, Document, EmbeddingModel, Filter, Held, Matrix, Passage, Vector, VectorHit
+
+TIMEOUT_S = 30.0
+
+_BATCH = 100
+"""Points per upsert."""
+
+_PAGE = 1000
+_MOST_TIED = 4096
+
+_OVERSAMPLING = 2.0
+_APPROXIMATE = models.SearchParams(
+    quantization=models.QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
+)
+"""Whatever finds the candidates, they are scored by their full vectors."""
+
+_EXACT = models.SearchParams(exact=True, quantization=models.QuantizationSearchParams(ignore=True))
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_qdrant(
+    url: str,
+    plan: CollectionPlan,
+    *,
+    api_key: str | None = None,
+    transport: Transport = "http",
+    grpc_port: int = 6334,
+    timeout_s: float = TIMEOUT_S,
+) -> AsyncIterator["QdrantVectors"]:
+    """The vectors that a Qdrant server holds; opening asks nothing of it, so that it may be down.
+
+    Args:
+        url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
+        plan: the collection.
+        api_key: the server's key.
+        transport: how the server is spoken to.
+        grpc_port: the server's port for gRPC.
+        timeout_s: how long any one call may take.
+
+    Raises:
+        ConfigurationError: the address is none, or the collection's name is one that Qdrant cannot have.
+    """
+    connection = connect(url, plan.name, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
+    try:
+        yield QdrantVectors(connection, plan)
+    finally:
+        await connection.client.close()
+
+
+class QdrantVectors:
+    """`VectorStore` and `VectorWriter` over one collection; a point per chunk, its id the chunk's.
+
+    A collection that was never there is an empty one. One that this process has seen and that is gone is an error to
+    searches (there should be vectors, and an empty answer would be a lie), and made anew by the next `put`.
+    """
+
+    def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
+        self._connection = connection
+        self._client = connection.client
+        self._name = plan.name
+        self._collection = QdrantCollection(connection, plan)
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
+
+        Raises:
+            BackendDataError: the collection is gone, or has vectors of another dimension.
+            BackendError: the server could not be asked.
+        """
+        if limit < 1:
+            return []
+        return await self._asked(self._search(vector, limit, conditions(where)), [])
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        ids = _point_ids(chunk_ids)
+        return await self._asked(self._score(vector, ids), {}) if ids else {}
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages of the chunks that are there, from what their points carry.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        found: dict[str, Passage] = {}
+        for ids in _batches(_point_ids(chunk_ids), _PAGE):
+            records = await self._asked(self._connection.call(self._client.retrieve(self._name, ids)), [])
+            found.update((str(record.id), passage_of(str(record.id), record.payload)) for record in records)
+        return found
+
+    async def ping(self) -> str:
+        """Look at the collection anew and make what indexes it lacks; returns one line for people.
+
+        Raises:
+            BackendError: the server could not be asked, or the collection is gone.
+        """
+        return await self._asked(self._look(), f"no collection {self._name!r} yet")
+
+    async def prepare(self, model: EmbeddingModel) -> None:
+        """Make whatever is missing to hold vectors of this model.
+
+        Raises:
+            BackendRejectedError: there are vectors of another dimension.
+        """
+        await self._collection.make(model.dimension)
+
+    async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
+        """Store the vectors of a document, `(n, dim) float32`, in place of those of its earlier versions.
+
+        The new ones are found before the old ones go, so for a moment both may be.
+
+        Raises:
+            BackendRejectedError: there are vectors of another dimension, or the document cannot be stored.
+            BackendError: not all of it is stored; the same call again completes it.
+        """
+        points = _points(document, chunks, vectors)
+        if points:
+            await self._store(points, vectors.shape[1])
+        await self._delete(_stale(document.id, [point.id for point in points]))
+
+    async def discard(self, document_ids: Collection[str]) -> None:
+        """Forget the vectors of these documents.
+
+        Raises:
+            BackendError: not all of them are forgotten.
+        """
+        for ids in _batches(sorted(document_ids), _PAGE):
+            await self._delete(_of_documents(ids))
+
+    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+        """What is there of these documents; those without a vector are left out.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        chunks: defaultdict[str, set[str]] = defaultdict(set)
+        revisions: defaultdict[str, set[str]] = defaultdict(set)
+        for ids in _batches(sorted(document_ids), _PAGE):
+            async for record in self._scroll(_of_documents(ids), [fields.DOCUMENT_ID, fields.CONTENT_HASH]):
+                payload = record.payload or {}
+                document_id = str(payload.get(fields.DOCUMENT_ID))
+                chunks[document_id].add(str(record.id))
+                revisions[document_id].add(str(payload.get(fields.CONTENT_HASH)))
+        return {id_: Held(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
+
+    async def held_documents(self) -> AsyncIterator[str]:
+        """The ids of all documents that have vectors, each at least once, page by page.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        last = None
+        async for record in self._scroll(None, [fields.DOCUMENT_ID]):
+            document_id = (record.payload or {}).get(fields.DOCUMENT_ID)
+            if isinstance(document_id, str) and document_id != last:
+                last = document_id
+                yield document_id
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given chunks, each `(dim,) float32`; those without are left out.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        found: dict[str, Vector] = {}
+        for ids in _batches(_point_ids(chunk_ids), _BATCH):
+            asked = self._client.retrieve(self._name, ids, with_payload=False, with_vectors=True)
+            try:
+                records = await self._connection.call(asked)
+            except NoCollectionError:
+                return {}
+            found.update((str(record.id), _vector(record)) for record in records)
+        return found
+
+    async def count(self) -> int:
+        """How many vectors there are.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        return await self._collection.count()
+
+    async def clear(self) -> None:
+        """Forget all vectors: the collection is removed, and made anew, as its plan says, for those that follow.
+
+        Raises:
+            BackendError: it could not be removed.
+        """
+        await self._collection.remove()
+
+    async def _asked(self, work: Awaitable[T], nothing: T) -> T:
+        """`work`, or `nothing` where there never was a collection."""
+        try:
+            return await work
+        except NoCollectionError:
+            if self._collection.was_there:
+                raise
+            return nothing
+
+    async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
+        wanted = limit + 1
+        while True:
+            points = await self._query(vector, wanted, where, _APPROXIMATE, fields.OF_A_HIT)
+            tied = len(points) == wanted and points[limit - 1].score == points[-1].score
+            if not tied or wanted > _MOST_TIED:
+                break
+            wanted *= 4  # which of equal ones are shown must not be the server's whim
+        hits = [VectorHit(ref_of(str(point.id), point.payload), point.score) for point in points]
+        return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
+
+    async def _score(self, vector: Vector, ids: list[models.ExtendedPointId]) -> dict[str, float]:
+        where = models.Filter(must=[models.HasIdCondition(has_id=ids)])
+        points = await self._query(vector, len(ids), where, _EXACT, [])
+        return {str(point.id): point.score for point in points}
+
+    async def _query(
+        self, vector: Vector, limit: int, where: models.Filter, params: models.SearchParams, payload: list[str]
+    ) -> list[models.ScoredPoint]:
+        await self._check(vector)
+        asked = self._client.query_points(
+            self._name,
+            query=vector.tolist(),
+            query_filter=where,
+            limit=limit,
+            search_params=params,
+            with_payload=payload or False,
+        )
+        try:
+            return (await self._connection.call(asked)).points
+        except BackendRejectedError:
+            await self._collection.look()
+            await self._check(vector)  # another process may have made the collection anew
+            raise
+
+    async def _look(self) -> str:
+        info = await self._collection.look()
+        await self._collection.mend(info)
+        return f"{info.points_count or 0} vectors in collection {self._name!r} ({info.status.value})"
+
+    async def _check(self, vector: Vector) -> None:
+        if not await self._collection.fits(vector.shape[0]):
+            raise BackendDataError(COMPONENT, self._collection.mismatch(vector.shape[0]))
+
+    async def _store(self, points: Sequence[models.PointStruct], dimension: int) -> None:
+        try:
+            if not await self._collection.fits(dimension):
+                await self._collection.make(dimension)
+            await self._upsert(points)
+        except NoCollectionError:
+            await self._collection.make(dimension)
+            await self._upsert(points)
+
+    async def _upsert(self, points: Sequence[models.PointStruct]) -> None:
+        for batch in _batches(points, _BATCH):
+            await self._connection.call(self._client.upsert(self._name, batch, wait=True))
+
+    async def _delete(self, where: models.Filter) -> None:
+        try:
+            await self._connection.call(
+                self._client.delete(self._name, points_selector=models.FilterSelector(filter=where), wait=True)
+            )
+        except NoCollectionError:
+            return
+
+    async def _scroll(self, where: models.Filter | None, names: list[str]) -> AsyncIterator[models.Record]:
+        offset: models.ExtendedPointId | None = None
+        while True:
+            page = self._client.scroll(
+                self._name, scroll_filter=where, limit=_PAGE, offset=offset, with_payload=names, with_vectors=False
+            )
+            try:
+                records, offset = await self._connection.call(page)
+            except NoCollectionError:
+                return
+            for record in records:
+                yield record
+            if offset is None:
+                return
+
+
+def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> list[models.PointStruct]:
+    if len(source_blocks(document.source)) > MOST_BLOCKS:
+        raise BackendRejectedError(COMPONENT, f"A source of more than {MOST_BLOCKS * BLOCK_BYTES} bytes is too long.")
+    return [
+        models.PointStruct(id=chunk.id, vector=row.tolist(), payload=payload_of(document, chunk))
+        for chunk, row in zip(chunks, vectors, strict=True)
+    ]
+
+
+def _of_documents(document_ids: list[str]) -> models.Filter:
+    match = models.MatchAny(any=document_ids)
+    return models.Filter(must=[models.FieldCondition(key=fields.DOCUMENT_ID, match=match)])
+
+
+def _stale(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
+    """What there is of a document beside the points in `kept`."""
+    where = _of_documents([document_id])
+    return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
+
+
+def _vector(record: models.Record) -> Vector:
+    if not isinstance(record.vector, list):
+        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
+    return np.asarray(record.vector, dtype=np.float32)
+
+
+def _point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
+    """The ids that a point can have, each once: Qdrant refuses a whole call for one that is no UUID."""
+    return [id_ for id_ in dict.fromkeys(chunk_ids) if _is_uuid(id_)]
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
+
+
+def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
+    return (list(items[start : start + size]) for start in range(0, len(items), size))

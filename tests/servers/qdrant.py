@@ -1,0 +1,338 @@
+"""A stand-in for a Qdrant server: its endpoints, over the client library's own model of it in memory.
+
+    python -m tests.servers.qdrant --port 6333 [--grpc-port 6334] [--api-key KEY]    serve on 127.0.0.1 until killed
+
+It answers as Qdrant does, errors included, and remembers what it was asked. It has no index, so it is exact.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, TypeAlias, TypeVar
+
+import uvicorn
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from qdrant_client import AsyncQdrantClient, models
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+VERSION = "1.15.5"
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class RefusedError(Exception):
+    """What the server says no with."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+        self.reason = reason
+
+
+@dataclass
+class StandIn:
+    """A server's contents, and the calls that changed or asked for them: method, path, body."""
+
+    api_key: str | None = None
+    memory: AsyncQdrantClient = field(default_factory=lambda: AsyncQdrantClient(":memory:"))
+    made: dict[str, models.CreateCollection] = field(default_factory=dict)
+    indexes: dict[str, dict[str, models.PayloadIndexInfo]] = field(default_factory=dict)
+    calls: list[tuple[str, str, Any]] = field(default_factory=list)
+
+    async def reset(self) -> None:
+        """Forget everything."""
+        for name in list(self.made):
+            await self.remove(name)
+        self.calls.clear()
+
+    async def create(self, name: str, asked: models.CreateCollection) -> bool:
+        if name in self.made:
+            raise RefusedError(409, f"Wrong input: Collection `{name}` already exists!")
+        await self.memory.create_collection(name, vectors_config=asked.vectors)
+        self.made[name], self.indexes[name] = asked, {}
+        return True
+
+    async def remove(self, name: str) -> bool:
+        self.indexes.pop(name, None)
+        if self.made.pop(name, None) is None:
+            return False
+        return await self.memory.delete_collection(name)
+
+    async def index(self, name: str, asked: models.CreateFieldIndex) -> models.UpdateResult:
+        self.known(name)
+        schema = asked.field_schema
+        if schema is None:
+            raise RefusedError(400, "Wrong input: the type of the index is needed")
+        kind = schema if isinstance(schema, models.PayloadSchemaType) else models.PayloadSchemaType(schema.type.value)
+        params = None if isinstance(schema, models.PayloadSchemaType) else schema
+        self.indexes[name][asked.field_name] = models.PayloadIndexInfo(data_type=kind, params=params, points=0)
+        return models.UpdateResult(operation_id=0, status=models.UpdateStatus.COMPLETED)
+
+    async def describe(self, name: str) -> models.CollectionInfo:
+        self.known(name)
+        info, asked = await self.memory.get_collection(name), self.made[name]
+        params = info.config.params.model_copy(
+            update={
+                "shard_number": asked.shard_number or 1,
+                "replication_factor": asked.replication_factor or 1,
+                "on_disk_payload": asked.on_disk_payload,
+                "vectors": asked.vectors,
+            }
+        )
+        config = info.config.model_copy(update={"params": params, "quantization_config": asked.quantization_config})
+        return info.model_copy(update={"config": config, "payload_schema": self.indexes[name]})
+
+    async def query(self, name: str, asked: models.QueryRequest) -> models.QueryResponse:
+        params = self.made[self.known(name)].vectors
+        if (
+            isinstance(params, models.VectorParams)
+            and isinstance(asked.query, list)
+            and len(asked.query) != params.size
+        ):
+            got = f"expected dim: {params.size}, got {len(asked.query)}"
+            raise RefusedError(400, f"Wrong input: Vector dimension error: {got}")
+        return await self.memory.query_points(
+            name,
+            query=asked.query,
+            prefetch=asked.prefetch,
+            query_filter=asked.filter,
+            limit=_at_least_one(asked.limit),
+            offset=asked.offset,
+            with_payload=asked.with_payload or False,
+            with_vectors=asked.with_vector or False,
+            score_threshold=asked.score_threshold,
+        )
+
+    def known(self, name: str) -> str:
+        if name not in self.made:
+            raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
+        return name
+
+
+Operation: TypeAlias = Callable[[StandIn, str, bytes], Awaitable[object]]
+
+
+async def _create(server: StandIn, name: str, body: bytes) -> object:
+    return await server.create(name, models.CreateCollection.model_validate_json(body))
+
+
+async def _describe(server: StandIn, name: str, body: bytes) -> object:
+    return await server.describe(name)
+
+
+async def _remove(server: StandIn, name: str, body: bytes) -> object:
+    return await server.remove(name)
+
+
+async def _exists(server: StandIn, name: str, body: bytes) -> object:
+    return {"exists": name in server.made}
+
+
+async def _index(server: StandIn, name: str, body: bytes) -> object:
+    return await server.index(name, models.CreateFieldIndex.model_validate_json(body))
+
+
+async def _upsert(server: StandIn, name: str, body: bytes) -> object:
+    asked = models.PointsList.model_validate_json(body)
+    return await server.memory.upsert(server.known(name), asked.points)
+
+
+async def _delete(server: StandIn, name: str, body: bytes) -> object:
+    selector: models.PointsSelector = TypeAdapter(models.PointsSelector).validate_json(body)
+    return await server.memory.delete(server.known(name), selector)
+
+
+async def _retrieve(server: StandIn, name: str, body: bytes) -> object:
+    asked = models.PointRequest.model_validate_json(body)
+    with_payload = True if asked.with_payload is None else asked.with_payload
+    return await server.memory.retrieve(server.known(name), asked.ids, with_payload, asked.with_vector or False)
+
+
+async def _query(server: StandIn, name: str, body: bytes) -> object:
+    return await server.query(name, models.QueryRequest.model_validate_json(body))
+
+
+async def _query_batch(server: StandIn, name: str, body: bytes) -> object:
+    return [await server.query(name, asked) for asked in models.QueryRequestBatch.model_validate_json(body).searches]
+
+
+async def _scroll(server: StandIn, name: str, body: bytes) -> object:
+    asked = models.ScrollRequest.model_validate_json(body)
+    points, following = await server.memory.scroll(
+        server.known(name),
+        scroll_filter=asked.filter,
+        limit=_at_least_one(asked.limit),
+        offset=asked.offset,
+        with_payload=True if asked.with_payload is None else asked.with_payload,
+        with_vectors=asked.with_vector or False,
+    )
+    return models.ScrollResult(points=points, next_page_offset=following)
+
+
+async def _count(server: StandIn, name: str, body: bytes) -> object:
+    asked = models.CountRequest.model_validate_json(body)
+    return await server.memory.count(server.known(name), count_filter=asked.filter)
+
+
+async def _list(server: StandIn, name: str, body: bytes) -> object:
+    return {"collections": [{"name": each} for each in server.made]}
+
+
+async def _reset(server: StandIn, name: str, body: bytes) -> object:
+    await server.reset()
+    return True
+
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("GET", "/collections"): _list,
+    ("PUT", "/collections/{name}"): _create,
+    ("GET", "/collections/{name}"): _describe,
+    ("DELETE", "/collections/{name}"): _remove,
+    ("GET", "/collections/{name}/exists"): _exists,
+    ("PUT", "/collections/{name}/index"): _index,
+    ("PUT", "/collections/{name}/points"): _upsert,
+    ("POST", "/collections/{name}/points"): _retrieve,
+    ("POST", "/collections/{name}/points/delete"): _delete,
+    ("POST", "/collections/{name}/points/query"): _query,
+    ("POST", "/collections/{name}/points/query/batch"): _query_batch,
+    ("POST", "/collections/{name}/points/scroll"): _scroll,
+    ("POST", "/collections/{name}/points/count"): _count,
+    ("POST", "/reset"): _reset,
+}
+"""Qdrant's own, and one more: `/reset` forgets everything."""
+
+
+def create_app(server: StandIn) -> Starlette:
+    """The stand-in as an ASGI application."""
+    routes = [
+        Route(path, _endpoint(server, operation), methods=[method]) for (method, path), operation in OPERATIONS.items()
+    ]
+    routes.append(Route("/", lambda _: JSONResponse({"title": "qdrant - vector search engine", "version": VERSION})))
+    routes.append(Route("/healthz", lambda _: PlainTextResponse("healthz check passed")))
+    routes.append(Route("/readyz", lambda _: PlainTextResponse("all shards are ready")))
+    return Starlette(routes=routes)
+
+
+def _endpoint(server: StandIn, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        key = request.headers.get("api-key")
+        if server.api_key is not None and key is None:
+            return PlainTextResponse("Must provide an API key or an Authorization bearer token", 401)
+        if server.api_key is not None and key != server.api_key:
+            return PlainTextResponse("Invalid API key or JWT", 401)
+        body = await request.body()
+        server.calls.append((request.method, request.url.path, json.loads(body) if body else None))
+        try:
+            result = await operation(server, request.path_params.get("name", ""), body)
+        except RefusedError as refusal:
+            return _error(refusal.status, refusal.reason)
+        except ValidationError as error:
+            return _error(400, f"Format error in JSON body: {error.errors()[0]['msg']}")
+        except ValueError as error:
+            return _error(400, str(error))
+        return JSONResponse({"result": _plain(result), "status": "ok", "time": 0.0001})
+
+    return answer
+
+
+def _error(status: int, reason: str) -> Response:
+    return JSONResponse({"status": {"error": reason}, "time": 0.0001}, status)
+
+
+def _plain(result: object) -> object:
+    if isinstance(result, BaseModel):
+        return result.model_dump(mode="json", exclude_none=True)
+    return [_plain(each) for each in result] if isinstance(result, list) else result
+
+
+def _at_least_one(limit: int | None) -> int:
+    if limit is not None and limit < 1:
+        raise RefusedError(422, f"Validation error in JSON body: [limit: value {limit} invalid, must be 1 or larger]")
+    return 10 if limit is None else limit
+
+
+@dataclass(frozen=True)
+class Running:
+    """A stand-in that listens, and where."""
+
+    url: str
+    grpc_port: int
+    server: StandIn
+
+    @property
+    def calls(self) -> list[tuple[str, str, Any]]:
+        """What was asked over HTTP so far: method, path, body."""
+        return self.server.calls
+
+
+@contextmanager
+def running(api_key: str | None = None, port: int = 0, grpc_port: int = 0) -> Iterator[Running]:
+    """Serve on 127.0.0.1, on free ports where none are named, in threads of its own until the block ends."""
+    from tests.servers.qdrant_grpc import serving
+
+    listener = socket.create_server(("127.0.0.1", port))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
+    loop = asyncio.new_event_loop()
+    standing_in = StandIn(api_key)
+    server = uvicorn.Server(uvicorn.Config(create_app(standing_in), log_level="warning", lifespan="off"))
+    thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(sockets=[listener])))
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        with serving(standing_in, loop, grpc_port) as taken:
+            yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", taken, standing_in)
+    finally:
+        server.should_exit = True
+        thread.join()
+        loop.close()
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a Qdrant answers, real or not."""
+
+    url: str
+    grpc_port: int
+    api_key: str | None = None
+
+
+@contextmanager
+def endpoint() -> Iterator[Endpoint]:
+    """The real server at RAG_TEST_QDRANT_URL, where that is set; else a stand-in."""
+    url = os.environ.get("RAG_TEST_QDRANT_URL")
+    if url is not None:
+        port = int(os.environ.get("RAG_TEST_QDRANT_GRPC_PORT", "6334"))
+        yield Endpoint(url, port, os.environ.get("RAG_TEST_QDRANT_API_KEY"))
+        return
+    with running() as standing_in:
+        yield Endpoint(standing_in.url, standing_in.grpc_port)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="A stand-in for a Qdrant server, in memory.")
+    parser.add_argument("--port", type=int, default=6333)
+    parser.add_argument("--grpc-port", type=int, default=6334)
+    parser.add_argument("--api-key")
+    asked = parser.parse_args()
+    with running(asked.api_key, asked.port, asked.grpc_port) as standing_in:
+        print(standing_in.url, flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    import_module("tests.servers.qdrant").main()  # under the name by which the gRPC half knows its errors

@@ -1,0 +1,106 @@
+"""Qdrant is a vector store like every other: the shared tests, over HTTP and over gRPC.
+
+All of them run against the server at RAG_TEST_QDRANT_URL where that is set, each in a collection of its own.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import pytest
+
+from rag_context.ports import VectorStore, VectorWriter
+from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
+from rag_context.testing.memory import MemoryStore
+from rag_context.types import Chunk, Document, Filter, Matrix
+from tests.servers.qdrant import Endpoint, endpoint
+from tests.stores import test_vector_store as contract
+from tests.stores.builders import Stores, axis, document, ids, put, unit_vectors
+
+for _name, _test in vars(contract).items():
+    if _name.startswith("test_"):
+        globals()[_name] = _test
+
+
+@dataclass
+class Documents(MemoryStore):
+    """Documents in memory, whose vectors are kept by another store."""
+
+    elsewhere: VectorWriter = field(kw_only=True)
+
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
+        await super().write(document, chunks, vectors, made_by)
+        if vectors is None:
+            await self.elsewhere.discard([document.id])
+            return False
+        await self.elsewhere.put(document, chunks, vectors)
+        return True
+
+    async def delete(self, document_id: str) -> bool:
+        there = await super().delete(document_id)
+        if there:
+            await self.elsewhere.discard([document_id])
+        return there
+
+
+@dataclass(frozen=True)
+class Apart:
+    """Documents here, vectors there."""
+
+    documents: Documents
+    vectors: QdrantVectors
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Endpoint]:
+    with endpoint() as found:
+        yield found
+
+
+@pytest.fixture(params=["http", "grpc"])
+async def store(request: pytest.FixtureRequest, server: Endpoint) -> AsyncIterator[Apart]:
+    plan = CollectionPlan(f"test-{uuid4().hex}")
+    async with open_qdrant(
+        server.url, plan, api_key=server.api_key, transport=request.param, grpc_port=server.grpc_port
+    ) as vectors:
+        yield Apart(Documents(elsewhere=vectors), vectors)
+        await vectors.clear()
+
+
+async def test_it_fits_both_ports_of_vectors(store: Apart) -> None:
+    reads: VectorStore = store.vectors
+    writes: VectorWriter = store.vectors
+    assert await reads.search(axis(0), limit=1, where=Filter()) == []
+    assert await writes.count() == 0
+
+
+async def test_scores_are_the_cosines_of_the_search(store: Stores) -> None:
+    for number, vector in enumerate(unit_vectors(30)):
+        await put(store, document(str(number)), vector=vector)
+    pending = await put(store, document("pending"))
+    hits = await store.vectors.search(axis(1), limit=30, where=Filter())
+    scores = await store.vectors.score(axis(1), [*reversed(ids(hits)), *pending, "nobody"])
+    assert scores == pytest.approx({hit.chunk.id: hit.cosine for hit in hits}, abs=1e-6)
+
+
+async def test_a_replaced_document_is_found_at_every_moment(store: Stores) -> None:
+    """One version or the other, and both for the moment between the two calls that replace it; never neither."""
+    await put(store, document("other"), vector=axis(5))
+    await put(store, document("a", "text 0"), vector=axis(0))
+    done = False
+    seen: list[int] = []
+
+    async def look() -> None:
+        while not done:
+            hits = await store.vectors.search(axis(0), limit=5, where=Filter())
+            seen.append(sum(hit.chunk.document_id == document("a").id for hit in hits))
+
+    watching = [asyncio.create_task(look()) for _ in range(3)]
+    for number in range(20):
+        await put(store, document("a", f"text {number}"), vector=axis(0))
+    done = True
+    await asyncio.gather(*watching)
+    assert {1} <= set(seen) <= {1, 2}
