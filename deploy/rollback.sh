@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Stops what deploy.sh started: the server first, then the backends in the cluster. Volumes, keys and settings stay;
+# deploy.sh starts it all again with the data that was there.
+set -euo pipefail
+
+context='' namespace=rag-context dry_run=''
+
+usage() {
+  cat <<'USAGE'
+Usage: deploy/rollback.sh [--context NAME] [--namespace NAME] [--dry-run]
+
+  --context NAME    the cluster, as kubectl knows it; its current one if not said
+  --namespace NAME  where it was deployed; rag-context if not said
+  --dry-run         ask the cluster, change nothing, say what would be done
+USAGE
+}
+
+main() {
+  options "$@"
+  command -v kubectl >/dev/null || fail 'kubectl is not on the PATH'
+  local name
+  # The server goes first, and its pods are waited for: they finish what they have taken on while the stores are there.
+  for name in rag-context qdrant mongodb redis; do
+    stop "$name"
+  done
+  printf 'Stopped. The volumes are kept; deploy/deploy.sh starts it again.\n'
+}
+
+options() {
+  while (($#)); do
+    case $1 in
+      --context | --namespace)
+        [[ -n ${2:-} ]] || fail "$1 needs a value"
+        printf -v "${1#--}" %s "$2"
+        shift
+        ;;
+      --dry-run) dry_run=yes ;;
+      -h | --help) usage && exit ;;
+      *) usage >&2 && exit 2 ;;
+    esac
+    shift
+  done
+}
+
+stop() {
+  local there
+  there=$(ask get "deployment/$1" --ignore-not-found --output name)
+  if [[ -z $there ]]; then
+    echo "$1: not there"
+  elif [[ -n $dry_run ]]; then
+    echo "$1: would be scaled to 0"
+  else
+    ask scale "deployment/$1" --replicas=0
+    ask wait --for=delete pod --selector "app=$1" --timeout=90s || check_gone "$1"
+  fi
+}
+
+# An older kubectl calls it an error when there is nothing left to wait for.
+check_gone() {
+  local left
+  left=$(ask get pods --selector "app=$1" --output name) || fail "it cannot be said whether $1 has ended"
+  [[ -z $left ]] || fail "$1 does not end: $left"
+}
+
+ask() {
+  kubectl ${context:+--context "$context"} --namespace "$namespace" "$@"
+}
+
+fail() {
+  printf 'rollback: %s\n' "$1" >&2
+  exit 1
+}
+
+main "$@"
