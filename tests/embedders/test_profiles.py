@@ -1,10 +1,13 @@
 """What is known of a model by its name."""
 
 import math
+from pathlib import Path
 
 import pytest
 
-from rag_context.embedders.profiles import MINILM, profile
+from rag_context.embedders.profiles import MINILM, PROFILES, Profile, profile
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "embedders.md"
 
 
 def probability(name: str, cosine: float) -> float:
@@ -27,9 +30,31 @@ def probability(name: str, cosine: float) -> float:
         ("mxbai-embed-large-v1", 1024, "Represent this sentence for searching relevant passages: "),
         ("text-embedding-3-small", 1536, ""),
         ("text-embedding-3-large", 3072, ""),
+        ("all-minilm:22m", 384, ""),
+        ("all-MiniLM-L12-v2", 384, ""),
+        ("nomic-embed-text:latest", 768, "search_query: "),
+        ("nomic-ai/nomic-embed-text-v2-moe", 768, "search_query: "),
+        ("intfloat/e5-large-v2", 1024, "query: "),
+        (
+            "multilingual-e5-large-instruct",
+            1024,
+            "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
+        ),
+        ("snowflake-arctic-embed:335m", None, "Represent this sentence for searching relevant passages: "),
+        ("Snowflake/snowflake-arctic-embed-xs", 384, "Represent this sentence for searching relevant passages: "),
+        ("Snowflake/snowflake-arctic-embed-m-long", 768, "Represent this sentence for searching relevant passages: "),
+        ("Snowflake/snowflake-arctic-embed-l-v2.0", 1024, "query: "),
+        ("snowflake-arctic-embed2:568m", 1024, "query: "),
+        ("thenlper/gte-small", 384, ""),
+        ("Alibaba-NLP/gte-large-en-v1.5", 1024, ""),
+        ("jinaai/jina-embeddings-v2-small-en", 512, ""),
+        ("jina-embeddings-v2-base-code", 768, ""),
+        ("embeddinggemma:300m", 768, "task: search result | query: "),
     ],
 )
-def test_a_model_is_found_under_the_names_that_servers_give_it(name: str, dimension: int, query_prefix: str) -> None:
+def test_a_model_is_found_under_the_names_that_servers_give_it(
+    name: str, dimension: int | None, query_prefix: str
+) -> None:
     found = profile(name)
     assert (found.dimension, found.query_prefix) == (dimension, query_prefix)
 
@@ -64,3 +89,49 @@ def test_an_unknown_model_throws_nothing_away() -> None:
     assert found.dimension is None
     assert found.calibration.threshold == 0.0
     assert (found.query_prefix, found.document_prefix) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "window"),
+    [
+        ("gte-small", 510),
+        ("gte-base-en-v1.5", 8190),
+        ("snowflake-arctic-embed-m-long", 2046),
+        ("snowflake-arctic-embed-l-v2.0", 8190),
+        ("all-MiniLM-L12-v2", 126),
+        ("nomic-embed-text-v2-moe", 510),
+    ],
+)
+def test_a_model_is_not_taken_for_its_sibling(name: str, window: int) -> None:
+    assert profile(name).window == window
+
+
+@pytest.mark.parametrize(
+    ("name", "same"),
+    [
+        ("all-MiniLM-L6-v2", True),
+        ("nomic-embed-text", True),
+        ("bge-large-en-v1.5", True),
+        ("bge-m3", False),
+        ("multilingual-e5-small", False),
+        ("text-embedding-3-small", False),
+    ],
+)
+def test_models_of_another_vocabulary_are_known(name: str, same: bool) -> None:
+    assert (profile(name).pieces == 1.0) == same
+
+
+def row(known: Profile) -> str:
+    """A profile as the documentation shows it."""
+    prefixes = [
+        f"`{prefix}`".replace("\n", "\\n").replace("|", "\\|") if prefix else ""
+        for prefix in (known.query_prefix, known.document_prefix)
+    ]
+    tokens = "exact" if known.pieces == 1.0 else "estimated"
+    return f"| {' | '.join([f'`{known.name}`', str(known.dimension or 'any'), str(known.window), *prefixes, tokens])} |"
+
+
+def test_the_documentation_shows_every_profile_as_it_is() -> None:
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("| name contains |")
+    table = rest.partition("\n\n")[0].splitlines()[2:]
+    assert table == [row(known) for known in PROFILES]

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
+from rag_context.embedders.fingerprint import same_model
 from rag_context.errors import BackendRejectedError, BackendStartingError, IndexMismatchError
 from rag_context.ports import Embedder, ModelRegistry, Tokenizer
 from rag_context.types import EmbeddingModel, Matrix, Vector
@@ -58,17 +60,18 @@ class BoundEmbedder:
             raise BackendStartingError("embedder", "the model has not been compared with the index yet")
         if not same_vectors(model, self._recorded):
             raise BackendRejectedError("embedder", mismatch(self._recorded, model))
-        return model
+        # Its own fingerprint may differ from the index's by float noise, and stores compare letter by letter.
+        return replace(model, fingerprint=self._recorded.fingerprint)
 
 
 def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
     """Whether vectors of the two models can be compared."""
-    return (one.dimension, one.fingerprint, one.query_prefix, one.document_prefix) == (
+    alike = (one.dimension, one.query_prefix, one.document_prefix) == (
         other.dimension,
-        other.fingerprint,
         other.query_prefix,
         other.document_prefix,
     )
+    return alike and same_model(one.fingerprint, other.fingerprint)
 
 
 def mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:

@@ -1,0 +1,45 @@
+"""`embed-server`: the bundled model over HTTP, until it is told to stop."""
+
+import socket
+from contextlib import closing
+from dataclasses import replace
+
+from rich.text import Text
+
+from rag_context import __version__
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.serve import server_options, start_logging
+from rag_context.cli.settings import load
+from rag_context.server.discovery import server_url
+from rag_context.server.embedding_server import EmbeddingApp
+from rag_context.server.options import ServerOptions
+from rag_context.server.serve import bind, serve
+from rag_context.server.serve import run as run_loop
+from rag_context.settings import EmbedderSettings, Settings
+from rag_context.wiring.embedder import open_embedder
+
+BODY_BYTES = 16 << 20
+"""Largest body of a request: as many texts as the API takes in one call, each of the model's window."""
+
+
+def run(chosen: Chosen, *, port: int) -> ExitCode:
+    """Serve until SIGTERM or Ctrl-C."""
+    settings = load(chosen).settings
+    start_logging(settings.log)
+    options = replace(server_options(settings), port=port, body_bytes=BODY_BYTES)
+    with closing(bind(options)) as listener:
+        options = replace(options, port=listener.getsockname()[1])
+        bundled = settings.model_copy(update={"embedder": EmbedderSettings(workers=settings.embedder.workers)})
+        run_loop(_serve(bundled, options, listener))
+    return ExitCode.OK
+
+
+async def _serve(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
+    url = server_url(options.host, options.port)
+    async with open_embedder(settings) as embedder:
+        Screen().note(
+            Text.assemble((f"rag-context {__version__}", "bold"), f" embeds at {url}/v1/embeddings. Ctrl-C stops it.")
+        )
+        await serve(EmbeddingApp(embedder, options), [listener], options)

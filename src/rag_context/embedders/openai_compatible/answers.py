@@ -1,0 +1,194 @@
+"""What embedding servers answer, and what it means: vectors, or one of our errors.
+
+The servers differ most where something is wrong. LM Studio answers an unknown path with 200 and an `error`, and says
+with a string what others say with an object; llama.cpp answers a text that is too long with 500, TEI with 413, vLLM
+and OpenAI with 400.
+"""
+
+import base64
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic_core import from_json
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendStartingError,
+    BackendUnavailableError,
+)
+from rag_context.types import Json, Matrix
+
+COMPONENT = "embedder"
+_SAID_CHARS = 200
+
+_TOO_LONG = re.compile(
+    r"(?<!took )too (large|long)|context.?(length|size|window)|max(imum)? (sequence|input|token)|less than \d+ tokens",
+    re.IGNORECASE,
+)
+_NO_MODEL = re.compile(
+    r"no models? (is |are )?(currently )?loaded|model.{0,100}(not found|does not exist|not exist|not loaded)|"
+    r"failed to load model|not embedding|not support embeddings|unload",
+    re.IGNORECASE | re.DOTALL,
+)
+_LOADING = re.compile(r"loading|starting|not ready|warming", re.IGNORECASE)
+_LATER = frozenset(
+    {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.FAILED_DEPENDENCY, HTTPStatus.TOO_EARLY}
+)
+"""Client errors that are none: the same request may work later."""
+
+
+class InputTooLongError(BackendRejectedError):
+    """A text is longer than the server takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP reply, read to its end; header names in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What was asked, as far as an error's message may tell. `public` where the texts are not the user's."""
+
+    server: str
+    model: str
+    texts: int
+    public: bool
+    with_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """Vectors as the server made them, `(n, dim) float32`, and the name it gave its model."""
+
+    vectors: Matrix
+    model: str | None
+
+
+def read_vectors(reply: Reply, question: Question) -> Embedded:
+    """Take the vectors out of a reply, in the order of the texts.
+
+    Raises:
+        BackendError: There are none; its class tells whether they may come, and when.
+    """
+    payload = _payload(reply)
+    data = payload.get("data")
+    if reply.status != HTTPStatus.OK or not isinstance(data, list):
+        raise _failure(reply, payload, question)
+    if len(data) != question.texts:
+        raise BackendDataError(COMPONENT, f"{question.server} answered {len(data)} vectors to {question.texts} texts")
+    rows: list[NDArray[np.float32] | None] = [None] * len(data)
+    for place, item in enumerate(data):
+        fields = item if isinstance(item, dict) else {}
+        index = fields.get("index", place)
+        if type(index) is not int or not 0 <= index < len(rows) or rows[index] is not None:
+            raise BackendDataError(COMPONENT, f"{question.server} answered vectors that are not numbered from 0")
+        rows[index] = _numbers(fields.get("embedding"), question.server)
+    found = [row for row in rows if row is not None]
+    if len({len(row) for row in found}) != 1:
+        raise BackendDataError(COMPONENT, f"{question.server} answered vectors of several dimensions")
+    name = payload.get("model")
+    return Embedded(np.stack(found), name if isinstance(name, str) else None)
+
+
+def read_models(reply: Reply) -> list[str]:
+    """The ids of a list of models; none where it is none."""
+    data = _payload(reply).get("data") if reply.status == HTTPStatus.OK else None
+    names = [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+    return [name for name in names if isinstance(name, str)]
+
+
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """Seconds that a reply asks to wait, by number or date; None where it says nothing that can be read."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        if value.replace(".", "", 1).isdigit():
+            return float(value)
+        return max((parsedate_to_datetime(value) - now).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _payload(reply: Reply) -> dict[str, Json]:
+    """The object in a reply; an empty one where there is none."""
+    try:
+        value: Json = from_json(reply.body)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(value: Json, server: str) -> NDArray[np.float32]:
+    """One vector, from numbers or from base64 of little-endian float32."""
+    try:
+        if isinstance(value, str):
+            numbers = np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
+        else:
+            with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as that
+                numbers = np.array(value, np.float64).astype(np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BackendDataError(COMPONENT, f"{server} answered something that is no vector") from error
+    if numbers.ndim != 1 or not len(numbers):
+        raise BackendDataError(
+            COMPONENT, f"{server} answered no vector per text: let it pool, by mean or as its model asks"
+        )
+    return numbers
+
+
+def _failure(reply: Reply, payload: dict[str, Json], question: Question) -> BackendError:
+    """The error that a reply without vectors stands for."""
+    message, code = _complaint(payload)
+    said = f" ({reply.status}{_quoted(message, code, question)})"
+    server, status = question.server, reply.status
+    if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        wants = "refuses the key in embedder.api_key" if question.with_key else "wants a key: set embedder.api_key"
+        return BackendRejectedError(COMPONENT, f"{server} {wants} ({status})")
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        wait_s = retry_after(reply.headers, datetime.now(UTC))
+        return BackendUnavailableError(COMPONENT, f"{server} takes no more requests now{said}", retry_after_s=wait_s)
+    if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LONG.search(f"{message} {code}"):
+        return InputTooLongError(COMPONENT, f"{server} does not take a text of this length{said}")
+    if status == HTTPStatus.SERVICE_UNAVAILABLE and _LOADING.search(message):
+        return BackendStartingError(COMPONENT, f"{server} is still loading its model{said}")
+    if _NO_MODEL.search(f"{message} {code}".replace("_", " ")):
+        advice = "load it there, or set embedder.model to one that it has"
+        return BackendUnavailableError(COMPONENT, f"{server} has no embedding model {question.model!r}{said}: {advice}")
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
+        return BackendUnavailableError(COMPONENT, f"{server} failed{said}")
+    if status == HTTPStatus.OK and not (message or code):
+        return BackendDataError(COMPONENT, f"{server} answered without vectors: is embedder.url its address?")
+    if (
+        status in {HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
+        or status < HTTPStatus.BAD_REQUEST
+    ):
+        return BackendRejectedError(COMPONENT, f"{server} has no embeddings at this address{said}: check embedder.url")
+    return BackendRejectedError(COMPONENT, f"{server} refused to embed{said}")
+
+
+def _complaint(payload: dict[str, Json]) -> tuple[str, str]:
+    """What an error says for people and for programs, whichever of its forms it takes."""
+    error = payload.get("error", payload)
+    if not isinstance(error, dict):
+        return str(error or ""), ""
+    message = error.get("message") or error.get("detail") or ""
+    codes = (error.get("code"), error.get("type"), error.get("error_type"))
+    return str(message), next((code for code in codes if isinstance(code, str)), "")
+
+
+def _quoted(message: str, code: str, question: Question) -> str:
+    """The server's own words; only of a public question, for servers repeat what they were sent."""
+    if question.public and message:
+        return f": {message[:_SAID_CHARS]!r}"
+    return f": {code[:_SAID_CHARS]!r}" if re.fullmatch(r"[\w.-]+", code) else ""

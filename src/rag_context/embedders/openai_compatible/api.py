@@ -1,0 +1,133 @@
+"""The wire to an embedding server: one pool of connections, every failure of which becomes one of our errors."""
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import httpx2
+
+from rag_context import __version__
+from rag_context.embedders.fingerprint import PROBE
+from rag_context.embedders.openai_compatible.answers import Embedded, Question, Reply, read_models, read_vectors
+from rag_context.errors import BackendDataError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
+
+COMPONENT = "embedder"
+CONNECTIONS = 20
+CONNECT_S = 5.0
+KEEP_ALIVE_S = 60.0
+MAX_BODY_BYTES = 64 << 20
+"""Longer answers are garbage: 32 vectors of 4096 numbers in JSON are 3 MB."""
+
+EncodingFormat = Literal["float", "base64"]
+
+_VERSIONED = re.compile(r"/v\d[^/]*(/|$)")
+
+
+class EmbeddingApi:
+    """`POST /v1/embeddings` and `GET /v1/models` of one server.
+
+    Args:
+        url: its address, with or without `/v1`.
+        model: the name to ask for.
+        api_key: sent as a bearer token.
+        timeout_s: longest wait for a whole answer.
+        encoding_format: asked for in every request where it is given; some servers do not know the field.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        encoding_format: EncodingFormat | None = None,
+    ) -> None:
+        self._base = _base(url)
+        self.server = f"the embedding server at {_origin(self._base)}"
+        self._model = model
+        self._with_key = api_key is not None
+        self._timeout_s = timeout_s
+        self._fields = {} if encoding_format is None else {"encoding_format": encoding_format}
+        self._client = httpx2.AsyncClient(
+            headers={"User-Agent": f"rag-context/{__version__}", **_authorization(api_key)},
+            timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+            limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
+            trust_env=False,
+        )
+
+    async def embed(self, texts: Sequence[str]) -> Embedded:
+        """The server's vectors of these texts. Raises: BackendError."""
+        # Some servers refuse an empty text; a space is as empty to every model.
+        fields = {"model": self._model, "input": [text or " " for text in texts], **self._fields}
+        # A lone surrogate is legal in a Python text but in no encoding.
+        body = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
+        reply = await self._exchange("POST", "embeddings", body)
+        public = all(text == PROBE for text in texts) and not self._base.query  # which may hold a key
+        question = Question(self.server, self._model, len(texts), public=public, with_key=self._with_key)
+        return read_vectors(reply, question)
+
+    async def models(self) -> list[str]:
+        """The names of the models that the server lists; none where it has no list. Raises: BackendError."""
+        return read_models(await self._exchange("GET", "models", None))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _exchange(self, method: str, path: str, body: bytes | None) -> Reply:
+        url = self._base.copy_with(path=self._base.path + path)
+        headers = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream(method, url, content=body, headers=headers) as response,
+            ):
+                return Reply(response.status_code, response.headers, await self._read(response))
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise BackendTimeoutError(COMPONENT, f"{self.server} did not answer in time") from error
+        except httpx2.TransportError as error:
+            reason = str(error) or type(error).__name__
+            raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached ({reason})") from error
+        except httpx2.DecodingError as error:
+            raise BackendDataError(COMPONENT, f"{self.server} answered bytes that cannot be decoded") from error
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        body = bytearray()
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) > MAX_BODY_BYTES:
+                raise BackendDataError(COMPONENT, f"{self.server} answered more than {MAX_BODY_BYTES} bytes")
+        return bytes(body)
+
+
+def _base(url: str) -> httpx2.URL:
+    """The address below which `embeddings` stands: with its version, which is `/v1` unless it names one."""
+    try:
+        parsed = httpx2.URL(url.strip())
+    except (httpx2.InvalidURL, ValueError) as error:
+        message = "embedder.url is no address that can be used: check its port and its characters"
+        raise ConfigurationError(message) from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigurationError("embedder.url must be an http:// or https:// address")
+    path = parsed.path.rstrip("/").removesuffix("/embeddings")
+    return parsed.copy_with(path=f"{path if _VERSIONED.search(path) else f'{path}/v1'}/")
+
+
+def _origin(url: httpx2.URL) -> str:
+    """An address as messages show it: without user, password, path and query."""
+    return str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None)).rstrip("/")
+
+
+def _authorization(api_key: str | None) -> dict[str, str]:
+    if api_key is None:
+        return {}
+    key = api_key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigurationError("embedder.api_key holds characters that no HTTP header can carry")
+    return {"Authorization": f"Bearer {key}"}

@@ -1,0 +1,248 @@
+"""Fits `ports.Embedder` over a server with OpenAI's API, and keeps watch over which model it is."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from rag_context.embedders.checks import Checker
+from rag_context.embedders.openai_compatible.answers import InputTooLongError
+from rag_context.embedders.openai_compatible.api import EmbeddingApi, EncodingFormat
+from rag_context.embedders.openai_compatible.flights import Flights
+from rag_context.embedders.openai_compatible.served import ServedModel
+from rag_context.embedders.tokenizer import ModelTokenizer
+from rag_context.errors import (
+    BackendError,
+    BackendRejectedError,
+    BackendStartingError,
+    BackendUnavailableError,
+)
+from rag_context.types import EmbeddingModel, Matrix, Vector
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "embedder"
+BATCH = 32
+"""Texts of one request."""
+
+DOCUMENT_REQUESTS = 2
+"""Requests for documents at once: one is computed while the next is on its way, and a query waits for few."""
+
+CHECK_EVERY_S = 30.0
+FIRST_RETRY_S = 0.25
+LAST_RETRY_S = 5.0
+CUTS = 4
+"""How often a text is shortened before it is given up; halved so often, 4000 tokens are 250."""
+
+_TOKENIZER = Path(__file__).parent.parent / "minilm" / "tokenizer.json"
+
+
+class OpenAIEmbedder:
+    """Texts go to a server, queries past the documents that wait; see `docs/embedders.md`.
+
+    The server's model is known by its vector of a probe text. It is asked again every `check_every_s`, after every
+    failure, and after every batch of documents, so that no vector of another model reaches the index.
+
+    Tokens are counted by the bundled WordPiece tokenizer, which is exact for the many models that share its
+    vocabulary (BERT uncased); for the others the model's profile makes the window smaller by a safety factor.
+
+    Args:
+        url: the server's address, with or without `/v1`.
+        model: the name of its model, which also chooses the profile: prefixes, window, calibration.
+        api_key: sent as a bearer token.
+        timeout_s: longest wait for one answer.
+        encoding_format: asked of the server where it is given; both are understood anyway.
+        check_every_s: how often the server is asked for the probe.
+        first_retry_s: after how long a server that could not be reached is tried again; doubles up to 5 s.
+        clock: monotonic seconds.
+
+    Raises:
+        ConfigurationError: The address or the key cannot be used.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model: str,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        encoding_format: EncodingFormat | None = None,
+        check_every_s: float = CHECK_EVERY_S,
+        first_retry_s: float = FIRST_RETRY_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = EmbeddingApi(
+            url, model=model, api_key=api_key, timeout_s=timeout_s, encoding_format=encoding_format
+        )
+        self._checked = Checker()
+        self._served = ServedModel(self._api, model, self._checked, clock)
+        self._check_every_s = check_every_s
+        self._first_retry_s = first_retry_s
+        self._clock = clock
+        self._queries: Flights[Vector] = Flights()
+        self._document_places = asyncio.Semaphore(DOCUMENT_REQUESTS)
+        self._keeper: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._failure: BackendError | None = None
+        self._cut_before = False
+        self._closed = False
+
+    async def start(self) -> None:
+        """Begin to look for the server, and return at once; it is looked for until `close`."""
+        if self._keeper is None and not self._closed:
+            self._keeper = asyncio.create_task(self._keep(), name="watch the embedding server")
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Wait until it is known whether the server can be reached; True where its model is known."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        return self._served.model is not None and not self._closed
+
+    async def close(self) -> None:
+        """Stop looking for the server and close the connections."""
+        self._closed = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.wait({self._keeper})
+        await self._api.close()
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The server's model, as it was last confirmed.
+
+        Raises:
+            BackendStartingError: The server is being looked for, or still loads its model.
+            BackendUnavailableError: It could not be reached yet; the message says why and what to do.
+        """
+        if self._closed:
+            raise BackendUnavailableError(COMPONENT, "the embedder is closed")
+        if self._served.model is not None:
+            return self._served.model
+        if isinstance(self._failure, BackendStartingError):
+            raise BackendStartingError(COMPONENT, str(self._failure)) from self._failure
+        if self._failure is not None:
+            raise BackendUnavailableError(COMPONENT, str(self._failure)) from self._failure
+        raise BackendStartingError(COMPONENT, f"{self._api.server} has not answered yet")
+
+    @cached_property
+    def tokenizer(self) -> ModelTokenizer:
+        """The bundled WordPiece tokenizer: exact for models of the same vocabulary, an estimate for others."""
+        return ModelTokenizer(_TOKENIZER)
+
+    async def embed_query(self, text: str) -> Vector:
+        """Embed one query, past any documents that wait: `(dim,) float32`.
+
+        Raises:
+            BackendError: The server is not there (see `model`), failed, refused, or has another model by now.
+        """
+        model = self.model
+        text = model.query_prefix + text
+        return await self._queries.join((model.fingerprint, text), lambda: self._query(model, text))
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages: `(n, dim) float32`, a row per text in order. Raises as `embed_query` does."""
+        model = self.model
+        rows: Matrix = np.empty((len(texts), model.dimension), np.float32)
+        for start in range(0, len(texts), BATCH):
+            batch = [model.document_prefix + text for text in texts[start : start + BATCH]]
+            async with self._document_places:
+                rows[start : start + BATCH] = await self._embed(model, batch)
+        if len(rows):
+            self._require_same(model, await self._confirm(self._clock()))
+        return rows
+
+    async def ping(self) -> str:
+        """Embed the probe, whether the server was reached before or not. Raises as `embed_query` does."""
+        if self._closed:
+            raise BackendUnavailableError(COMPONENT, "the embedder is closed")
+        model = await self._confirm(self._clock())
+        return f"{model.name}, {model.dimension} dimensions, by {self._api.server}"
+
+    async def _query(self, model: EmbeddingModel, text: str) -> Vector:
+        rows = await self._embed(model, [text])
+        self._require_same(model, await self._confirm())
+        vector: Vector = rows[0]
+        return vector
+
+    async def _embed(self, model: EmbeddingModel, texts: list[str]) -> Matrix:
+        """Vectors of a batch. Where a text is longer than the server takes, it alone is cut."""
+        try:
+            return await self._request(model, texts)
+        except InputTooLongError:
+            if len(texts) == 1:
+                return await self._embed_cut(model, texts[0])
+        return np.concatenate([await self._embed(model, [text]) for text in texts])
+
+    async def _embed_cut(self, model: EmbeddingModel, text: str) -> Matrix:
+        """The vector of the beginning of a text: of what its model reads, else of a half, a quarter, ..."""
+        spans = await asyncio.to_thread(self.tokenizer.offsets, text)
+        kept = spans[model.window - 1][1] if len(spans) > model.window else len(text) // 2
+        for _ in range(CUTS):
+            if not self._cut_before:
+                self._cut_before = True
+                logger.warning(
+                    "a text of %d characters is too long for %s and was cut to %d; further cuts are not reported",
+                    len(text),
+                    self._api.server,
+                    kept,
+                )
+            try:
+                return await self._request(model, [text[:kept]])
+            except InputTooLongError:
+                kept //= 2
+        raise BackendRejectedError(
+            COMPONENT, f"{self._api.server} takes not even {kept * 2} characters of a text of {len(text)}"
+        )
+
+    async def _request(self, model: EmbeddingModel, texts: list[str]) -> Matrix:
+        """One request, its vectors checked. After a failure the server may be another one, unless it is only busy."""
+        try:
+            answer = await self._api.embed(texts)
+            vectors = self._checked(answer.vectors, model.dimension)
+        except BackendError as error:
+            busy = isinstance(error, BackendUnavailableError) and error.retry_after_s is not None
+            if not busy and not isinstance(error, BackendRejectedError):
+                self._served.doubt()
+            raise
+        self._served.heard(answer.model)
+        return vectors
+
+    async def _confirm(self, since: float | None = None) -> EmbeddingModel:
+        """The model the server has now, or had when it was last asked where there is no doubt."""
+        model = await (self._served.confirm() if since is None else self._served.confirm(since))
+        self._failure = None
+        self._settled.set()
+        return model
+
+    def _require_same(self, before: EmbeddingModel, now: EmbeddingModel) -> None:
+        if before is not now:
+            raise BackendRejectedError(COMPONENT, f"{self._api.server} has another model than before")
+
+    async def _keep(self) -> None:
+        """Find the server, and ask it again from time to time, as long as this task lives."""
+        retry_s = self._first_retry_s
+        while True:
+            try:
+                await self._confirm(self._clock())
+            except BackendError as error:
+                self._note(error)
+                pause_s, retry_s = retry_s, min(retry_s * 2.0, LAST_RETRY_S)
+            else:
+                pause_s, retry_s = self._check_every_s, self._first_retry_s
+            await asyncio.sleep(pause_s)
+
+    def _note(self, error: BackendError) -> None:
+        level = logging.DEBUG if str(error) == str(self._failure) else logging.WARNING
+        logger.log(level, "%s", error)
+        self._served.doubt()
+        self._failure = error
+        if not isinstance(error, BackendStartingError):
+            self._settled.set()

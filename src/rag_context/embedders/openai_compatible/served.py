@@ -1,0 +1,119 @@
+"""Which model a server has behind its address. Its name proves nothing; its vector of a probe text does."""
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rag_context.embedders.checks import Checker
+from rag_context.embedders.fingerprint import PROBE, SAME_COSINE, fingerprint
+from rag_context.embedders.openai_compatible.api import EmbeddingApi
+from rag_context.embedders.profiles import profile
+from rag_context.errors import BackendDataError, BackendError
+from rag_context.types import EmbeddingModel, Vector
+
+logger = logging.getLogger(__name__)
+
+COMPONENT = "embedder"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    model: EmbeddingModel
+    probe: Vector
+
+
+class ServedModel:
+    """The model of one server, learnt from a probe and confirmed by it.
+
+    Args:
+        api: the server.
+        name: the model's name, which chooses its profile.
+        checked: checks the probe's vector.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, api: EmbeddingApi, name: str, checked: Checker, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._profile = profile(name)
+        self._name = name
+        self._checked = checked
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._known: _Known | None = None
+        self._confirmed_at: float | None = None
+        self._announced: str | None = None
+
+    @property
+    def model(self) -> EmbeddingModel | None:
+        """The model as it was last confirmed; None before the server was first reached."""
+        return None if self._known is None else self._known.model
+
+    def doubt(self) -> None:
+        """Let the next confirmation ask the server, whatever it answered before."""
+        self._confirmed_at = None
+
+    def heard(self, announced: str | None) -> None:
+        """Doubt where the server calls its model by another name than when it was confirmed."""
+        if announced != self._announced:
+            self.doubt()
+
+    async def confirm(self, since: float = -math.inf) -> EmbeddingModel:
+        """The model, asked for not earlier than `since`; any confirmation will do unless there is doubt.
+
+        Raises:
+            BackendError: The server cannot be asked, or has another model than the one named.
+        """
+        async with self._asking:
+            if self._known is None or self._confirmed_at is None or self._confirmed_at < since:
+                await self._ask()
+            assert self._known is not None  # noqa: S101  (asking either learns it or raises)
+            return self._known.model
+
+    async def _ask(self) -> None:
+        asked_at = self._clock()
+        answer = await self._api.embed([PROBE])
+        vector: Vector = self._checked(answer.vectors, answer.vectors.shape[1])[0]
+        expected = self._profile.dimension
+        if expected is not None and len(vector) != expected:
+            raise BackendDataError(
+                COMPONENT,
+                f"{self._api.server} answers vectors of {len(vector)} dimensions, and {self._name} has {expected}: "
+                "another model is loaded there; load this one, or set embedder.model to that one's name",
+            )
+        if self._known is None:
+            await self._compare_names()
+            self._known = self._learn(vector)
+        elif not _alike(vector, self._known.probe):
+            logger.warning("%s has another model than before", self._api.server)
+            self._known = self._learn(vector)
+        self._announced = answer.model
+        self._confirmed_at = asked_at
+
+    def _learn(self, vector: Vector) -> _Known:
+        known = self._profile
+        model = EmbeddingModel(
+            name=self._name,
+            dimension=len(vector),
+            fingerprint=fingerprint(vector),
+            window=int(known.window / known.pieces),
+            calibration=known.calibration,
+            query_prefix=known.query_prefix,
+            document_prefix=known.document_prefix,
+        )
+        return _Known(model, vector)
+
+    async def _compare_names(self) -> None:
+        """Say so where the server does not list the model: many answer with whatever they have."""
+        try:
+            listed = await self._api.models()
+        except BackendError as error:
+            logger.debug("%s lists no models: %s", self._api.server, error)
+            return
+        if listed and not any(self._name.lower() in name.lower() for name in listed):
+            logger.warning("%s does not list the model %r; it may answer with another", self._api.server, self._name)
+
+
+def _alike(one: Vector, other: Vector) -> bool:
+    return len(one) == len(other) and float(one @ other) >= SAME_COSINE
