@@ -62,9 +62,14 @@ docs: $(STAMP) ## Write the generated pages of docs/
 model: $(STAMP) ## Build the bundled model again and compare its hash (downloads about 80 MB)
 	$(PY) scripts/build_model.py
 
-lock: $(STAMP) ## Resolve the dependencies anew
-	$(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --group dev \
-		--no-emit-index-url --no-annotate --custom-compile-command "make lock" pyproject.toml -o requirements-dev.lock
+COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
+
+lock: $(STAMP) ## Resolve the dependencies anew: for development, for the image, for building the wheel
+	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
+	$(COMPILE) --extra qdrant --extra mongodb --extra redis \
+		--constraint requirements-dev.lock pyproject.toml -o requirements.lock
+	echo hatchling | $(COMPILE) --constraint requirements-dev.lock - -o deploy/build.lock
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo

@@ -22,7 +22,7 @@ def decoded(value: bytes) -> Answer | None:
     """The answer that was encoded; None where these bytes are not one."""
     try:
         return _answer(json.loads(value))
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

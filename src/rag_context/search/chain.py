@@ -136,8 +136,9 @@ class SearchChain:
     ) -> Mapping[str, Passage]:
         """From the document store; where it is away and the vectors were asked, from the vector store's own copy."""
         sources = self._sources
+        first = deadline if calibration is None else deadline.sooner(deadline.remaining_s / 2.0)
         try:
-            return await sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
+            return await sources.document_store.call(lambda: sources.documents.passages(ids), first)
         except BackendError:
             if calibration is None:
                 raise

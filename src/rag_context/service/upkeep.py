@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
 from rag_context.indexing.indexer import Indexer
-from rag_context.indexing.reconciliation import Reconciler
+from rag_context.indexing.reconciliation import Divergence, Reconciler
 from rag_context.ports import DocumentStore
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
@@ -15,6 +16,8 @@ from rag_context.service.binding import BoundEmbedder
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 PROBE_EVERY_S = 0.25
 PROBE_PATIENCE_S = 5.0
 BIND_EVERY_S = 1.0
@@ -22,6 +25,10 @@ BIND_SOON_S = 0.02
 SWEEP_EVERY_S = 10.0
 RECONCILE_EVERY_S = 10.0
 RECONCILE_SOON_S = 1.0
+RECONCILE_PATIENCE_S = 30.0
+LOOKS = 2
+"""Looks in a row that find other numbers of vectors than there should be, before everything is compared."""
+
 SWEEP_BATCH = 100
 """Pending documents looked up at a time."""
 
@@ -116,33 +123,49 @@ class Upkeep:
                 logger.debug("pending documents wait: %s", error)
 
     async def _reconcile(self) -> None:
-        """Look whether both stores hold as much as each other; twice, because a write touches one after the other."""
+        """Look whether both stores hold as much as each other; twice, because a write touches one after the other.
+
+        What numbers cannot tell is found by comparing a page of documents in every round.
+        """
         if self._reconciler is None:
             return
-        differed = False
+        looks = 0
         while True:
             try:
-                differs = await self._reconciler.differ()
-                if differs and differed:
-                    await self._mend(self._reconciler)
-                    differs = False
-                differed = differs
+                differs = await self._within_reason(self._reconciler.differ())
+                looks = looks + 1 if differs else 0
+                if looks == LOOKS:
+                    looks = 0
+                    await self._mend(self._reconciler, await self._reconciler.compare())
+                elif not differs:
+                    await self._mend(self._reconciler, await self._within_reason(self._reconciler.compare_some()))
             except BackendError as error:
+                looks = 0
                 logger.debug("documents and vectors cannot be compared now: %s", error)
-            await asyncio.sleep(RECONCILE_SOON_S if differed else RECONCILE_EVERY_S)
+            await asyncio.sleep(RECONCILE_SOON_S if looks else RECONCILE_EVERY_S)
 
-    async def _mend(self, reconciler: Reconciler) -> None:
-        found = await reconciler.compare()
-        if not found:
-            return
-        logger.warning(
-            "documents and vectors differ: %d documents lack vectors, %d have those of another version, "
-            "%d are not known; they are mended now",
-            len(found.missing),
-            len(found.stale),
-            len(found.orphans),
-        )
-        await reconciler.mend(found)
+    async def _within_reason(self, work: Awaitable[T]) -> T:
+        return await Deadline.after(RECONCILE_PATIENCE_S, self._clock).bound("vectors", work)
+
+    async def _mend(self, reconciler: Reconciler, found: Divergence) -> None:
+        """Have embedded again what lacks its vectors. Vectors of unknown documents are not ours to forget."""
+        if found.missing or found.stale:
+            logger.warning(
+                "%d documents lack vectors and %d have those of another version: they are embedded again",
+                len(found.missing),
+                len(found.stale),
+            )
+            await reconciler.mend(found)
+            self._sweep_now.set()
+        if found.orphans:
+            logger.warning(
+                "%d documents that are not there have vectors: another index may use the same vector store; "
+                "`rag-context check --repair` forgets them",
+                len(found.orphans),
+            )
+
+    def sweep_soon(self) -> None:
+        """Have pending documents completed now rather than at the next turn."""
         self._sweep_now.set()
 
     async def sweep(self, on_done: Callable[[int], None]) -> int:

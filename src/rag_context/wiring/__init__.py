@@ -14,6 +14,7 @@ from rag_context.indexing.transfer import Conflict, Exporter, Importer
 from rag_context.ports import Embedder
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.second_level import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
@@ -23,10 +24,10 @@ from rag_context.service.health import HealthMonitor
 from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
-from rag_context.settings import Settings, check_available
+from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
-from rag_context.wiring.stores import TITLES, Stores, open_index_auditor, open_stores
+from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["OnMismatch", "open_audit", "open_export", "open_import", "open_service"]
 
@@ -91,16 +92,29 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
     check_available(settings)
     async with AsyncExitStack() as stack:
         stores = await stack.enter_async_context(open_stores(settings))
-        await check_model(stores, settings, on_mismatch)
         embedder = await stack.enter_async_context(open_embedder(settings))
-        parts = _parts(stores, CachedEmbedder(embedder), settings)
+        await check_model(stores, embedder, settings, on_mismatch)
+        shared = await stack.enter_async_context(_open_shared(settings.stores))
+        parts = _parts(stores, CachedEmbedder(embedder, shared=shared), shared, settings)
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
         await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
         yield stores, Service(parts, min_score=settings.search.min_score)
 
 
-def _parts(stores: Stores, embedder: Embedder, settings: Settings) -> Parts:
+@asynccontextmanager
+async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | None]:
+    """The level of cache behind the memory that processes share; None where each has its own."""
+    async with open_cache(settings) as cache:
+        if cache is None:
+            yield None
+            return
+        level = SecondLevel(cache, Dependency("cache", cache.ping))
+        async with _running("cache", level.run()):
+            yield level
+
+
+def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, settings: Settings) -> Parts:
     bound = BoundEmbedder(embedder, stores.registry)
     sources = Sources(
         embedder=bound,
@@ -124,26 +138,27 @@ def _parts(stores: Stores, embedder: Embedder, settings: Settings) -> Parts:
         threshold=settings.breaker.threshold,
         cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
     )
-    dependencies = (sources.embedding, sources.vector_store, sources.document_store)
+    dependencies = (
+        (f"vector store ({TITLES[settings.stores.vectors]})", sources.vector_store),
+        (f"embedding model ({_embedder_title(settings)})", sources.embedding),
+        (f"document store ({TITLES[settings.stores.documents]})", sources.document_store),
+        *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
+    )
     return Parts(
         sources=sources,
         embedder=bound,
         metrics=stores.metrics,
         registry=stores.registry,
         chain=SearchChain(sources, breaker, deadline_s=settings.search.deadline_ms / 1000.0),
-        cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic),
+        cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
         indexer=indexer,
         telemetry=Telemetry(
             stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
         ),
-        upkeep=Upkeep(dependencies, bound, indexer, stores.documents, time.monotonic, stores.reconciler),
-        health=HealthMonitor(
-            (
-                (f"vector store ({TITLES[settings.stores.vectors]})", sources.vector_store),
-                (f"embedding model ({_embedder_title(settings)})", sources.embedding),
-                (f"document store ({TITLES[settings.stores.documents]})", sources.document_store),
-            )
+        upkeep=Upkeep(
+            [part for _, part in dependencies], bound, indexer, stores.documents, time.monotonic, stores.reconciler
         ),
+        health=HealthMonitor(dependencies),
     )
 
 

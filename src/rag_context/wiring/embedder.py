@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import Enum
 from pathlib import Path
+from typing import Protocol
 
+from rag_context.embedders.fingerprint import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.ports import Embedder
@@ -16,6 +18,18 @@ from rag_context.settings import Settings
 from rag_context.wiring.stores import Stores
 
 logger = logging.getLogger(__name__)
+
+
+SERVER_PATIENCE_S = 2.0
+"""How long a start waits to learn what model a server has."""
+
+
+class StartedEmbedder(Embedder, Protocol):
+    """An embedder whose model is on its way."""
+
+    async def ready(self, timeout_s: float) -> bool:
+        """Wait until the model is known, or known not to be had for now."""
+        ...
 
 
 class OnMismatch(Enum):
@@ -26,7 +40,7 @@ class OnMismatch(Enum):
 
 
 @asynccontextmanager
-async def open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
     """Start the configured embedder; its model loads, or its server is asked, behind it."""
     chosen = settings.embedder
     if chosen.kind == "openai_compatible" and chosen.url is not None and chosen.model is not None:
@@ -52,23 +66,19 @@ async def open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
         await bundled.close()
 
 
-async def check_model(stores: Stores, settings: Settings, on_mismatch: OnMismatch) -> None:
+async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Settings, on_mismatch: OnMismatch) -> None:
     """Stop before serving an index whose vectors the configured model cannot be compared with.
 
-    A store that cannot be read now is no reason to stop, nor is a model that only a server knows: they are compared
-    again once both are there.
+    A store or a model that cannot be had now is no reason to stop: they are compared again once both are there.
 
     Raises:
         IndexMismatchError: another model made the index, and `on_mismatch` says to refuse.
     """
-    if settings.embedder.kind != "onnx":
-        return
-    directory = settings.embedder.model_dir or BUNDLED
     try:
         recorded = await stores.registry.recorded_model()
         counts = await stores.documents.counts()
-        fingerprint = await asyncio.to_thread(_fingerprint, directory)
-        if recorded is None or fingerprint in (None, recorded.fingerprint):
+        found = await _found_fingerprint(embedder, settings) if recorded is not None else None
+        if recorded is None or found is None or same_model(found, recorded.fingerprint):
             return
         if counts.vectors == 0 or on_mismatch is OnMismatch.REINDEX:
             await stores.registry.drop_vectors()
@@ -77,10 +87,29 @@ async def check_model(stores: Stores, settings: Settings, on_mismatch: OnMismatc
         logger.warning("the index cannot be read yet: %s", error)
         return
     raise IndexMismatchError(
-        f"The index in {settings.data_dir} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
-        f"and the configured model in {directory} is another: run `rag-context reindex`, "
+        f"The index {_place(settings)} was made by {recorded.name} ({recorded.fingerprint[:12]}), "
+        f"and the configured model {_model_place(settings)} is another: run `rag-context reindex`, "
         "or start with `rag-context serve --reindex`."
     )
+
+
+async def _found_fingerprint(embedder: StartedEmbedder, settings: Settings) -> str | None:
+    """The configured model's fingerprint; None where it cannot be told now."""
+    if isinstance(embedder, OnnxEmbedder):
+        return await asyncio.to_thread(_fingerprint, settings.embedder.model_dir or BUNDLED)
+    return embedder.model.fingerprint if await embedder.ready(SERVER_PATIENCE_S) else None
+
+
+def _place(settings: Settings) -> str:
+    if settings.stores.documents == "embedded":
+        return f"in {settings.data_dir}"
+    return f"on {settings.stores.documents}"
+
+
+def _model_place(settings: Settings) -> str:
+    if settings.embedder.kind == "onnx":
+        return f"in {settings.embedder.model_dir or BUNDLED}"
+    return f"{settings.embedder.model!r} of the embedding server"
 
 
 def _fingerprint(directory: Path) -> str | None:

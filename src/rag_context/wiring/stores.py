@@ -140,12 +140,14 @@ async def _one_store(data_dir: Path, stack: AsyncExitStack) -> Stores:
 
 def _two_stores(home: DocumentHome, vectors: VectorHome) -> Stores:
     vector_store = Dependency("vectors", vectors.ping)
+    reconciler = Reconciler(home.documents, home.writer, vectors)
     writer = TwoStoreWriter(
         documents=home.documents,
         writer=home.writer,
         registry=home.documents,
         vectors=vectors,
         vector_store=vector_store,
+        suspect=reconciler.suspect,
     )
     return Stores(
         documents=home.documents,
@@ -156,7 +158,7 @@ def _two_stores(home: DocumentHome, vectors: VectorHome) -> Stores:
         registry=writer,
         document_store=Dependency("documents", home.documents.ping),
         vector_store=vector_store,
-        reconciler=Reconciler(home.documents, home.writer, vectors),
+        reconciler=reconciler,
     )
 
 
