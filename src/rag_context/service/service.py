@@ -12,9 +12,13 @@ import numpy as np
 
 from rag_context import __version__
 from rag_context.contract.delete import DeleteRequest, DeleteResponse
+from rag_context.contract.get import GetRequest, GetResponse
 from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.listing import ListRequest, ListResponse
+from rag_context.contract.reindex import ReindexRequest, ReindexResponse
 from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsBucket, StatsRequest, StatsResponse
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
@@ -26,8 +30,12 @@ from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
 from rag_context.search.query import Answer, Level, Query
 from rag_context.service.binding import BoundEmbedder
+from rag_context.service.budget import within
 from rag_context.service.health import Finding, HealthMonitor
+from rag_context.service.likeness import Likeness
 from rag_context.service.meters import Meters
+from rag_context.service.reading import Reading
+from rag_context.service.reindexing import Progress, Reindexing
 from rag_context.service.removal import meant, remove
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
@@ -39,6 +47,7 @@ from rag_context.service.wording import (
     query_of,
     search_record,
     search_response,
+    tenant_of,
 )
 from rag_context.types import Counts, EmbeddingModel, Matrix, Status
 
@@ -51,6 +60,9 @@ SPANS = {
     "30d": (timedelta(days=30), 30),
 }
 """Length of each time range, and into how many slices its timeline is cut."""
+
+ROLES = ("vectors", "embedder", "documents")
+"""What a search at level 1 needs; anything else that fails only makes it slower."""
 
 COUNT_PATIENCE_S = 2.0
 
@@ -94,6 +106,10 @@ class Service:
         self._clock = clock
         self._now = now
         self._counts = Counts(0, 0, 0, 0)
+        sources = parts.sources
+        self._reading = Reading(sources.documents, sources.document_store, clock)
+        self._likeness = Likeness(sources, clock)
+        self._reindexing = Reindexing(sources, parts.embedder, parts.registry, parts.upkeep.sweep_soon, clock)
         cache = parts.cache
         self._meters = Meters(
             breaker_state=lambda: parts.chain.breaker.state,
@@ -116,6 +132,8 @@ class Service:
             explain=request.explain,
             breaker_open=not self._parts.chain.breaker.closed,
         )
+        if request.max_tokens is not None:
+            response = within(response, request.max_tokens, self.tokenizer)
         retry_after_s = answer.retry_after_s if answer.level is not Level.EMPTY else answer.retry_after_s or 1.0
         return SearchOutcome(response, retry_after_s)
 
@@ -140,6 +158,23 @@ class Service:
         )
         gone = ids if request.dry_run else await remove(ids, self._parts.indexer)
         return DeleteResponse(deleted_count=len(gone), document_ids=gone, dry_run=request.dry_run)
+
+    async def get(self, request: GetRequest) -> GetResponse:
+        """All of one document. Raises: NotFoundError, BackendError."""
+        return await self._reading.get(request)
+
+    async def listing(self, request: ListRequest) -> ListResponse:
+        """One page of documents, newest first. Raises: InvalidInputError (the cursor), BackendError."""
+        return await self._reading.listing(request)
+
+    async def similar(self, request: SimilarRequest) -> SimilarResponse:
+        """The documents most like one. Raises: NotFoundError, BackendError."""
+        document = await self._reading.document(request.document_id, tenant_of(request))
+        return await self._likeness.similar(document, request.limit)
+
+    async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
+        """Have all vectors made anew in the background where that is needed. Raises: BackendError."""
+        return await self._reindexing.reindex(request, on_progress)
 
     async def rank(self, query: Query) -> Answer:
         """Answer a query in the domain's own words, for measuring: any limit, nothing remembered of it.
@@ -173,7 +208,7 @@ class Service:
         by_name = {finding.name: finding for finding in findings}
         status = {name: _judged(finding, counts) for name, finding in by_name.items()}
         return HealthResponse(
-            healthy=all(status[role] is Status.HEALTHY for role in ("vectors", "embedder", "documents")),
+            healthy=all(status[role] is Status.HEALTHY for role in ROLES),
             qdrant_status=status["vectors"],
             lm_studio_status=status["embedder"],
             mongo_status=status["documents"],
@@ -230,7 +265,7 @@ class Service:
         if not self._parts.upkeep.bound.is_set():
             return False
         findings = await self._parts.health.examine()
-        return all(finding.status is Status.HEALTHY for finding in findings)
+        return all(finding.status is Status.HEALTHY for finding in findings if finding.name in ROLES)
 
     async def wait_ready(self, timeout_s: float) -> bool:
         """Wait until the model is loaded and compared with the index; False where it is not to be had in time."""
@@ -279,11 +314,15 @@ class Service:
         return self._meters.text()
 
     async def _answer(self, query: Query) -> Answer:
-        version = self._parts.sources.documents.version
-        answer = self._parts.cache.get(query, version)
+        cache, documents = self._parts.cache, self._parts.sources.documents
+        version = documents.version
+        stamp = documents.stamp if cache.is_shared else None
+        answer = cache.get(query, version)
+        if answer is None and cache.is_shared:
+            answer = await cache.fetch(query, version, stamp)
         if answer is None:
             answer = await self._parts.chain.search(query)
-            self._parts.cache.put(query, version, answer)
+            cache.put(query, version, answer, stamp)
         return answer
 
     async def _index(self, request: IndexRequest, request_id: str) -> Receipt:
@@ -326,7 +365,9 @@ class Service:
 
 
 def _judged(finding: Finding, counts: Counts | None) -> Status:
-    """A vector store that lacks vectors works, and is not healthy."""
+    """A vector store that lacks vectors works, and is not healthy; without a cache everything works."""
+    if finding.name not in ROLES and finding.status is Status.UNAVAILABLE:
+        return Status.DEGRADED
     if finding.name == "vectors" and finding.status is Status.HEALTHY and _missing_vectors(counts):
         return Status.DEGRADED
     return finding.status

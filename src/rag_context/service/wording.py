@@ -3,9 +3,12 @@
 from datetime import datetime
 from typing import Literal
 
+from rag_context.contract.get import GetRequest
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.listing import ListRequest
 from rag_context.contract.metadata import metadata_json
 from rag_context.contract.search import Explain, LegReport, LegScore, SearchRequest, SearchResponse, SearchResult
+from rag_context.contract.similar import SimilarRequest
 from rag_context.indexing.indexer import Outcome, Receipt
 from rag_context.records import QUERY_CHARS, SearchRecord
 from rag_context.search.query import Answer, Mode, Query, Result
@@ -23,10 +26,16 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 
 def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
     """What a search request asks."""
+    min_score = default_min_score if request.min_score is None else request.min_score
+    return Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
+
+
+def filter_of(request: SearchRequest | ListRequest) -> Filter:
+    """What a request narrows its answer to."""
     source = request.source
     is_prefix = source is not None and source.endswith("*")
-    where = Filter(
-        tenant=Tenant(request.project or "", request.branch or "", request.path_hash or ""),
+    return Filter(
+        tenant=tenant_of(request),
         content_type=request.content_type,
         session_id=request.session_id,
         category=request.category,
@@ -37,8 +46,11 @@ def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
         since=request.since,
         until=request.until,
     )
-    min_score = default_min_score if request.min_score is None else request.min_score
-    return Query(request.query, request.limit, where, Mode(request.mode), min_score)
+
+
+def tenant_of(request: GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest) -> Tenant:
+    """Whose documents a request is about."""
+    return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
 def draft_of(request: IndexRequest) -> Draft:
@@ -55,7 +67,7 @@ def draft_of(request: IndexRequest) -> Draft:
         session_id=request.session_id,
         source=request.source,
         metadata=metadata,
-        tenant=Tenant(request.project or "", request.branch or "", request.path_hash or ""),
+        tenant=tenant_of(request),
         origin=Origin.FILE if from_file else Origin.TOOL,
     )
 

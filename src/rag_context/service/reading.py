@@ -1,0 +1,100 @@
+"""Reading documents as they are: one by its id, or a list page by page."""
+
+import time
+from collections.abc import Callable
+
+from rag_context.contract.get import GetRequest, GetResponse, RetrievalStats
+from rag_context.contract.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
+from rag_context.contract.metadata import metadata_json
+from rag_context.errors import NotFoundError
+from rag_context.indexing.indexer import STORE_S
+from rag_context.ports import DocumentStore
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.service.wording import filter_of, tenant_of
+from rag_context.types import Document, Listing, Place, Retrievals, Stored, Tenant
+
+
+class Reading:
+    """Reads from the document store, as its dependency allows.
+
+    Args:
+        documents: the store.
+        dependency: guards it.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, documents: DocumentStore, dependency: Dependency, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._documents = documents
+        self._dependency = dependency
+        self._clock = clock
+
+    async def document(self, document_id: str, tenant: Tenant) -> Document:
+        """A document of a tenant.
+
+        Raises:
+            NotFoundError: the tenant has no such document.
+            BackendError: the store cannot be read.
+        """
+        document = await self._dependency.call(lambda: self._documents.get(document_id), self._deadline())
+        if document is None or document.tenant != tenant:
+            raise NotFoundError(f"Document {document_id} not found")
+        return document
+
+    async def get(self, request: GetRequest) -> GetResponse:
+        """All of a document. Raises as `document` does."""
+        document = await self.document(request.document_id, tenant_of(request))
+        stored, retrievals = await self._dependency.call(lambda: self._particulars(document.id), self._deadline())
+        return GetResponse(
+            document_id=document.id,
+            title=document.title,
+            content=document.content,
+            content_type=document.content_type,
+            session_id=document.session_id,
+            source=document.source,
+            timestamp=document.timestamp,
+            metadata=metadata_json(document.metadata),
+            status="indexed" if stored is not None and stored.indexed else "pending",
+            chunks=len(stored.chunk_ids) if stored is not None else 0,
+            retrieval_stats=RetrievalStats(query_count=retrievals.count, last_retrieved=retrievals.last),
+        )
+
+    async def listing(self, request: ListRequest) -> ListResponse:
+        """One page of documents, newest first.
+
+        Raises:
+            InvalidInputError: the cursor is none of ours.
+            BackendError: the store cannot be read.
+        """
+        after = place_of(request.cursor) if request.cursor is not None else None
+        where = filter_of(request)
+        # One more than asked for tells whether there is a next page.
+        found = await self._dependency.call(
+            lambda: self._documents.listing(where, limit=request.limit + 1, after=after), self._deadline()
+        )
+        page = found[: request.limit]
+        return ListResponse(
+            documents=[_listed(listing) for listing in page],
+            next_cursor=cursor_of(Place(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
+        )
+
+    async def _particulars(self, document_id: str) -> tuple[Stored | None, Retrievals]:
+        return await self._documents.stored(document_id), await self._documents.retrievals(document_id)
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(STORE_S, self._clock)
+
+
+def _listed(listing: Listing) -> ListedDocument:
+    return ListedDocument(
+        document_id=listing.id,
+        title=listing.title,
+        content_type=listing.content_type,
+        session_id=listing.session_id,
+        source=listing.source,
+        timestamp=listing.timestamp,
+        metadata=metadata_json(listing.metadata),
+        status="indexed" if listing.indexed else "pending",
+    )

@@ -1,0 +1,116 @@
+"""Making all vectors anew behind the searches: begun on request, carried on by the upkeep, in step by its counts.
+
+Nothing of a run is kept here. What it has still to do is which documents are pending, so a run survives the end of
+the process, and every process that uses the index sees how far it is.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias
+
+from rag_context.contract.reindex import ReindexRequest, ReindexResponse
+from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.indexing.indexer import STORE_S
+from rag_context.ports import ModelRegistry
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.legs import Sources
+from rag_context.service.binding import BoundEmbedder
+from rag_context.types import Counts
+
+WAIT_S = 300.0
+LOOK_EVERY_S = 0.1
+
+Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
+"""Told how many documents are done, and of how many."""
+
+
+class Reindexing:
+    """Begins a run, and says how far it is.
+
+    Args:
+        sources: the ports.
+        embedder: the model and whether it is the index's.
+        registry: forgets vectors.
+        sweep_soon: has pending documents completed now rather than later.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        embedder: BoundEmbedder,
+        registry: ModelRegistry,
+        sweep_soon: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sources = sources
+        self._embedder = embedder
+        self._registry = registry
+        self._sweep_soon = sweep_soon
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+
+    async def reindex(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
+        """Begin a run where one is needed and none is under way.
+
+        Raises:
+            BackendError: the model or the store is not there.
+        """
+        if not request.status_only:
+            async with self._one_at_a_time:
+                await self._begin(force=request.force)
+        counts = await self._count()
+        if request.wait:
+            counts = await self._wait(counts, on_progress)
+        return self._report(counts)
+
+    async def _wait(self, counts: Counts, on_progress: Progress) -> Counts:
+        until = self._clock() + WAIT_S
+        told = -1
+        while True:
+            done = counts.documents - counts.pending
+            if done > told:
+                told = done
+                await on_progress(done, counts.documents)
+            if not counts.pending or self._clock() >= until:
+                return counts
+            await asyncio.sleep(LOOK_EVERY_S)
+            counts = await self._count()
+
+    async def _begin(self, *, force: bool) -> None:
+        pending = (await self._count()).pending
+        try:
+            _ = self._embedder.model
+        except BackendRejectedError:
+            is_needed = True
+        else:
+            # A run under way is carried on, or an impatient caller would start it over and over.
+            is_needed = force and not pending
+        if is_needed:
+            await self._registry.drop_vectors()
+            await self._embedder.bind()
+        self._sweep_soon()
+
+    def _report(self, counts: Counts) -> ReindexResponse:
+        status: Literal["current", "running", "waiting", "needed"] = "running" if counts.pending else "current"
+        detail = None
+        try:
+            _ = self._embedder.model
+        except BackendRejectedError as error:
+            status, detail = "needed", str(error)
+        except BackendError as error:
+            if counts.pending:
+                status, detail = "waiting", str(error)
+        return ReindexResponse(
+            status=status,
+            documents=counts.documents,
+            done=counts.documents - counts.pending,
+            pending=counts.pending,
+            detail=detail,
+        )
+
+    async def _count(self) -> Counts:
+        return await self._sources.document_store.call(
+            self._sources.documents.counts, Deadline.after(STORE_S, self._clock)
+        )

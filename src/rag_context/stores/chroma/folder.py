@@ -1,0 +1,185 @@
+"""Chroma inside this process, over a folder. Importing its library takes some seconds."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import chromadb
+import numpy as np
+from chromadb.api.client import Client
+from chromadb.api.models.Collection import Collection
+from chromadb.api.shared_system_client import SharedSystemClient
+from chromadb.config import Settings
+from chromadb.errors import ChromaError, InternalError, NotFoundError
+
+from rag_context.errors import BackendRejectedError, BackendUnavailableError
+from rag_context.stores.chroma.api import (
+    COMPONENT,
+    HNSW,
+    LOST_ROW,
+    CollectionGoneError,
+    Opened,
+    Part,
+    Rows,
+    RowsMovedError,
+    Where,
+    nonsense,
+)
+from rag_context.types import Vector
+
+THREADS = 4
+
+T = TypeVar("T")
+
+
+class ChromaFolder:
+    """Fits `ChromaApi`. One process at a time may use a folder. A folder that cannot be opened is tried again.
+
+    Args:
+        path: the folder, made when it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.place = f"Chroma in {path}"
+        self._path = path
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="chroma")
+        self._opening = threading.Lock()
+        self._client: Client | None = None
+        self._collections: dict[str, Collection] = {}
+
+    async def close(self) -> None:
+        """Wait for what is under way, and close the folder."""
+        await asyncio.to_thread(self._threads.shutdown)
+        if self._client is not None:
+            await asyncio.to_thread(self._client.close)
+
+    async def open(self, name: str) -> Opened:
+        """The collection of this name, made where it is not there."""
+        return await self._run(lambda: self._open(name))
+
+    async def find(self, name: str) -> Opened | None:
+        """The collection of this name, if it is there."""
+        try:
+            return await self._run(lambda: self._known(self._opened().get_collection(name, embedding_function=None)))
+        except CollectionGoneError:
+            return None
+
+    async def drop(self, name: str) -> None:
+        """Remove a collection, if it is there."""
+        try:
+            await self._run(lambda: self._opened().delete_collection(name))
+        except CollectionGoneError:
+            return
+
+    async def most_rows(self) -> int:
+        """How many rows one `upsert` may hold."""
+        return await self._run(lambda: self._opened().get_max_batch_size())
+
+    async def upsert(self, collection: str, rows: Rows) -> None:
+        """Write rows, in place of those of the same ids."""
+        await self._run(
+            lambda: self._collection(collection).upsert(
+                ids=list(rows.ids),
+                embeddings=rows.vectors,
+                metadatas=[dict(fields) for fields in rows.fields],
+                documents=list(rows.texts),
+            )
+        )
+
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        """Remove rows."""
+        await self._run(lambda: self._collection(collection).delete(ids=list(ids)))
+
+    async def count(self, collection: str) -> int:
+        """How many rows there are."""
+        return await self._run(lambda: self._collection(collection).count())
+
+    async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
+        """The ids of the rows that a condition lets through."""
+        found = await self._run(
+            lambda: self._collection(collection).get(where=cast("Any", where), limit=limit, include=[])
+        )
+        return found["ids"]
+
+    async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
+        """The rows that exist."""
+        found = await self._run(
+            lambda: self._collection(collection).get(ids=list(ids), include=cast("Any", list(include)))
+        )
+        return self._rows(found["ids"], found["metadatas"], found["documents"], found["embeddings"])
+
+    async def matching(self, collection: str, where: Where) -> Rows:
+        """All rows that a condition lets through, with their fields and vectors."""
+        found = await self._run(
+            lambda: self._collection(collection).get(where=cast("Any", where), include=["metadatas", "embeddings"])
+        )
+        return self._rows(found["ids"], found["metadatas"], None, found["embeddings"])
+
+    async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
+        """Rows near to a vector, with their fields and vectors."""
+        found = await self._run(
+            lambda: self._collection(collection).query(
+                query_embeddings=cast("Any", [vector]),
+                n_results=limit,
+                where=cast("Any", where),
+                include=["metadatas", "embeddings"],
+            )
+        )
+        metadatas, embeddings = cast("Any", (found["metadatas"], found["embeddings"]))
+        return self._rows(found["ids"][0], metadatas[0], None, embeddings[0])
+
+    def _rows(self, ids: list[str], metadatas: Any, documents: Any, embeddings: Any) -> Rows:
+        try:
+            vectors = None
+            if embeddings is not None:
+                vectors = np.array(embeddings, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
+        except ValueError as error:
+            raise nonsense(self.place, "vectors of different dimensions") from error
+        return Rows(ids, [each or {} for each in metadatas or ()], [each or "" for each in documents or ()], vectors)
+
+    def _open(self, name: str) -> Opened:
+        configuration = cast("Any", {"hnsw": dict(HNSW)})
+        client = self._opened()
+        return self._known(client.get_or_create_collection(name, configuration=configuration, embedding_function=None))
+
+    def _known(self, made: Collection) -> Opened:
+        self._collections = {str(made.id): made}
+        space = (made.configuration_json.get("hnsw") or {}).get("space")
+        dimension = made._model.dimension  # noqa: SLF001  (it has no public name)
+        return Opened(str(made.id), str(space), dimension)
+
+    def _collection(self, id_: str) -> Collection:
+        known = self._collections.get(id_)
+        if known is None:
+            raise CollectionGoneError(COMPONENT, f"{self.place} has no such collection")
+        return known
+
+    def _opened(self) -> Client:
+        with self._opening:
+            if self._client is None:
+                self._client = self._made()
+            return self._client
+
+    def _made(self) -> Client:
+        try:
+            return cast("Client", chromadb.PersistentClient(self._path, Settings(anonymized_telemetry=False)))
+        except (ChromaError, OSError):
+            # The library keeps what it failed to start, and would hand it out the next time.
+            SharedSystemClient._identifier_to_system.pop(str(self._path), None)  # noqa: SLF001
+            raise
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        """Do `work` in a thread. Chroma's messages are not repeated: they may hold what was asked."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        except NotFoundError as error:
+            raise CollectionGoneError(COMPONENT, f"{self.place} has no such collection") from error
+        except (InternalError, OSError) as error:
+            if LOST_ROW in str(error):
+                raise RowsMovedError(COMPONENT, f"{self.place}: rows went away while they were read") from error
+            raise BackendUnavailableError(COMPONENT, f"{self.place} cannot be used ({type(error).__name__})") from error
+        except (ChromaError, ValueError, TypeError) as error:
+            raise BackendRejectedError(COMPONENT, f"{self.place} refused ({type(error).__name__})") from error

@@ -1,0 +1,130 @@
+"""What a row of Chroma carries beside its vector: a chunk and its document as fields, and back.
+
+What is filtered by stands in fields of its own. All else is in one of them as JSON, because every field of every row
+costs time in every search, and so that numbers and keys come back as they were.
+"""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from rag_context.errors import BackendDataError
+from rag_context.stores.chroma.api import COMPONENT, Fields, Rows
+from rag_context.types import Chunk, ChunkRef, Document, Matrix, Metadata, Passage, Span, Tenant
+
+TENANT = "tenant"
+DOCUMENT_ID = "documentId"
+REVISION = "revision"
+CONTENT_TYPE = "contentType"
+SESSION_ID = "sessionId"
+SOURCE = "source"
+FOLDERS = "folders"
+CATEGORY = "category"
+GAME = "game"
+TAGS = "tags"
+TIMESTAMP = "timestamp"
+DETAILS = "details"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def rows_of(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> Rows:
+    """The rows of a document; `vectors` is `(len(chunks), dim) float32`."""
+    return Rows(
+        ids=[chunk.id for chunk in chunks],
+        fields=[_fields(document, chunk) for chunk in chunks],
+        texts=[chunk.text for chunk in chunks],
+        vectors=vectors,
+    )
+
+
+def ref_of(id_: str, fields: Fields) -> ChunkRef:
+    """A chunk as ranking knows it. Raises: BackendDataError."""
+    try:
+        details = json.loads(fields[DETAILS])
+        return ChunkRef(id_, fields[DOCUMENT_ID], details["position"], fields[CONTENT_TYPE], details["thread"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(id_) from error
+
+
+def passage_of(id_: str, fields: Fields, text: str) -> Passage:
+    """A chunk as an answer shows it. Raises: BackendDataError."""
+    try:
+        details = json.loads(fields[DETAILS])
+        return Passage(
+            chunk=Chunk(
+                id_, fields[DOCUMENT_ID], details["position"], text, Span(**details["span"]), details["context"]
+            ),
+            document_id=fields[DOCUMENT_ID],
+            title=details["title"],
+            content_type=fields[CONTENT_TYPE],
+            session_id=fields[SESSION_ID],
+            source=fields[SOURCE],
+            timestamp=_EPOCH + fields[TIMESTAMP] * _MICROSECOND,
+            metadata=Metadata(
+                agent=details["agent"],
+                tags=tuple(details["tags"]),
+                category=fields.get(CATEGORY),
+                game=fields.get(GAME),
+                decision_id=details["decisionId"],
+                extra=details["extra"],
+            ),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(id_) from error
+
+
+def tenant_name(tenant: Tenant) -> str:
+    """One name per tenant, whatever is in its parts."""
+    return json.dumps([tenant.project, tenant.branch, tenant.path_hash], ensure_ascii=False)
+
+
+def microseconds(moment: datetime) -> int:
+    """Microseconds since 1970; a moment without a zone is taken as UTC."""
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // _MICROSECOND
+
+
+def folders(source: str) -> list[str]:
+    """Every beginning of a source that ends in a slash."""
+    return [source[: i + 1] for i, character in enumerate(source) if character == "/"]
+
+
+def _fields(document: Document, chunk: Chunk) -> Fields:
+    metadata, span = document.metadata, chunk.span
+    details = {
+        "position": chunk.position,
+        "span": {
+            "start": span.start,
+            "end": span.end,
+            "start_line": span.start_line,
+            "end_line": span.end_line,
+            "heading": span.heading,
+        },
+        "context": chunk.context,
+        "title": document.title,
+        "thread": document.thread,
+        "agent": metadata.agent,
+        "tags": metadata.tags,
+        "decisionId": metadata.decision_id,
+        "extra": dict(metadata.extra),
+    }
+    return {
+        TENANT: tenant_name(document.tenant),
+        DOCUMENT_ID: document.id,
+        REVISION: document.content_hash,
+        CONTENT_TYPE: document.content_type,
+        SESSION_ID: document.session_id,
+        SOURCE: document.source,
+        FOLDERS: folders(document.source) or None,
+        CATEGORY: metadata.category,
+        GAME: metadata.game,
+        TAGS: list(dict.fromkeys(metadata.tags)) or None,
+        TIMESTAMP: microseconds(document.timestamp),
+        DETAILS: json.dumps(details, ensure_ascii=False),
+    }
+
+
+def _foreign(id_: str) -> BackendDataError:
+    return BackendDataError(COMPONENT, f"The row {id_!r} in Chroma was not stored by rag-context.")

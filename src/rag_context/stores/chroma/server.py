@@ -1,0 +1,266 @@
+"""Chroma as a server, over its HTTP API of version 2.
+
+Its own client library is not used here: it needs the server to be there when it is made, shares connections between
+servers, and answers what it does not know with a bare `Exception` that repeats the body.
+"""
+
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import httpx2
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from rag_context import __version__
+from rag_context.errors import (
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConfigurationError,
+)
+from rag_context.stores.chroma.api import (
+    COMPONENT,
+    HNSW,
+    LOST_ROW,
+    CollectionGoneError,
+    Fields,
+    Opened,
+    Part,
+    Rows,
+    RowsMovedError,
+    Where,
+    in_time,
+    nonsense,
+    unreachable,
+)
+from rag_context.types import Matrix, Vector
+
+CONNECT_S = 5.0
+TIMEOUT_S = 30.0
+CONNECTIONS = 20
+KEEP_ALIVE_S = 30.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Collection:
+    id: str
+    configuration_json: dict[str, dict[str, Any] | None]
+    dimension: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Got:
+    ids: list[str]
+    metadatas: list[dict[str, Any] | None] | None = None
+    documents: list[str | None] | None = None
+    embeddings: list[list[float]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    ids: list[list[str]]
+    metadatas: list[list[dict[str, Any] | None]]
+    embeddings: list[list[list[float]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    max_batch_size: int
+    supports_base64_encoding: bool = False
+
+
+_COLLECTION = TypeAdapter(_Collection)
+_GOT = TypeAdapter(_Got)
+_NEAR = TypeAdapter(_Near)
+_LIMITS = TypeAdapter(_Limits)
+_NUMBER = TypeAdapter(int)
+_ANYTHING = TypeAdapter[dict[str, Any]](dict[str, Any])
+
+
+class ChromaServer:
+    """Fits `ChromaApi`; connected lazily.
+
+    Args:
+        url: the server's address, with user and password where a proxy in front of it asks for them.
+
+    Raises:
+        ConfigurationError: that is no address.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            base = httpx2.URL(url.strip())
+        except (httpx2.InvalidURL, ValueError) as error:
+            raise ConfigurationError("stores.chroma_url is no address that can be used") from error
+        origin = base.copy_with(userinfo=b"", path="/", query=None, fragment=None)
+        self.place = f"Chroma at {str(origin).rstrip('/')}"
+        self._limits: _Limits | None = None
+        self._client = httpx2.AsyncClient(
+            base_url=base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/"),
+            headers={"User-Agent": f"rag-context/{__version__}", "Content-Type": "application/json"},
+            timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_S),
+            limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def open(self, name: str) -> Opened:
+        """The collection of this name, made where it is not there."""
+        body = {"name": name, "get_or_create": True, "configuration": {"hnsw": HNSW}}
+        try:
+            found = await self._ask("POST", _COLLECTIONS, _COLLECTION, body)
+        except CollectionGoneError as error:
+            raise BackendRejectedError(COMPONENT, f"{self.place} does not speak version 2 of Chroma's API") from error
+        return _opened(found)
+
+    async def find(self, name: str) -> Opened | None:
+        """The collection of this name, if it is there."""
+        try:
+            return _opened(await self._ask("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
+        except CollectionGoneError:
+            return None
+
+    async def drop(self, name: str) -> None:
+        """Remove a collection, if it is there."""
+        try:
+            await self._ask("DELETE", f"{_COLLECTIONS}/{name}", _ANYTHING)
+        except CollectionGoneError:
+            return
+
+    async def most_rows(self) -> int:
+        """How many rows one `upsert` may hold, as the server says."""
+        return (await self._known_limits()).max_batch_size
+
+    async def upsert(self, collection: str, rows: Rows) -> None:
+        """Write rows, in place of those of the same ids."""
+        limits = await self._known_limits()
+        body = {
+            "ids": rows.ids,
+            "metadatas": rows.fields,
+            "documents": rows.texts,
+            "embeddings": _encoded(rows.vectors, limits),
+        }
+        await self._ask("POST", f"{_COLLECTIONS}/{collection}/upsert", _ANYTHING, body)
+
+    async def delete(self, collection: str, ids: Sequence[str]) -> None:
+        """Remove rows."""
+        await self._ask("POST", f"{_COLLECTIONS}/{collection}/delete", _ANYTHING, {"ids": ids})
+
+    async def count(self, collection: str) -> int:
+        """How many rows there are."""
+        return await self._ask("GET", f"{_COLLECTIONS}/{collection}/count", _NUMBER)
+
+    async def ids(self, collection: str, where: Where | None, limit: int | None = None) -> list[str]:
+        """The ids of the rows that a condition lets through."""
+        body: dict[str, object] = {"where": where, "limit": limit, "include": []}
+        return (await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)).ids
+
+    async def rows(self, collection: str, ids: Sequence[str], include: Sequence[Part]) -> Rows:
+        """The rows that exist."""
+        body = {"ids": ids, "include": include}
+        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
+        return self._rows(
+            found.ids,
+            _filled(found.metadatas) if "metadatas" in include else (),
+            [text or "" for text in found.documents or ()] if "documents" in include else (),
+            found.embeddings if "embeddings" in include else None,
+        )
+
+    async def matching(self, collection: str, where: Where) -> Rows:
+        """All rows that a condition lets through, with their fields and vectors."""
+        body = {"where": where, "include": ["metadatas", "embeddings"]}
+        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/get", _GOT, body)
+        return self._rows(found.ids, _filled(found.metadatas), (), found.embeddings or [])
+
+    async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
+        """Rows near to a vector, with their fields and vectors."""
+        body = {
+            "query_embeddings": [vector.tolist()],
+            "n_results": limit,
+            "where": where,
+            "include": ["metadatas", "embeddings"],
+        }
+        found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
+        if not len(found.ids) == len(found.metadatas) == len(found.embeddings) == 1:
+            raise nonsense(self.place, "not one answer to one query")
+        return self._rows(found.ids[0], _filled(found.metadatas[0]), (), found.embeddings[0])
+
+    def _rows(
+        self, ids: Sequence[str], fields: Sequence[Fields], texts: Sequence[str], vectors: list[list[float]] | None
+    ) -> Rows:
+        if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
+            raise nonsense(self.place, "columns of different lengths")
+        try:
+            matrix = (
+                None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
+            )
+        except ValueError as error:
+            raise nonsense(self.place, "vectors of different dimensions") from error
+        return Rows(ids, fields, texts, matrix)
+
+    async def _known_limits(self) -> _Limits:
+        if self._limits is None:
+            self._limits = await self._ask("GET", "pre-flight-checks", _LIMITS)
+        return self._limits
+
+    async def _ask(self, method: str, path: str, answer: TypeAdapter[T], body: object = None) -> T:
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            response = await self._client.request(method, path, content=content)
+        except httpx2.TimeoutException as error:
+            raise BackendTimeoutError(COMPONENT, in_time(self.place)) from error
+        except httpx2.TransportError as error:
+            raise unreachable(self.place, str(error) or type(error).__name__) from error
+        except httpx2.DecodingError as error:
+            raise nonsense(self.place, "bytes that cannot be decoded") from error
+        if response.status_code >= httpx2.codes.MULTIPLE_CHOICES:
+            raise self._failure(response)
+        try:
+            return answer.validate_json(response.content)
+        except ValidationError as error:
+            raise nonsense(self.place, "another body than its API has") from error
+
+    def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
+        """Bodies are not repeated: they may hold what was asked."""
+        status = response.status_code
+        said = f"{self.place} answered {status}"
+        if status == httpx2.codes.NOT_FOUND:
+            return CollectionGoneError(COMPONENT, f"{said}: there is no such collection")
+        if status == httpx2.codes.INTERNAL_SERVER_ERROR and LOST_ROW in response.text:
+            return RowsMovedError(COMPONENT, f"{said}: rows went away while they were read")
+        if status == httpx2.codes.TOO_MANY_REQUESTS or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
+            return BackendUnavailableError(COMPONENT, said, retry_after_s=_seconds(response))
+        return BackendRejectedError(COMPONENT, said)
+
+
+_COLLECTIONS = "tenants/default_tenant/databases/default_database/collections"
+
+
+def _opened(found: _Collection) -> Opened:
+    settings = found.configuration_json.get("hnsw") or found.configuration_json.get("spann") or {}
+    return Opened(found.id, str(settings.get("space")), found.dimension)
+
+
+def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[float]]:
+    rows = np.zeros((0, 0), dtype="<f4") if vectors is None else vectors.astype("<f4")
+    if limits.supports_base64_encoding:
+        return [base64.b64encode(row.tobytes()).decode() for row in rows]
+    numbers: list[list[float]] = rows.tolist()
+    return numbers
+
+
+def _filled(fields: Sequence[Fields | None] | None) -> list[Fields]:
+    return [each or {} for each in fields or ()]
+
+
+def _seconds(response: httpx2.Response) -> float | None:
+    said = response.headers.get("Retry-After", "")
+    return float(said) if said.isdecimal() else None

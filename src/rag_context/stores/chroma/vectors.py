@@ -1,0 +1,335 @@
+"""Vectors in Chroma: exact under any filter, as long as its index finds what it should."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from rag_context.errors import BackendDataError, BackendRejectedError
+from rag_context.stores.chroma.api import (
+    COMPONENT,
+    SPACE,
+    ChromaApi,
+    CollectionGoneError,
+    Opened,
+    Part,
+    Rows,
+    RowsMovedError,
+    Where,
+    nonsense,
+)
+from rag_context.stores.chroma.filters import cheap_condition, condition, passes
+from rag_context.stores.chroma.payload import DOCUMENT_ID, REVISION, passage_of, ref_of, rows_of
+from rag_context.types import (
+    Chunk,
+    Document,
+    EmbeddingModel,
+    Filter,
+    Held,
+    Matrix,
+    Passage,
+    Vector,
+    VectorHit,
+)
+
+PAGE = 250
+"""Rows per call where their vectors come along; 1 MB of JSON at 384 dimensions."""
+
+WIDE = 2
+WIDE_LEAST = 64
+"""A search first asks for so many times its limit past every filter, which Chroma answers thirty times as fast."""
+
+FEW = 400
+"""So many rows are fetched and multiplied sooner than the index is asked for the best of them."""
+
+ATTEMPTS = 4
+"""So often a call is made where rows, or the collection, were replaced while it was under way."""
+
+MOST_NEAREST = 2000
+"""More than so many neighbours are not asked for; all rows that pass the filter are compared instead."""
+
+T = TypeVar("T")
+
+
+class ChromaVectors:
+    """Fits `ports.VectorStore` and `ports.VectorWriter`.
+
+    A collection that was never there is an empty one. One that was there and is gone is an error to searches, rather
+    than no hits, until something is written, which makes it anew. All cosines are computed here, from the vectors that
+    Chroma gives back, so that every way of asking gives the same ones.
+
+    Args:
+        api: the calls.
+        name: of the collection.
+    """
+
+    def __init__(self, api: ChromaApi, name: str) -> None:
+        self._api = api
+        self._name = name
+        self._opened: Opened | None = None
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
+
+        Raises:
+            BackendDataError: the collection has vectors of another dimension, or Chroma answered nonsense.
+            BackendError: Chroma did not answer, or refused.
+        """
+        if limit < 1:
+            return []
+        return await self._explained(
+            vector, self._read(lambda collection: self._search(collection, vector, limit, where))
+        )
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        scores: dict[str, float] = {}
+        for some in _pages(chunk_ids):
+            rows = await self._rows(some, "embeddings")
+            scores.update(zip(rows.ids, self._cosines(rows, vector).tolist(), strict=True))
+        return scores
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id. Raises: BackendError."""
+        found: dict[str, Passage] = {}
+        for some in _pages(chunk_ids):
+            rows = await self._rows(some, "metadatas", "documents")
+            for id_, fields, text in zip(rows.ids, rows.fields, rows.texts, strict=True):
+                found[id_] = passage_of(id_, fields, text)
+        return found
+
+    async def ping(self) -> str:
+        """Search for something; returns one line for people. Raises: BackendError."""
+        opened = await (self._find() if self._opened else self._open())
+        count = await self._read(self._api.count)
+        if opened.dimension is None:
+            return f"no vectors yet in collection {self._name!r}, {self._api.place}"
+        axis = np.zeros(opened.dimension, dtype=np.float32)
+        axis[0] = 1.0
+        await self._read(lambda collection: self._api.nearest(collection, axis, 1, None))
+        return f"{count} vectors of dimension {opened.dimension} in collection {self._name!r}, {self._api.place}"
+
+    async def prepare(self, model: EmbeddingModel) -> None:
+        """Make the collection where it is missing.
+
+        Raises:
+            BackendRejectedError: it has vectors of another dimension, or compares them in another way.
+        """
+        opened = await self._open()
+        if opened.dimension not in (None, model.dimension) and await self._write(self._api.count) == 0:
+            await self.clear()  # a collection keeps the dimension of what was in it
+            opened = await self._open()
+        if opened.space != SPACE:
+            message = f"The collection {self._name!r} in Chroma compares vectors by {opened.space!r}, not by cosine."
+            raise BackendRejectedError(COMPONENT, f"{message} Name another one in stores.chroma_collection.")
+        if opened.dimension not in (None, model.dimension):
+            raise BackendRejectedError(
+                COMPONENT,
+                f"The collection {self._name!r} in Chroma has vectors of dimension {opened.dimension}, "
+                f"and {model.name} makes some of dimension {model.dimension}.",
+            )
+
+    async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
+        """Store the vectors (`(len(chunks), dim) float32`) of a document; those of earlier versions go after that.
+
+        Raises:
+            BackendDataError: the collection has vectors of another dimension.
+            BackendError: Chroma did not take them; the call may be repeated.
+        """
+        if len(chunks) != len(vectors):
+            raise BackendRejectedError(COMPONENT, f"There are {len(vectors)} vectors for {len(chunks)} chunks.")
+        rows = rows_of(document, chunks, vectors)
+        size = min(PAGE, await self._api.most_rows())
+        for start in range(0, len(chunks), size):
+            await self._explained(vectors[0], self._upsert(_slice(rows, start, start + size)))
+        there = await self._ids({DOCUMENT_ID: {"$eq": document.id}})
+        await self._delete(sorted(set(there) - set(rows.ids)))
+
+    async def discard(self, document_ids: Collection[str]) -> None:
+        """Forget the vectors of these documents. Raises: BackendError."""
+        for some in _pages(list(document_ids)):
+            await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
+
+    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+        """What is there of these documents; those without a vector are left out. Raises: BackendError."""
+        chunks: dict[str, set[str]] = {}
+        revisions: dict[str, set[str]] = {}
+        for some in _pages(list(document_ids)):
+            async for rows in self._all_fields(await self._ids({DOCUMENT_ID: {"$in": some}})):
+                for id_, fields in zip(rows.ids, rows.fields, strict=True):
+                    document = str(fields.get(DOCUMENT_ID))
+                    chunks.setdefault(document, set()).add(id_)
+                    revisions.setdefault(document, set()).add(str(fields.get(REVISION)))
+        return {id_: Held(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
+
+    async def held_documents(self) -> AsyncIterator[str]:
+        """The ids of all documents that have vectors, as they are when the first one is asked for."""
+        seen: set[str] = set()
+        async for rows in self._all_fields(await self._ids(None)):
+            for fields in rows.fields:
+                document = fields.get(DOCUMENT_ID)
+                if isinstance(document, str) and document not in seen:
+                    seen.add(document)
+                    yield document
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given chunks, normalised anew by Chroma; those without are left out."""
+        found: dict[str, Vector] = {}
+        for some in _pages(chunk_ids):
+            rows = await self._rows(some, "embeddings")
+            found.update(zip(rows.ids, self._matrix(rows), strict=True))
+        return found
+
+    async def count(self) -> int:
+        """How many vectors there are."""
+        return await self._write(self._api.count)
+
+    async def clear(self) -> None:
+        """Forget all vectors, and their dimension."""
+        await self._api.drop(self._name)
+        await self._open()
+
+    async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
+        """From the cheapest way to the surest, until one is certain of its answer."""
+        wide = max(WIDE * limit, WIDE_LEAST)
+        near = await self._api.nearest(collection, vector, wide, None)
+        hits = self._hits(near, vector, where)
+        enough = len(near.ids) == wide and len(hits) >= limit
+        if enough and hits[limit - 1].cosine > float(self._cosines(near, vector).min()):
+            return hits[:limit]
+        narrow = cheap_condition(where)
+        if len(await self._api.ids(collection, narrow, FEW + 1)) <= FEW:
+            return self._hits(await self._api.matching(collection, narrow), vector, where)[:limit]
+        if enough:  # and more of them equally good than were asked for
+            return hits[:limit]
+        while wide <= MOST_NEAREST:
+            near = await self._api.nearest(collection, vector, wide, condition(where))
+            hits = self._hits(near, vector, where)
+            if len(hits) >= limit:
+                return hits[:limit]
+            if len(near.ids) < wide:
+                break
+            wide *= 4
+        every = await self._api.ids(collection, condition(where))
+        return await self._best_of(collection, every, vector, limit, where)
+
+    async def _best_of(
+        self, collection: str, ids: Sequence[str], vector: Vector, limit: int, where: Filter
+    ) -> list[VectorHit]:
+        """Compare every one of these rows that is still there."""
+        best: list[VectorHit] = []
+        for some in _pages(ids):
+            rows = await self._api.rows(collection, some, ["metadatas", "embeddings"])
+            best = sorted([*best, *self._hits(rows, vector, where)], key=_order)[:limit]
+        return best
+
+    def _hits(self, rows: Rows, vector: Vector, where: Filter) -> list[VectorHit]:
+        """Those that pass, best first."""
+        cosines = self._cosines(rows, vector).tolist()
+        return sorted(
+            (
+                VectorHit(ref_of(id_, fields), cosine)
+                for id_, fields, cosine in zip(rows.ids, rows.fields, cosines, strict=True)
+                if passes(fields, where)
+            ),
+            key=_order,
+        )
+
+    def _cosines(self, rows: Rows, vector: Vector) -> Vector:
+        """Each row by itself, so that equal vectors get equal cosines."""
+        matrix = self._matrix(rows)
+        if not len(matrix):
+            return np.zeros(0, dtype=np.float32)
+        if matrix.shape[1:] != vector.shape:
+            raise _wrong_dimension(vector, matrix.shape[1])
+        cosines: Vector = np.vecdot(matrix, vector)
+        return cosines
+
+    def _matrix(self, rows: Rows) -> Matrix:
+        if rows.vectors is None or not np.isfinite(rows.vectors).all():
+            raise nonsense(self._api.place, "rows without their vectors")
+        return rows.vectors
+
+    async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
+        for some in _pages(ids):
+            yield await self._rows(some, "metadatas")
+
+    async def _rows(self, ids: Sequence[str], *include: Part) -> Rows:
+        return await self._read(lambda collection: self._api.rows(collection, ids, include))
+
+    async def _ids(self, where: Where | None) -> list[str]:
+        return await self._write(lambda collection: self._api.ids(collection, where))
+
+    async def _upsert(self, rows: Rows) -> None:
+        await self._write(lambda collection: self._api.upsert(collection, rows))
+
+    async def _delete(self, ids: Sequence[str]) -> None:
+        for some in _pages(ids):
+            await self._delete_some(some)
+
+    async def _delete_some(self, ids: Sequence[str]) -> None:
+        await self._write(lambda collection: self._api.delete(collection, ids))
+
+    async def _explained(self, vector: Vector, work: Awaitable[T]) -> T:
+        """Say it where Chroma refused for the dimension's sake."""
+        try:
+            return await work
+        except BackendRejectedError as error:
+            opened = await self._find()
+            if opened.dimension not in (None, len(vector)):
+                raise _wrong_dimension(vector, opened.dimension) from error
+            raise
+
+    async def _read(self, work: Callable[[str], Awaitable[T]]) -> T:
+        """Do `work` in the collection. Raises: BackendDataError where it was there and is gone."""
+        return await self._do(work, self._find)
+
+    async def _write(self, work: Callable[[str], Awaitable[T]]) -> T:
+        """Do `work` in the collection, made anew where it is gone."""
+        return await self._do(work, self._open)
+
+    async def _do(self, work: Callable[[str], Awaitable[T]], look_again: Callable[[], Awaitable[Opened]]) -> T:
+        for _ in range(ATTEMPTS - 1):
+            opened = self._opened or await self._open()
+            try:
+                return await work(opened.id)
+            except CollectionGoneError:
+                await look_again()
+            except RowsMovedError:
+                continue
+        return await work((self._opened or await self._open()).id)
+
+    async def _find(self) -> Opened:
+        found = await self._api.find(self._name)
+        if found is None:
+            message = f"The collection {self._name!r} in Chroma is gone: run `rag-context check --repair`."
+            raise BackendDataError(COMPONENT, message)
+        self._opened = found
+        return found
+
+    async def _open(self) -> Opened:
+        self._opened = await self._api.open(self._name)
+        return self._opened
+
+
+def _order(hit: VectorHit) -> tuple[float, str]:
+    return -hit.cosine, hit.chunk.id
+
+
+def _pages(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]
+
+
+def _slice(rows: Rows, start: int, end: int) -> Rows:
+    vectors = None if rows.vectors is None else rows.vectors[start:end]
+    return Rows(rows.ids[start:end], rows.fields[start:end], rows.texts[start:end], vectors)
+
+
+def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:
+    return BackendDataError(
+        COMPONENT, f"The vector has shape {vector.shape}, the collection in Chroma has dimension {dimension}."
+    )

@@ -1,0 +1,105 @@
+"""A backend's real server as a child process: started, killed, frozen and started again by tests."""
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+HOST = "127.0.0.1"
+PATIENCE_S = 60.0
+LOOK_EVERY_S = 0.02
+
+
+class ServerProcess:
+    """A server that is its command's only process.
+
+    Args:
+        command: what is run.
+        port: where it listens once it is up.
+        log: file that takes what it prints.
+        ready: says whether it answers by now; may raise OSError where it does not.
+        environment: of the process; ours where None.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        port: int,
+        log: Path,
+        ready: Callable[[], bool],
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.host = HOST
+        self.port = port
+        self._command = list(command)
+        self._log = log
+        self._ready = ready
+        self._environment = None if environment is None else dict(environment)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Its number. Raises: RuntimeError where it does not run."""
+        if self._process is None:
+            raise RuntimeError(f"{self._command[0]} does not run")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until it answers. Raises: RuntimeError where it ends instead, or does neither."""
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self._environment)
+        self._process = process
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not self._answers():
+            if process.poll() is not None or time.monotonic() > give_up_at:
+                self.kill()
+                raise RuntimeError(f"{self._command[0]} did not start: {self._log.read_text(errors='replace')}")
+            time.sleep(LOOK_EVERY_S)
+
+    def kill(self) -> None:
+        """End it without a warning. Nothing happens where it has ended."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self) -> None:
+        """Kill it and start it again."""
+        self.kill()
+        self.start()
+
+    def freeze(self) -> None:
+        """Stop it where it stands: its connections stay open, and nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def serve(self) -> None:
+        """Wait until it ends, or this process is told to: by Ctrl-C or SIGTERM."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        with suppress(KeyboardInterrupt):
+            if self._process is not None:
+                self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def _answers(self) -> bool:
+        try:
+            return self._ready()
+        except OSError:
+            return False
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+    return port

@@ -1,0 +1,42 @@
+"""maxTokens: an answer of bounded length, by whole passages."""
+
+from rag_context.testing.embedder import WordTokenizer
+from tests.service.house import House
+
+
+def words(text: str) -> int:
+    return len(WordTokenizer().offsets(text))
+
+
+async def filled(house: House) -> House:
+    for number in range(4):
+        await house.index(f"Fox number {number} hunts mice.", source=str(number))
+    return house
+
+
+async def test_an_answer_is_cut_after_the_last_passage_that_fits(house: House) -> None:
+    whole = await (await filled(house)).search("fox hunts mice")
+    assert len(whole.results) == 4
+    assert whole.omitted is None
+    each = words(whole.results[0].content)
+    cut = await house.search("fox hunts mice", maxTokens=3 * each - 1)
+    assert [result.chunk_id for result in cut.results] == [result.chunk_id for result in whole.results[:2]]
+    assert cut.omitted == 2
+
+
+async def test_what_just_fits_is_kept(house: House) -> None:
+    whole = await (await filled(house)).search("fox hunts mice")
+    total = sum(words(result.content) for result in whole.results)
+    assert (await house.search("fox hunts mice", maxTokens=total)).omitted == 0
+
+
+async def test_where_not_even_one_fits_all_are_left_out_and_counted(house: House) -> None:
+    cut = await (await filled(house)).search("fox hunts mice", maxTokens=1)
+    assert (cut.results, cut.omitted, cut.fallback_level) == ([], 4, 1)
+
+
+async def test_a_remembered_answer_is_cut_as_each_asker_wants(house: House) -> None:
+    await (await filled(house)).search("fox hunts mice", maxTokens=1)
+    again = await house.search("fox hunts mice")
+    assert again.cached
+    assert len(again.results) == 4

@@ -1,0 +1,83 @@
+"""Which documents are like one: by vectors, else by words, and said so."""
+
+from typing import Any
+
+import pytest
+
+from rag_context.contract.similar import SimilarRequest, SimilarResponse
+from rag_context.errors import BackendUnavailableError, NotFoundError
+from rag_context.service.likeness import ASKED_CHUNKS
+from rag_context.testing import Fault
+from tests.service.house import House
+
+DOWN = Fault(BackendUnavailableError("embedder", "down"))
+
+
+async def similar(house: House, document_id: str, **fields: Any) -> SimilarResponse:
+    return await house.service.similar(SimilarRequest.model_validate({"documentId": document_id, **fields}))
+
+
+async def filled(house: House) -> dict[str, str]:
+    """Documents by a short name."""
+    texts = {
+        "foxes": "Red foxes hunt mice at night.",
+        "more": "Red foxes hunt voles and mice at night in the snow.",
+        "mice": "Mice are small animals.",
+        "ships": "Container vessels cross the ocean.",
+    }
+    return {name: (await house.index(text, source=name)).document_id for name, text in texts.items()}
+
+
+async def test_the_nearest_comes_first_and_the_document_itself_never(house: House) -> None:
+    """T-5."""
+    ids = await filled(house)
+    answer = await similar(house, ids["foxes"], limit=2)
+    assert [result.document_id for result in answer.results] == [ids["more"], ids["mice"]]
+    assert (answer.method, answer.fallback, answer.fallback_level, answer.warning) == ("vector", False, 1, None)
+    assert answer.results[0].score > answer.results[1].score
+    assert answer.results[0].content == "Red foxes hunt voles and mice at night in the snow."
+    assert answer.results[0].source == "more"
+
+
+async def test_without_vectors_words_are_compared_and_it_is_said(house: House) -> None:
+    """F-1."""
+    ids = await filled(house)
+    house.embedder.fault = DOWN
+    answer = await similar(house, ids["foxes"], limit=2)
+    assert answer.results[0].document_id == ids["more"]
+    assert (answer.method, answer.fallback, answer.fallback_level) == ("text", True, 2)
+    assert answer.warning == "Vector search unavailable, compared by words instead"
+
+
+async def test_only_documents_of_the_same_tenant_are_compared(house: House) -> None:
+    """Q-2."""
+    ids = await filled(house)
+    theirs = await house.index("Red foxes hunt mice at night.", source="theirs", project="theirs")
+    assert theirs.document_id not in [result.document_id for result in (await similar(house, ids["foxes"])).results]
+    with pytest.raises(NotFoundError):
+        await similar(house, theirs.document_id)
+    assert (await similar(house, theirs.document_id, project="theirs")).results == []
+
+
+async def test_a_document_of_many_chunks_is_asked_for_by_a_few(house: House) -> None:
+    ids = await filled(house)
+    long = await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
+    assert long.chunks_indexed > ASKED_CHUNKS
+    before = house.fake.calls
+    answer = await similar(house, long.document_id, limit=20)
+    assert house.fake.calls - before == ASKED_CHUNKS
+    assert sorted(result.document_id for result in answer.results) == sorted(ids.values())
+
+
+async def test_each_document_is_named_once(house: House) -> None:
+    ids = await filled(house)
+    await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
+    found = [result.document_id for result in (await similar(house, ids["foxes"], limit=20)).results]
+    assert len(found) == len(set(found)) == 4
+
+
+async def test_where_nothing_can_be_compared_it_fails(house: House) -> None:
+    ids = await filled(house)
+    house.documents.fault = Fault(BackendUnavailableError("documents", "down"))
+    with pytest.raises(BackendUnavailableError):
+        await similar(house, ids["foxes"])

@@ -1,0 +1,126 @@
+"""Two services on one index, with a Redis between them that comes and goes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+
+from rag_context.errors import BackendUnavailableError
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.second_level import SecondLevel
+from rag_context.search.cache import ResultCache
+from rag_context.service import Service
+from rag_context.service.health import HealthMonitor
+from rag_context.stores.redis import RedisCache, open_redis
+from rag_context.testing import Fault
+from rag_context.types import Status
+from tests.servers.faults import FaultProxy, HangBefore, Pass, Refuse, fault_proxy
+from tests.servers.redis import redis_server
+from tests.service.house import House
+
+QUESTION = "retry logic"
+
+
+@dataclass
+class Shared:
+    """Two houses with one store and one Redis behind a proxy."""
+
+    one: House
+    other: House
+    levels: tuple[SecondLevel, SecondLevel]
+    proxy: FaultProxy
+
+    async def settle(self) -> None:
+        for level in self.levels:
+            await level.flush()
+
+
+def share(house: House, cache: RedisCache) -> SecondLevel:
+    """Give a house a second level."""
+    level = SecondLevel(cache, Dependency("cache", cache.ping, house.clock), patience_s=0.3, clock=house.clock)
+    sources = house.sources
+    roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
+    parts = house.service._parts
+    house.service = Service(
+        replace(
+            parts,
+            cache=ResultCache(1000, 300.0, house.clock, level),
+            health=HealthMonitor(roles, house.clock),
+        ),
+        now=lambda: house.now,
+    )
+    return level
+
+
+@pytest.fixture
+async def shared() -> AsyncIterator[Shared]:
+    one = House()
+    other = House(store=one.store)
+    for house in (one, other):
+        await house.bound.bind()
+    await one.index("MongoDB connections use retry logic with exponential backoff.")
+    with redis_server() as server:
+        async with (
+            fault_proxy(server.host, server.port) as proxy,
+            open_redis(proxy.url("redis"), "ours") as first,
+            open_redis(proxy.url("redis"), "ours") as second,
+        ):
+            yield Shared(one, other, (share(one, first), share(other, second)), proxy)
+
+
+async def test_what_one_was_asked_the_other_knows(shared: Shared) -> None:
+    first = await shared.one.search(QUESTION)
+    await shared.settle()
+    embedded = shared.other.fake.calls
+    second = await shared.other.search(QUESTION)
+    assert second.results == first.results
+    assert (second.fallback_level, second.total_indexed) == (1, 1)
+    assert shared.other.fake.calls == embedded
+    assert shared.other.service._parts.cache.hits == 1
+
+
+async def test_a_write_anywhere_makes_shared_answers_old(shared: Shared) -> None:
+    await shared.one.search(QUESTION)
+    await shared.settle()
+    await shared.other.index("Retry logic again, in another note.", source="more")
+    found = await shared.other.search(QUESTION)
+    assert len(found.results) == 2
+
+
+async def test_a_lesser_answer_is_not_shared(shared: Shared) -> None:
+    shared.one.embedder.fault = Fault(BackendUnavailableError("embedder", "gone"))
+    lesser = await shared.one.search("backoff")
+    assert lesser.fallback_level == 2
+    await shared.settle()
+    assert (await shared.other.search("backoff")).fallback_level == 1
+
+
+@pytest.mark.parametrize("fault", [Refuse(), HangBefore()])
+async def test_a_dead_cache_changes_no_answer(shared: Shared, fault: Refuse | HangBefore) -> None:
+    shared.proxy.fault = fault
+    for house in (shared.one, shared.other):
+        for number in range(5):
+            assert (await house.search(f"{QUESTION} {number}")).fallback_level == 1
+        await shared.settle()
+        assert not house.service._parts.cache._shared.guard.breaker.closed  # type: ignore[union-attr]
+
+
+async def test_a_dead_cache_degrades_its_component_and_nothing_else(shared: Shared) -> None:
+    shared.proxy.fault = Refuse()
+    shared.one.upkeep.bound.set()
+    health = await shared.one.service.health()
+    status = {component.name: component.status for component in health.components}
+    assert status == dict.fromkeys(("vectors", "embedder", "documents"), Status.HEALTHY) | {"cache": Status.DEGRADED}
+    assert health.healthy
+    assert await shared.one.service.ready()
+    shared.proxy.fault = Pass()
+    assert {component.status for component in (await shared.one.service.health()).components} == {Status.HEALTHY}
+
+
+async def test_many_at_once_share_too(shared: Shared) -> None:
+    await asyncio.gather(*(shared.one.search(f"{QUESTION} {number % 7}") for number in range(70)))
+    await shared.settle()
+    answers = await asyncio.gather(*(shared.other.search(f"{QUESTION} {number % 7}") for number in range(70)))
+    assert {answer.fallback_level for answer in answers} == {1}
+    assert shared.other.service._parts.cache.hits == 70
