@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import hundred_thousand, indexing, searching, statistics
+from benchmarks import hundred_thousand, indexing, mcp, searching, statistics
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import write_page
 
@@ -30,6 +30,9 @@ def main() -> int:
         figures += searching.start(index)
         _say("searching over HTTP, in turn with the floor")
         figures += searching.against_floor(index, indexing.vectors_of(index))
+        _say("searching over MCP, in turn with plain HTTP; starting it five times")
+        figures += mcp.against_rest(index)
+        figures += mcp.start(index)
         _say("eight clients, sound and with faults")
         figures += searching.under_load(index, scratch)
         if not quick:

@@ -25,6 +25,8 @@ _TAIL = """
 - **bare**: the query is tokenised and embedded by the bundled model and multiplied with a matrix of the same vectors,
   in one process and one thread, without a server, filters, words or fusion. It is the least that any vector search with
   this model costs. The two take turns, question by question, with the caches of results off.
+- **search over MCP / over plain HTTP**: the same server, a tool called over `/mcp` and over `/tools`, question by
+  question, with the caches of results off.
 - **bulk indexing / bare model**: chunks per second of the whole write path (cutting, embedding, terms, one durable
   transaction per document) as a share of what the bare model does on the same chunks with as many threads as cores.
 - **8 clients**: as many connections, each asking as fast as it is answered; sound, without the model file, and on a

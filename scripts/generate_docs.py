@@ -16,7 +16,8 @@ import typer
 from rag_context.cli.app import app
 from rag_context.cli.exits import EXIT_CODES
 from rag_context.contract.vocabulary import Vocabulary
-from rag_context.server.tools import Service, build_tools
+from rag_context.server.registry import Service
+from rag_context.server.tools import build_tools
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -33,8 +34,8 @@ the file. In the environment, lists are JSON or names between commas, and an emp
 names of one setting are given, the longer one wins.
 
 The address of a backend in the environment (`QDRANT_URL` and its like) selects that backend, unless `stores.*` or
-`embedder.kind` says otherwise. An unknown key refuses to start, and so does a backend that is not part of this
-version: only `embedded`, `memory` and `onnx` are.
+`embedder.kind` says otherwise. An unknown key refuses to start, and so does a backend whose client is not
+installed.
 """
 
 CLI_INTRO = """# Command line
@@ -49,9 +50,9 @@ terminals; in a pipe the output is plain, and `NO_COLOR` is honoured.
 
 TOOLS_INTRO = """# Tools
 
-What a server answers to `POST /tools/{name}` with a JSON body; `GET /tools` gives the same as JSON Schema, and
-`/openapi.json` everything else. `null` means absent. An unknown field is refused by name. Errors are
-`{"error", "code", "details", "requestId"}` on every route.
+What a server answers to `POST /tools/{name}` with a JSON body, and the same over [MCP](mcp.md), there with a text for
+models beside the JSON. `GET /tools` gives them as JSON Schema, and `/openapi.json` everything else. `null` means
+absent. An unknown field is refused by name. Errors are `{"error", "code", "details", "requestId"}` on every route.
 """
 
 
@@ -138,8 +139,18 @@ def kind_of(field: Mapping[str, Any]) -> str:
 
 
 def commands(root: Any) -> Mapping[str, Any]:
-    """The commands by name, in the order of `--help`."""
-    return {name: root.commands[name] for name in root.commands if not root.commands[name].hidden}
+    """The commands by name, in the order of `--help`; a command's own commands follow it."""
+    found: dict[str, Any] = {}
+    for name, command in root.commands.items():
+        if not command.hidden:
+            found[name] = command
+            found |= {f"{name} {own}": one for own, one in commands(command).items()} if is_group(command) else {}
+    return found
+
+
+def is_group(command: Any) -> bool:
+    """Whether a command has commands of its own."""
+    return hasattr(command, "commands")
 
 
 def parameters(command: Any) -> Iterator[str]:

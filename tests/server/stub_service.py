@@ -6,10 +6,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rag_context.contract.delete import DeleteRequest, DeleteResponse
+from rag_context.contract.get import GetRequest, GetResponse, RetrievalStats
 from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.listing import ListedDocument, ListRequest, ListResponse
+from rag_context.contract.reindex import ReindexRequest, ReindexResponse
 from rag_context.contract.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
+from rag_context.contract.similar import SimilarDocument, SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.errors import NotFoundError
+from rag_context.server.registry import Progress
 from rag_context.testing.embedder import FakeEmbedder, WordTokenizer
 from rag_context.types import EmbeddingModel, Matrix, Status
 
@@ -93,6 +99,57 @@ class StubService:
         self.deleted.append(request)
         await self._behave()
         return DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=request.dry_run)
+
+    async def get(self, request: GetRequest) -> GetResponse:
+        await self._behave()
+        if request.document_id != "d1":
+            raise NotFoundError(f"Document {request.document_id} not found")
+        return GetResponse(
+            document_id="d1",
+            title="Patterns",
+            content="MongoDB connections should use retry logic with exponential backoff.",
+            content_type="documentation",
+            session_id="s1",
+            source="docs/architecture/mongodb-patterns.md",
+            timestamp=WHEN,
+            metadata={"agent": "oracle"},
+            status="indexed",
+            chunks=1,
+            retrieval_stats=RetrievalStats(query_count=2, last_retrieved=WHEN),
+        )
+
+    async def listing(self, _request: ListRequest) -> ListResponse:
+        await self._behave()
+        document = ListedDocument(
+            document_id="d1",
+            title="Patterns",
+            content_type="documentation",
+            session_id="s1",
+            source="docs/architecture/mongodb-patterns.md",
+            timestamp=WHEN,
+            metadata={},
+            status="indexed",
+        )
+        return ListResponse(documents=[document])
+
+    async def similar(self, _request: SimilarRequest) -> SimilarResponse:
+        await self._behave()
+        document = SimilarDocument(
+            document_id="d2",
+            score=0.5,
+            title="Retries",
+            content="Try again.",
+            content_type="chat",
+            session_id="s2",
+            source="talk",
+            timestamp=WHEN,
+            metadata={},
+        )
+        return SimilarResponse(results=[document], method="vector", fallback=False, fallback_level=1)
+
+    async def reindex_behind(self, _request: ReindexRequest, _on_progress: Progress) -> ReindexResponse:
+        await self._behave()
+        return ReindexResponse(status="current", documents=523, done=523, pending=0)
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         self.embedded.extend(texts)

@@ -269,7 +269,11 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
     assert [tool["name"] for tool in tools] == [
         "rag_context_search",
         "rag_context_index",
+        "rag_context_get",
+        "rag_context_list",
+        "rag_context_similar",
         "rag_context_delete",
+        "rag_context_reindex",
         "rag_context_health",
         "rag_context_stats",
     ]

@@ -60,7 +60,7 @@ def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) 
     with door.client() as client:
         described = client.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
-    for name in ("SearchRequest", "IndexRequest", "StatsRequest", "DeleteRequest", "EmbeddingsRequest"):
+    for name in (name for name in schemas if name.endswith("Request")):
         schemas[name] = with_null(schemas[name])
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(described))
@@ -77,14 +77,19 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/docs",
         "/health",
         "/live",
+        "/mcp",
         "/metrics",
         "/openapi.json",
         "/ready",
         "/tools",
         "/tools/rag_context_delete",
+        "/tools/rag_context_get",
         "/tools/rag_context_health",
         "/tools/rag_context_index",
+        "/tools/rag_context_list",
+        "/tools/rag_context_reindex",
         "/tools/rag_context_search",
+        "/tools/rag_context_similar",
         "/tools/rag_context_stats",
         "/v1/embeddings",
         "/v1/models",

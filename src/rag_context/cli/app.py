@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from rag_context import __version__
 from rag_context.cli.exits import EXIT_CODES, ExitCode, report
+from rag_context.cli.mcp_commands import group as mcp_group
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir
 from rag_context.cli.screen import Screen
 from rag_context.errors import RagContextError
@@ -42,6 +43,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(mcp_group, name="mcp", epilog=EPILOG)
 
 ContentType = Annotated[
     str | None,
@@ -95,6 +98,30 @@ def serve(
 
     flags = {"server.host": host, "server.port": port, "log.level": log_level, "data_dir": data_dir}
     raise typer.Exit(work.run(Chosen(config, flags), reindex=reindex))
+
+
+@app.command(name="embed-server", epilog=EPILOG)
+def embed_server(
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
+
+    Several servers can share one such model, and so can any OpenAI client. A key is better given in the environment
+    (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
+    """
+    from rag_context.cli import embed_server as work
+
+    flags = {"server.host": host, "server.api_key": api_key, "embedder.workers": workers, "log.level": log_level}
+    raise typer.Exit(work.run(Chosen(config, flags), port=port))
 
 
 @app.command(epilog=EPILOG)
@@ -238,6 +265,49 @@ def check(
     thoroughness = Thoroughness.FULL if full else Thoroughness.QUICK
     what = work.Check(repair=repair, thoroughness=thoroughness, as_json=as_json)
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))
+
+
+@app.command(name="export", epilog=EPILOG)
+def export_index(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")],
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Write all documents with their chunks and vectors to a file, beside a running server.
+
+    The file takes its name when it is whole. `import` reads it into any other backend.
+    """
+    from rag_context.cli import transfer as work
+
+    what = work.ExportRun(file, project, as_json=as_json)
+    raise typer.Exit(work.run_export(Chosen(config, {"data_dir": data_dir}), what))
+
+
+@app.command(name="import", epilog=EPILOG)
+def import_index(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also in place of newer versions that the index has.")
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Take an export in, beside a running server; what is there already is left as it is.
+
+    Vectors of another model are not used: their documents are embedded anew. Exits 1 when lines could not be read,
+    or are missing; the others came in.
+    """
+    from rag_context.cli import transfer as work
+    from rag_context.indexing.transfer import Conflict
+
+    conflict = Conflict.OVERWRITE if overwrite else Conflict.KEEP
+    what = work.ImportRun(file, conflict, as_json=as_json)
+    raise typer.Exit(work.run_import(Chosen(config, {"data_dir": data_dir}), what))
 
 
 @app.command(epilog=EPILOG)

@@ -32,7 +32,7 @@ def run(chosen: Chosen, *, reindex: bool) -> ExitCode:
     """Serve until SIGTERM or Ctrl-C."""
     screen = Screen()
     settings = load_available(chosen).settings
-    _start_logging(settings.log)
+    start_logging(settings.log)
     options = server_options(settings)
     with closing(bind(options)) as listener:
         options = replace(options, port=listener.getsockname()[1])
@@ -77,7 +77,8 @@ def server_options(settings: Settings) -> ServerOptions:
     )
 
 
-def _start_logging(log: LogSettings) -> None:
+def start_logging(log: LogSettings) -> None:
+    """Log as the settings say, for people where stderr is a terminal."""
     style = log.format
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"

@@ -19,7 +19,7 @@ def load_available(chosen: Chosen) -> Loaded:
     """The same for a command that opens the index.
 
     Raises:
-        ConfigurationError: Something cannot be used, or is not part of this version.
+        ConfigurationError: Something cannot be used, or its client is not installed.
     """
     loaded = load(chosen)
     check_available(loaded.settings, loaded.sources)

@@ -31,6 +31,7 @@ from rag_context.contract.wire import (
 QUERY_CHARS = 1000
 MAX_LIMIT = 20
 DEFAULT_LIMIT = 5
+MAX_TOKENS = 100_000
 
 Mode = Literal["hybrid", "vector", "text"]
 LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
@@ -90,6 +91,16 @@ class SearchRequest(WireRequest):
     explain: Annotated[bool, Field(description="Say of each result how it was found and ranked"), Otherwise(False)] = (
         False
     )
+    max_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_TOKENS,
+            description="Most tokens of all passages together, by the embedding model's tokenizer; the answer is cut "
+            "after the last whole passage that fits, and `omitted` says how many were left out",
+        ),
+        BeforeValidator(whole),
+    ] = None
     strict: Annotated[
         bool,
         Field(description="Answer 503 or 429 instead of an empty 200 when nothing could be searched"),
@@ -175,6 +186,9 @@ class SearchResponse(WireResponse):
     warning: Annotated[str | None, Field(description="Why the answer may be less than it could be")] = None
     cached: Annotated[bool | None, Field(description="True where the answer was remembered")] = None
     no_answer: Annotated[bool | None, Field(description="True where probably nothing indexed answers this")] = None
+    omitted: Annotated[
+        Count | None, Field(description="Passages left out for the sake of maxTokens; absent where none was named")
+    ] = None
 
 
 class SearchFailure(SearchResponse):

@@ -1,7 +1,8 @@
 """The HTTP application: routes over the registry, inside the guards."""
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qsl
@@ -23,15 +24,17 @@ from rag_context.server.embeddings import embeddings_reply, models_reply
 from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
+from rag_context.server.mcp.mount import McpMount
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.pages import page_reply
-from rag_context.server.tools import Answer, Registry, Service, Tool, build_tools
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+from rag_context.server.tools import build_tools
 
 logger = logging.getLogger(__name__)
 
-_JSON_KINDS = ("application/json",)
-_SEND_JSON = "Send Content-Type: application/json"
+JSON_KINDS = ("application/json",)
+SEND_JSON = "Send Content-Type: application/json"
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 _NAME_CHARS = 128
@@ -46,7 +49,7 @@ class App:
         self.service = service
         self.options = options
         self.tools = tools
-        self._stack = _guarded(router, options)
+        self._stack = guarded(router, options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the lifespan."""
@@ -71,14 +74,31 @@ def create_app(
     """
     tools = build_tools(service, options.vocabulary)
     doors = _Doors(service, options, tools)
-    return App(service, options, tools, Router([*doors.routes(), *routes], redirect_slashes=False, lifespan=lifespan))
+    mcp = McpMount(service, tools, options)
+
+    @asynccontextmanager
+    async def whole(app: Any) -> AsyncIterator[Any]:
+        async with mcp.running():
+            if lifespan is None:
+                yield
+            else:
+                async with lifespan(app) as state:
+                    yield state
+
+    every_route = [*doors.routes(), Route("/mcp", mcp), *routes]
+    return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
 
 
-def _guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
+def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
+    """An application behind all that is checked before a request is read."""
     app = BodyLimit(
         app,
         default=options.body_bytes,
-        paths={"/tools/rag_context_index": options.index_body_bytes, "/bulk": None},
+        paths={
+            "/tools/rag_context_index": options.index_body_bytes,
+            "/mcp": options.index_body_bytes,
+            "/bulk": None,
+        },
         timeout_s=options.body_timeout_s,
     )
     if options.rate_per_s is not None:
@@ -88,7 +108,7 @@ def _guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
     return Correlation(app, max_requests=options.max_requests)
 
 
-class _Endpoint:
+class Endpoint:
     """An ASGI endpoint from a function that returns a reply."""
 
     def __init__(self, handle: Handler) -> None:
@@ -110,7 +130,7 @@ class _Bulk:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = exchange(scope)
         _may_write(opened)
-        _check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
+        check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
             service=self._service,
             model=self._model,
@@ -143,10 +163,10 @@ class _Doors:
             "/": self._home,
         }
         return [
-            Route("/tools/{name}", _Endpoint(self._run_tool)),
+            Route("/tools/{name}", Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
-            Route("/v1/embeddings", _Endpoint(self._embed), methods=["POST"]),
-            *(Route(path, _Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
+            Route("/v1/embeddings", Endpoint(self._embed), methods=["POST"]),
+            *(Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
 
     async def _run_tool(self, scope: Scope, receive: Receive) -> Reply:
@@ -158,10 +178,10 @@ class _Doors:
         if tool.access is Access.WRITE:
             _may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
-        return _reply(await tool.run(request, opened.request_id))
+        return _reply(await tool.run(request, Call(opened.request_id)))
 
     async def _embed(self, scope: Scope, receive: Receive) -> Reply:
-        _check_media_type(exchange(scope), _JSON_KINDS, _SEND_JSON)
+        check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
         return await embeddings_reply(self._service, await read_body(receive))
 
     async def _models(self, _scope: Scope, _receive: Receive) -> Reply:
@@ -209,7 +229,7 @@ async def _read_request(tool: Tool[Any], opened: Exchange, scope: Scope, receive
     method = scope["method"]
     if method == "POST":
         if opened.has_body():
-            _check_media_type(opened, _JSON_KINDS, _SEND_JSON)
+            check_media_type(opened, JSON_KINDS, SEND_JSON)
         return read_json(tool.request, await read_body(receive) or b"{}")
     if tool.in_url and method in {"GET", "HEAD"}:
         return read_fields(tool.request, _query(scope))
@@ -242,7 +262,8 @@ def _may_write(opened: Exchange) -> None:
         raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
-def _check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
+def check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
+    """Refuse a body that is of another kind, charset or coding than the route reads."""
     given = opened.header(b"content-type") or ""
     kind, _, parameters = given.lower().partition(";")
     kind = kind.strip()

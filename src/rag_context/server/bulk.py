@@ -17,7 +17,7 @@ from rag_context.contract.reading import read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.server.exchange import ClientGoneError, RefusalError
 from rag_context.server.failures import component_sentence
-from rag_context.server.tools import Service
+from rag_context.server.registry import Service
 from rag_context.types import CHAT
 
 logger = logging.getLogger(__name__)

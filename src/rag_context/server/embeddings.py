@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+from collections.abc import Sequence
+from typing import Protocol
 
 from rag_context.contract.embeddings import (
     Embedding,
@@ -14,11 +16,25 @@ from rag_context.contract.embeddings import (
 from rag_context.contract.reading import read_json
 from rag_context.ports import Tokenizer
 from rag_context.server.exchange import Reply
-from rag_context.server.tools import Service
-from rag_context.types import Matrix, Vector
+from rag_context.types import EmbeddingModel, Matrix, Vector
 
 
-async def embeddings_reply(service: Service, body: bytes) -> Reply:
+class EmbeddingService(Protocol):
+    """What embeddings are taken from."""
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as they are: `(n, dim) float32`. Raises: BackendError."""
+        ...
+
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
     """Vectors of the texts in a request.
 
     Raises:
@@ -31,7 +47,7 @@ async def embeddings_reply(service: Service, body: bytes) -> Reply:
     return Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
 
 
-async def models_reply(service: Service) -> Reply:
+async def models_reply(service: EmbeddingService) -> Reply:
     """The one model of this server. Raises: BackendError."""
     return Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
 

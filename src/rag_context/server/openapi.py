@@ -10,7 +10,7 @@ from rag_context.contract.index import BulkLine, BulkReceipt
 from rag_context.contract.schema import Schema, json_schema
 from rag_context.contract.search import SearchFailure
 from rag_context.server.options import Access, ServerOptions
-from rag_context.server.tools import Registry, Tool
+from rag_context.server.registry import Registry, Tool
 
 Operation = dict[str, Any]
 
@@ -46,10 +46,11 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             ),
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "embeddings"}, {"name": "operation"}],
+        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "mcp"}, {"name": "embeddings"}, {"name": "operation"}],
         "paths": {
             **_tool_paths(tools),
             "/bulk": {"post": _bulk(options)},
+            "/mcp": {"post": _mcp()},
             **_embedding_paths(),
             **_operation_paths(options),
         },
@@ -128,8 +129,9 @@ def _tool_schema() -> Schema:
 
 
 def _post(tool: Tool[Any]) -> Operation:
+    errors = (*_WRITING, 404) if tool.names_one else _WRITING
     operation = _operation(
-        tool.title, "tools", tool.name, _json(_ref(tool.response.__name__), "The answer"), _WRITING, tool.description
+        tool.title, "tools", tool.name, _json(_ref(tool.response.__name__), "The answer"), errors, tool.description
     )
     operation["requestBody"] = {
         "required": not tool.may_be_empty,
@@ -183,6 +185,41 @@ def _bulk(options: ServerOptions) -> Operation:
         "required": True,
         "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}},
     }
+    return operation
+
+
+def _mcp() -> Operation:
+    identifier = {"anyOf": [{"type": "string"}, {"type": "integer"}]}
+    message: Schema = {
+        "type": "object",
+        "required": ["jsonrpc", "method"],
+        "properties": {
+            "jsonrpc": {"const": "2.0"},
+            "id": identifier,
+            "method": {"type": "string"},
+            "params": {"type": ["object", "null"]},
+        },
+    }
+    answer: Schema = {"type": "object", "required": ["jsonrpc"], "properties": {"jsonrpc": {"const": "2.0"}}}
+    operation = _operation(
+        "Model Context Protocol",
+        "mcp",
+        "mcp",
+        _json(answer, "A result or an error of the protocol; a stream where the caller asks for progress"),
+        (401, 403, 408, 413, 415, 429, 500, 503),
+        "Streamable HTTP without sessions: the same tools, documents as resources, and prompts. Clients send Accept: "
+        "application/json, text/event-stream.",
+    )
+    operation["requestBody"] = {
+        "required": True,
+        "content": {
+            "application/json": {"schema": message, "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}
+        },
+    }
+    operation["responses"]["202"] = {"description": "A notification was taken", "headers": _ID_HEADER}
+    operation["responses"]["400"] = _json(answer, "Not a message of the protocol, or one that its revision refuses")
+    operation["responses"]["404"] = _json(answer, "The revision has no such method")
+    operation["responses"]["406"] = {"description": "The answer is JSON", "headers": _ID_HEADER}
     return operation
 
 

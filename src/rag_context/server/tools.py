@@ -1,128 +1,20 @@
-"""The registry of tools: what each is called, takes, gives and may do. Every door is made from it."""
-
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+"""The tools: what each is called, takes, gives and may do, told for a model that must choose."""
 
 from rag_context.contract.delete import MAX_DELETED, DeleteRequest, DeleteResponse
+from rag_context.contract.get import GetRequest, GetResponse
 from rag_context.contract.health import HealthRequest, HealthResponse
-from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.contract.schema import Schema, json_schema
-from rag_context.contract.search import SearchFailure, SearchOutcome, SearchRequest, SearchResponse
+from rag_context.contract.index import IndexRequest, IndexResponse
+from rag_context.contract.listing import ListRequest, ListResponse
+from rag_context.contract.reindex import ReindexRequest, ReindexResponse
+from rag_context.contract.search import SearchFailure, SearchRequest, SearchResponse
+from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.vocabulary import Vocabulary
-from rag_context.contract.wire import WireRequest, WireResponse
-from rag_context.ports import Tokenizer
 from rag_context.server.options import Access
-from rag_context.types import EmbeddingModel, Matrix
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool
 
-Request = TypeVar("Request", bound=WireRequest)
 _EMPTY_LEVEL = 3
-
-
-class Service(Protocol):
-    """The use cases behind the doors."""
-
-    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome: ...
-
-    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse: ...
-
-    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt: ...
-
-    async def delete(self, request: DeleteRequest) -> DeleteResponse: ...
-
-    async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Embed texts as passages: `(n, dim) float32`."""
-        ...
-
-    def model(self) -> EmbeddingModel:
-        """The model in use. Raises: BackendError while it is not known."""
-        ...
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    async def health(self) -> HealthResponse: ...
-
-    async def stats(self, request: StatsRequest) -> StatsResponse: ...
-
-    async def ready(self) -> bool: ...
-
-    def prometheus(self) -> bytes:
-        """The metrics in Prometheus' text format."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a tool gives back; a `SearchFailure` is told as an error."""
-
-    body: WireResponse
-    retry_after_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Tool(Generic[Request]):
-    """One tool. `description` is written for a model that must choose; `example` is a body it takes."""
-
-    name: str
-    title: str
-    description: str
-    request: type[Request]
-    response: type[WireResponse]
-    run: Callable[[Request, str], Awaitable[Answer]]
-    access: Access
-    read_only: bool
-    example: Mapping[str, Any]
-    destructive: bool = False
-    idempotent: bool = True
-    in_url: bool = False
-    """Whether GET works too, with the fields in the query string."""
-
-    @cached_property
-    def input_schema(self) -> Schema:
-        """JSON Schema of the arguments."""
-        return json_schema(self.request, "validation")
-
-    @cached_property
-    def output_schema(self) -> Schema:
-        """JSON Schema of the result."""
-        return json_schema(self.response, "serialization")
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether an empty body is `{}`."""
-        required = any(field.is_required() for field in self.request.model_fields.values())
-        return not required and not self.request.exactly_one_of
-
-
-class Registry(Mapping[str, Tool[Any]]):
-    """The tools by name, in the order in which they are listed."""
-
-    def __init__(self, *tools: Tool[Any]) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-
-    def __getitem__(self, name: str) -> Tool[Any]:
-        return self._tools[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tools)
-
-    def __len__(self) -> int:
-        return len(self._tools)
-
-    def listing(self) -> list[dict[str, Any]]:
-        """What `GET /tools` says of each."""
-        return [
-            {
-                "name": tool.name,
-                "description": tool.description,
-                "inputSchema": tool.input_schema,
-                "outputSchema": tool.output_schema,
-            }
-            for tool in self.values()
-        ]
+_AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 
 
 def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
@@ -130,15 +22,19 @@ def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
     return Registry(
         _search_tool(service, vocabulary),
         _index_tool(service, vocabulary),
+        _get_tool(service),
+        _list_tool(service, vocabulary),
+        _similar_tool(service),
         _delete_tool(service),
+        _reindex_tool(service),
         _health_tool(service),
         _stats_tool(service),
     )
 
 
 def _search_tool(service: Service, vocabulary: Vocabulary) -> Tool[SearchRequest]:
-    async def run(request: SearchRequest, request_id: str) -> Answer:
-        outcome = await service.search(request, request_id=request_id)
+    async def run(request: SearchRequest, call: Call) -> Answer:
+        outcome = await service.search(request, request_id=call.request_id)
         if request.strict and outcome.response.fallback_level >= _EMPTY_LEVEL:
             return Answer(SearchFailure.of(outcome.response), outcome.retry_after_s)
         return Answer(outcome.response)
@@ -152,7 +48,8 @@ def _search_tool(service: Service, vocabulary: Vocabulary) -> Tool[SearchRequest
             "Ask in plain words or with exact names and error codes; both are found. Narrow with contentType, "
             "category, game, tags, source, sessionId, since and until only when you mean it: a filter excludes. "
             "Each result carries its text, a relevance from 0 to 1, its source and time. fallbackLevel 2 means words "
-            "only were matched; 3 and 4 mean that nothing could be searched: go on without context and say so."
+            "only were matched; 3 and 4 mean that nothing could be searched: go on without context and say so. "
+            "maxTokens keeps the answer short; rag_context_get gives the whole document around a passage."
         ),
         request=SearchRequest.speaking(vocabulary),
         response=SearchResponse,
@@ -164,8 +61,8 @@ def _search_tool(service: Service, vocabulary: Vocabulary) -> Tool[SearchRequest
 
 
 def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
-    async def run(request: IndexRequest, request_id: str) -> Answer:
-        return Answer(await service.index(request, request_id=request_id))
+    async def run(request: IndexRequest, call: Call) -> Answer:
+        return Answer(await service.index(request, request_id=call.request_id))
 
     return Tool(
         name="rag_context_index",
@@ -193,8 +90,73 @@ def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
     )
 
 
+def _get_tool(service: Service) -> Tool[GetRequest]:
+    async def run(request: GetRequest, _call: Call) -> Answer:
+        return Answer(await service.get(request))
+
+    return Tool(
+        name="rag_context_get",
+        title="Read a document",
+        description=(
+            "Read one document in full by its documentId, as rag_context_search and rag_context_list give it. Use it "
+            "when a passage is right but not enough. Also tells how often searches have returned it. Only the agents' "
+            "own memory is read unless project names another."
+        ),
+        request=GetRequest,
+        response=GetResponse,
+        run=run,
+        access=Access.READ,
+        read_only=True,
+        names_one=True,
+        example={"documentId": _AN_ID},
+    )
+
+
+def _list_tool(service: Service, vocabulary: Vocabulary) -> Tool[ListRequest]:
+    async def run(request: ListRequest, _call: Call) -> Answer:
+        return Answer(await service.listing(request))
+
+    return Tool(
+        name="rag_context_list",
+        title="List documents",
+        description=(
+            "List what is kept, newest first, without the texts: to see what there is, what a session wrote, or what "
+            "is new since a moment. To find something by what it says, use rag_context_search instead. Narrow with "
+            "the same filters as there. For the next page, call again with cursor set to nextCursor."
+        ),
+        request=ListRequest.speaking(vocabulary),
+        response=ListResponse,
+        run=run,
+        access=Access.READ,
+        read_only=True,
+        example={"sessionId": "doc-firekirin-thresholds", "limit": 10},
+    )
+
+
+def _similar_tool(service: Service) -> Tool[SimilarRequest]:
+    async def run(request: SimilarRequest, _call: Call) -> Answer:
+        return Answer(await service.similar(request))
+
+    return Tool(
+        name="rag_context_similar",
+        title="Find similar documents",
+        description=(
+            "Find the documents that are most like one that is kept: related decisions, the same problem met before, "
+            "near-duplicates. Each comes with its nearest passage and a score from 0 to 1. method says whether "
+            "meaning (vector) or only words (text) were compared."
+        ),
+        request=SimilarRequest,
+        response=SimilarResponse,
+        run=run,
+        access=Access.READ,
+        read_only=True,
+        names_one=True,
+        example={"documentId": _AN_ID, "limit": 3},
+    )
+
+
 def _delete_tool(service: Service) -> Tool[DeleteRequest]:
-    async def run(request: DeleteRequest, _request_id: str) -> Answer:
+    async def run(request: DeleteRequest, _call: Call) -> Answer:
         return Answer(await service.delete(request))
 
     return Tool(
@@ -216,8 +178,31 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
     )
 
 
+def _reindex_tool(service: Service) -> Tool[ReindexRequest]:
+    async def run(request: ReindexRequest, call: Call) -> Answer:
+        return Answer(await service.reindex_behind(request, call.on_progress))
+
+    return Tool(
+        name="rag_context_reindex",
+        title="Make vectors anew",
+        description=(
+            "Have all vectors made anew after the embedding model was changed, and say how far that is. Nothing is "
+            "lost: documents stay and are found by their words meanwhile. It runs in the background, once, and "
+            "survives a restart; call it again, or with statusOnly, to see how far it is. Where the vectors are "
+            "already the model's it does nothing, unless force is set. Call it only when asked to, or when "
+            "rag_context_health says that the model differs."
+        ),
+        request=ReindexRequest,
+        response=ReindexResponse,
+        run=run,
+        access=Access.WRITE,
+        read_only=False,
+        example={"statusOnly": True},
+    )
+
+
 def _health_tool(service: Service) -> Tool[HealthRequest]:
-    async def run(_request: HealthRequest, _request_id: str) -> Answer:
+    async def run(_request: HealthRequest, _call: Call) -> Answer:
         return Answer(await service.health())
 
     return Tool(
@@ -238,7 +223,7 @@ def _health_tool(service: Service) -> Tool[HealthRequest]:
 
 
 def _stats_tool(service: Service) -> Tool[StatsRequest]:
-    async def run(request: StatsRequest, _request_id: str) -> Answer:
+    async def run(request: StatsRequest, _call: Call) -> Answer:
         return Answer(await service.stats(request))
 
     return Tool(

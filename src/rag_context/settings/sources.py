@@ -21,6 +21,8 @@ FLAGS: Mapping[str, str] = {
     "data_dir": "--data-dir",
     "server.host": "--host",
     "server.port": "--port",
+    "server.api_key": "--api-key",
+    "embedder.workers": "--workers",
     "log.level": "--log-level",
 }
 LISTS = frozenset({"server.allowed_hosts", "server.api_keys", "vocabulary.content_types", "vocabulary.categories"})

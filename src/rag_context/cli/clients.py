@@ -1,0 +1,277 @@
+"""The MCP clients: where each keeps its configuration, and how an entry for this server looks there."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from rag_context.errors import ConfigurationError, InvalidInputError
+
+NAME = "rag-context"
+
+Entry: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How a client reaches this server: by a command it runs, or at an address."""
+
+    command: str = ""
+    arguments: tuple[str, ...] = ()
+    url: str | None = None
+
+
+def address(url: str) -> Launch:
+    """The address of a running server.
+
+    Raises:
+        InvalidInputError: It is none.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise InvalidInputError(f"--url {url!r}: begin with http:// or https://")
+    return Launch(url=url if url.rstrip("/").endswith("/mcp") else url.rstrip("/") + "/mcp")
+
+
+def command(data_dir: Path | None, config: Path | None) -> Launch:
+    """The command that runs this program, with absolute paths: clients start it anywhere, with another PATH."""
+    arguments = ["mcp"]
+    if data_dir is not None:
+        arguments += ["--data-dir", str(data_dir.expanduser().absolute())]
+    if config is not None:
+        arguments += ["--config", str(config.expanduser().absolute())]
+    return Launch(_program(), tuple(arguments))
+
+
+def _program() -> str:
+    beside = Path(sys.executable).with_name("rag-context.exe" if os.name == "nt" else "rag-context")
+    if beside.is_file():
+        return str(beside)
+    return shutil.which("rag-context") or "rag-context"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A program that speaks MCP.
+
+    `path` is its configuration file; `section` the table of servers in it; `entry` how one looks; `remark` what a
+    person should know.
+    """
+
+    title: str
+    path: Callable[[], Path]
+    section: str
+    entry: Callable[[Launch], Entry]
+    remark: str = ""
+
+    @property
+    def is_toml(self) -> bool:
+        """Whether the file is TOML rather than JSON."""
+        return self.path().suffix == ".toml"
+
+    def snippet(self, how: Launch) -> str:
+        """The whole file, if it held nothing else."""
+        entry = self.entry(how)
+        if self.is_toml:
+            return _toml(self.section, entry)
+        return json.dumps({self.section: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _command(how: Launch) -> Entry:
+    return {"command": how.command, "args": list(how.arguments)}
+
+
+def _typed(how: Launch) -> Entry:
+    return {"type": "http", "url": how.url} if how.url else {"type": "stdio", **_command(how)}
+
+
+def _with(field: str) -> Callable[[Launch], Entry]:
+    """An entry whose address stands in `field`."""
+    return lambda how: {field: how.url} if how.url else _command(how)
+
+
+def _desktop(how: Launch) -> Entry:
+    if how.url:
+        raise InvalidInputError(
+            "Claude Desktop's file takes commands only: leave --url out, or add the address as a connector in its "
+            "settings"
+        )
+    return _command(how)
+
+
+def _application_data() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support"
+    if os.name == "nt":
+        return Path.home() / "AppData" / "Roaming"
+    return Path.home() / ".config"
+
+
+CLIENTS: Mapping[str, Client] = {
+    "claude": Client(
+        "Claude Desktop",
+        lambda: _application_data() / "Claude" / "claude_desktop_config.json",
+        "mcpServers",
+        _desktop,
+        "Quit and start Claude Desktop afterwards.",
+    ),
+    "claude-code": Client(
+        "Claude Code", lambda: Path(".mcp.json"), "mcpServers", _typed, "The file belongs in the project's folder."
+    ),
+    "cursor": Client("Cursor", lambda: Path.home() / ".cursor" / "mcp.json", "mcpServers", _with("url")),
+    "vscode": Client(
+        "VS Code",
+        lambda: Path(".vscode") / "mcp.json",
+        "servers",
+        _typed,
+        "The file belongs in the project's folder.",
+    ),
+    "windsurf": Client(
+        "Windsurf",
+        lambda: Path.home() / ".codeium" / "windsurf" / "mcp_config.json",
+        "mcpServers",
+        _with("serverUrl"),
+    ),
+    "codex": Client("Codex", lambda: Path.home() / ".codex" / "config.toml", "mcp_servers", _with("url")),
+    "gemini": Client("Gemini CLI", lambda: Path.home() / ".gemini" / "settings.json", "mcpServers", _with("httpUrl")),
+}
+
+
+def client(name: str) -> Client:
+    """A client by its name.
+
+    Raises:
+        InvalidInputError: None is called so.
+    """
+    try:
+        return CLIENTS[name]
+    except KeyError:
+        raise InvalidInputError(f"No client {name!r} is known; known are {', '.join(CLIENTS)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What an installation does to a file. `before` is None where there is none yet."""
+
+    path: Path
+    before: str | None
+    after: str
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether the file is to change."""
+        return self.before != self.after
+
+    def apply(self) -> Path | None:
+        """Write the file, whole or not at all; what it held goes into a copy beside it, which is returned."""
+        target = self.path.resolve()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        backup = None
+        if self.before is not None:
+            backup = target.with_name(target.name + ".bak")
+            shutil.copy2(target, backup)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as file:
+                file.write(self.after)
+            if backup is not None:
+                shutil.copymode(backup, name)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return backup
+
+
+def planned(known: Client, how: Launch, path: Path) -> Change:
+    """How a client's file would look with this server in it; all else in it stays.
+
+    Raises:
+        ConfigurationError: The file cannot be read, or is not of the form that the client's files have.
+    """
+    try:
+        before = path.read_text(encoding="utf-8") if path.exists() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"Cannot read {path}: {error}") from error
+    merge = _merged_toml if known.is_toml else _merged_json
+    return Change(path, before, merge(path, before or "", known, how))
+
+
+def _merged_json(path: Path, before: str, known: Client, how: Launch) -> str:
+    entry = known.entry(how)
+    if not before.strip():
+        return known.snippet(how)
+    try:
+        held = json.loads(before)
+    except ValueError as error:
+        raise _unreadable(path, f"it is not plain JSON ({error}), perhaps because of comments") from error
+    servers = held.get(known.section, {}) if isinstance(held, dict) else None
+    if not isinstance(servers, dict):
+        raise _unreadable(path, f"it has no table {known.section!r} of servers")
+    if servers.get(NAME) == entry:
+        return before
+    held[known.section] = {**servers, NAME: entry}
+    return json.dumps(held, indent=_indent(before), ensure_ascii=False) + "\n"
+
+
+def _indent(text: str) -> int | str:
+    """The indentation that a file uses."""
+    for line in text.splitlines():
+        space = line[: len(line) - len(line.lstrip())]
+        if space and line.strip():
+            return space
+    return 2
+
+
+def _merged_toml(path: Path, before: str, known: Client, how: Launch) -> str:
+    entry = known.entry(how)
+    try:
+        held = tomllib.loads(before)
+    except tomllib.TOMLDecodeError as error:
+        raise _unreadable(path, f"it is not TOML ({error})") from error
+    servers = held.get(known.section, {})
+    if not isinstance(servers, dict):
+        raise _unreadable(path, f"it has no table {known.section!r} of servers")
+    if servers.get(NAME) == entry:
+        return before
+    kept = _without_table(before, f"{known.section}.{NAME}")
+    after = f"{kept.rstrip()}\n\n" if kept.strip() else ""
+    after += _toml(known.section, entry)
+    wanted = {**held, known.section: {**servers, NAME: entry}}
+    try:
+        is_right = tomllib.loads(after) == wanted
+    except tomllib.TOMLDecodeError:
+        is_right = False
+    if not is_right:
+        raise _unreadable(path, f"its table {known.section!r} is written in another way")
+    return after
+
+
+def _without_table(text: str, name: str) -> str:
+    kept = []
+    inside = False
+    for line in text.splitlines(keepends=True):
+        head = line.strip()
+        if head.startswith("["):
+            title = head.strip("[]").split("]")[0].strip().replace('"', "")
+            inside = title == name or title.startswith(f"{name}.")
+        if not inside:
+            kept.append(line)
+    return "".join(kept)
+
+
+def _toml(section: str, entry: Entry) -> str:
+    # A JSON string, or list of them, is the same in TOML.
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
+    return "\n".join([f"[{section}.{NAME}]", *lines]) + "\n"
+
+
+def _unreadable(path: Path, why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"Cannot add to {path}: {why}. Add the lines of `rag-context mcp --print-config` to it yourself."
+    )

@@ -1,0 +1,157 @@
+"""`mcp`: serve one MCP client over stdin and stdout, on the index itself.
+
+The opening request is answered before anything heavy is loaded; the index and its model follow behind it.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from rag_context.cli.exits import ExitCode, exit_code, report
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.settings import load_available
+from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.logs import configure_logging
+from rag_context.server.mcp.handshake import answer_ahead
+from rag_context.server.mcp.wire import OversizedLineError, Wire, claimed_wire
+from rag_context.settings import Loaded, Settings
+
+if TYPE_CHECKING:
+    from rag_context.server.mcp.door import Memory
+
+TOOLSETS = ("memory", "all")
+"""What can be offered; `all` is more than `memory` once there is more."""
+
+MODEL_PATIENCE_S = 10.0
+"""How long a call waits for the model to load before it is answered by words (M-2)."""
+
+_QUIET = "warning"
+
+
+def run(chosen: Chosen, *, tools: str) -> ExitCode:
+    """Serve until the client closes its end, or SIGTERM."""
+    _check_toolset(tools)
+    loaded = load_available(chosen)
+    # Until the loop runs there is nothing to finish.
+    signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
+    with claimed_wire() as wire:
+        first, ahead = _open_conversation(wire)
+        if first is None:
+            return ExitCode.OK
+        _start_logging(loaded)
+        return asyncio.run(_serve(loaded.settings, wire, first, answered_ahead=ahead))
+
+
+def _check_toolset(tools: str) -> None:
+    if tools in ("projects", "collections"):
+        raise InvalidInputError(
+            f"--tools {tools}: these tools are not part of this version, which has those of the memory; "
+            "leave --tools out, or say memory"
+        )
+    if tools not in TOOLSETS:
+        raise InvalidInputError(f"--tools {tools}: say one of {', '.join(TOOLSETS)}")
+
+
+def _open_conversation(wire: Wire) -> tuple[bytes | None, bool]:
+    """The first line, and whether it could be answered at once."""
+    try:
+        first = wire.read_line()
+    except OversizedLineError:
+        return b"", False
+    answer = answer_ahead(first) if first is not None else None
+    if answer is not None:
+        with suppress(OSError):
+            wire.write_line(answer)
+    return first, answer is not None
+
+
+async def _serve(settings: Settings, wire: Wire, first: bytes, *, answered_ahead: bool) -> ExitCode:
+    # The protocol's library takes most of a second to load, after the opening request was answered.
+    from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
+
+    opening = _Opening(settings)
+    keeper = asyncio.create_task(opening.keep(), name="memory")
+    serving = asyncio.create_task(
+        serve_stdio(wire, opening.memory, first=first, answered_ahead=answered_ahead), name="mcp"
+    )
+    with suppress(NotImplementedError):  # Windows has no such signal to wait for
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
+        with suppress(asyncio.CancelledError):
+            await serving
+    finally:
+        keeper.cancel()
+        await asyncio.wait({keeper})
+    if not keeper.cancelled():
+        keeper.result()  # a bug while opening surfaces here
+    return exit_code(opening.failure) if opening.failure is not None else ExitCode.OK
+
+
+class _Opening:
+    """The memory, opened behind the conversation. Where it cannot be, every call is told why, and so is stderr."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.failure: RagContextError | None = None
+        self._settings = settings
+        self._memory: asyncio.Future[Memory] = asyncio.get_running_loop().create_future()
+
+    async def memory(self) -> "Memory":
+        """The memory. Raises: MCPError (it cannot be opened, and why)."""
+        from mcp.shared.exceptions import MCPError  # noqa: PLC0415
+        from mcp_types import INTERNAL_ERROR  # noqa: PLC0415
+
+        # One caller that gives up must not take the opening from the others.
+        try:
+            return await asyncio.shield(self._memory)
+        except RagContextError as error:
+            raise MCPError(INTERNAL_ERROR, str(error)) from None
+
+    async def keep(self) -> None:
+        """Open it and keep it open until cancelled."""
+        try:
+            opener = await asyncio.to_thread(_load)
+            await opener(self._settings, self._memory)
+        except RagContextError as error:
+            self.failure = error
+            report(error, Screen())
+            self._fail(error)
+        except Exception:
+            self._fail(RagContextError("The memory could not be opened; the log says why"))
+            raise
+
+    def _fail(self, error: RagContextError) -> None:
+        if not self._memory.done():
+            self._memory.set_exception(error)
+            self._memory.exception()  # seen: nobody may ever call
+
+
+def _load() -> "Callable[[Settings, asyncio.Future[Memory]], Awaitable[None]]":
+    """Load what the memory is made of, in a thread beside the conversation."""
+    from rag_context.contract.vocabulary import Vocabulary  # noqa: PLC0415
+    from rag_context.server.mcp.door import Memory  # noqa: PLC0415
+    from rag_context.server.tools import build_tools  # noqa: PLC0415
+    from rag_context.wiring import open_service  # noqa: PLC0415
+
+    async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
+        words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+        async with open_service(settings) as service:
+
+            async def ready() -> bool:
+                return await service.wait_ready(MODEL_PATIENCE_S)
+
+            opened.set_result(Memory(service, build_tools(service, words), ready))
+            await asyncio.Event().wait()
+
+    return hold
+
+
+def _start_logging(loaded: Loaded) -> None:
+    log = loaded.settings.log
+    style = log.format
+    if style == "auto":
+        style = "console" if sys.stderr.isatty() else "json"
+    configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, style)

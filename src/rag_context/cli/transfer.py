@@ -1,0 +1,286 @@
+"""`export` and `import`: an index as one file of JSON lines, and back."""
+
+import asyncio
+import json
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from rag_context.cli.exits import ExitCode, exit_code
+from rag_context.cli.in_process import MODEL_PATIENCE_S
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load_available
+from rag_context.contract.transfer import ExportHeader
+from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
+from rag_context.indexing.transfer import Arrival, Conflict, Exported, Imported, Importer, Lines
+from rag_context.logs import configure_logging
+from rag_context.service.service import Service
+from rag_context.settings import Settings
+from rag_context.types import EmbeddingModel
+from rag_context.wiring import open_export, open_import
+
+STREAM = Path("-")
+"""Stands for stdout, or stdin."""
+
+SHOWN_BROKEN = 10
+_STYLES = {
+    Arrival.NEW: "green",
+    Arrival.REPLACED: "green",
+    Arrival.COMPLETED: "green",
+    Arrival.UNCHANGED: "dim",
+    Arrival.KEPT: "yellow",
+}
+_Show = Callable[[int, int | None], None]
+_WORDS = {Arrival.KEPT: "kept in a newer version"}
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRun:
+    """What goes out, and where to."""
+
+    file: Path
+    project: str | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImportRun:
+    """What comes in, and what it may replace."""
+
+    file: Path
+    conflict: Conflict
+    as_json: bool
+
+
+class _Rate(ProgressColumn):
+    """Documents per second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.0f} documents/s" if task.speed else "", style="dim")
+
+
+def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:
+    """Write the index to a file, which is there whole or not at all, or to stdout."""
+    screen = Screen()
+    settings = load_available(chosen).settings
+    configure_logging("error")
+    with _written(what.file) as file, _progress("Exporting", screen) as show:
+        out = asyncio.run(_export(settings, what, _writer(file, what.file), show))
+    if what.as_json:
+        (screen.err.file if what.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
+    else:
+        waiting = f", {out.pending} of them without vectors" if out.pending else ""
+        screen.note(f"{_documents(out.documents)} exported{waiting}.")
+    return ExitCode.OK
+
+
+def run_import(chosen: Chosen, what: ImportRun) -> ExitCode:
+    """Take a file in, or stdin; exits 1 when not all of it came in."""
+    screen = Screen()
+    settings = load_available(chosen).settings
+    configure_logging("error")
+    try:
+        with _opened(what.file) as file:
+            imported = asyncio.run(_import(settings, what, Lines(file), screen))
+    except BackendUnavailableError as error:
+        screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
+        return exit_code(error)
+    except KeyboardInterrupt:
+        screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
+        return ExitCode.INTERRUPTED
+    if what.as_json:
+        arrivals = {arrival.value: imported.arrivals[arrival] for arrival in Arrival}
+        rest = {"pending": imported.pending, "broken": imported.broken, "complete": imported.complete}
+        screen.line(json.dumps({**arrivals, **rest}))
+    else:
+        _summarise(imported, screen)
+    if not imported.complete:
+        screen.error("The file does not end as an export does: lines are missing, or were added.")
+    return ExitCode.OK if imported.complete and not imported.broken else ExitCode.FAILED
+
+
+async def _export(
+    settings: Settings, what: ExportRun, put: Callable[[bytes], Awaitable[None]], show: _Show
+) -> Exported:
+    async with open_export(settings) as exporter:
+        return await exporter.export(put, show, project=what.project)
+
+
+async def _import(settings: Settings, what: ImportRun, lines: Lines, screen: Screen) -> Imported:
+    async with open_import(settings, what.conflict) as (importer, service):
+        await service.wait_ready(MODEL_PATIENCE_S)
+        imported = await _take(importer, lines, screen)
+        if imported.pending:
+            imported.pending = await _complete(service, screen)
+        return imported
+
+
+async def _take(importer: Importer, lines: Lines, screen: Screen) -> Imported:
+    with _progress("Importing", screen) as show:
+        said = _Said(screen, show)
+        return await importer.take(lines, said.header, said.progress, said.broken)
+
+
+@dataclass(slots=True)
+class _Said:
+    """What an import says of itself on its way."""
+
+    screen: Screen
+    show: _Show
+    total: int | None = None
+    complaints: int = 0
+
+    def header(self, header: ExportHeader, model: EmbeddingModel | None) -> None:
+        self.total = header.documents
+        if header.model is not None and model is None:
+            text = (
+                f"The vectors of this export are of {safe(header.model.name)}, and the model of this index is another "
+                "or not known yet: texts come in now, and are embedded anew."
+            )
+            self.screen.note(Text(text, style="yellow"))
+
+    def progress(self, imported: Imported) -> None:
+        self.show(imported.lines, self.total)
+
+    def broken(self, number: int, reason: str) -> None:
+        self.complaints += 1
+        if self.complaints <= SHOWN_BROKEN:
+            self.screen.warning(f"line {number}: {reason}")
+        elif self.complaints == SHOWN_BROKEN + 1:
+            self.screen.warning("and more lines like these")
+
+
+async def _complete(service: Service, screen: Screen) -> int:
+    """Embed what came without vectors that can be used; returns how many documents still wait for theirs."""
+    try:
+        with _progress("Embedding", screen) as show:
+            await service.restore((), show)
+    except BackendError as error:
+        screen.warning(f"not all vectors could be made now: {error}")
+    return (await service.health()).pending_documents
+
+
+def _summarise(imported: Imported, screen: Screen) -> None:
+    parts = [
+        Text(f"{imported.arrivals[arrival]} {_WORDS.get(arrival, arrival.value)}", style=_STYLES[arrival])
+        for arrival in Arrival
+        if imported.arrivals[arrival]
+    ]
+    if imported.broken:
+        parts.append(Text(f"{imported.broken} broken", style="red"))
+    screen.note(Text(", ").join(parts) if parts else Text("Nothing came in.", style="yellow"))
+    if imported.arrivals[Arrival.KEPT]:
+        screen.note("--overwrite puts the versions of the export in place of newer ones.")
+    if imported.pending:
+        screen.note(
+            f"{_documents(imported.pending)} wait for their vectors: found by words now, and completed while a "
+            "server runs."
+        )
+
+
+def _documents(number: int) -> str:
+    return f"{number} document{'' if number == 1 else 's'}"
+
+
+@contextmanager
+def _progress(doing: str, screen: Screen) -> Iterator[_Show]:
+    """A bar on a terminal, with rate and time left; elsewhere nothing."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left", style="dim"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+        task = progress.add_task(doing, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
+    async def put(line: bytes) -> None:
+        try:
+            await asyncio.to_thread(file.write, line)
+        except OSError as error:
+            raise _unwritable(path, error) from error
+
+    return put
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    if path == STREAM:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
+    with file:
+        yield file
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name when it is whole and on disk; pipes and devices are written as they are."""
+    if path == STREAM:
+        yield sys.stdout.buffer
+        _flushed(sys.stdout.buffer, path)
+        return
+    try:
+        target = path.resolve()
+        is_special = target.exists() and not stat.S_ISREG(target.stat().st_mode)
+        if is_special:
+            file: BinaryIO = target.open("wb")
+        else:
+            handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+            file = os.fdopen(handle, "wb")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if is_special:
+        with file:
+            yield file
+            file.flush()
+        return
+    part = Path(name)
+    try:
+        with file:
+            yield file
+            _flushed(file, path)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _flushed(file: BinaryIO, path: Path) -> None:
+    try:
+        file.flush()
+        if path != STREAM:
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> RagContextError:
+    return RagContextError(f"{'stdout' if path == STREAM else path} cannot be written: {error.strerror}.")

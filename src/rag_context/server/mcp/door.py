@@ -1,0 +1,231 @@
+"""The protocol's server over the registry: what is listed, called, read and prompted, and how failures are told."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import mcp_types as types
+from mcp.server.caching import CacheHint
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+
+from rag_context import __version__
+from rag_context.contract.failure import ErrorCode, ErrorResponse
+from rag_context.contract.reading import read_fields
+from rag_context.contract.search import SearchFailure
+from rag_context.contract.wire import WireResponse
+from rag_context.errors import RagContextError
+from rag_context.logs import REQUEST_ID
+from rag_context.server.exchange import RefusalError
+from rag_context.server.failures import failure_reply
+from rag_context.server.mcp.documents import TEMPLATE, document, documents
+from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
+from rag_context.server.mcp.prompts import PROMPTS, prompt
+from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.schemas import for_models
+from rag_context.server.options import Access
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+
+logger = logging.getLogger(__name__)
+
+_NAME_CHARS = 128
+_LISTS = CacheHint(ttl_ms=60_000, scope="private")
+_CHANGING = CacheHint(ttl_ms=0, scope="private")
+
+Context = ServerRequestContext[Any, Any]
+
+
+async def at_once() -> None:
+    """Nothing to wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the door opens to. `ready` is awaited before work, and may take its time while a model loads."""
+
+    service: Service
+    tools: Registry
+    ready: Callable[[], Awaitable[object]] = at_once
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Who calls, and under which correlation id."""
+
+    request_id: str
+    access: Access
+
+
+_VISIT: ContextVar[Visit] = ContextVar("visit")
+
+
+class Door:
+    """The handlers of the protocol's requests.
+
+    Args:
+        memory: The service and its tools; may be waited for while they are opened.
+        visit: Who makes a request.
+    """
+
+    def __init__(self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], Visit]) -> None:
+        self._memory = memory
+        self._visit = visit
+        self._listed: dict[str, types.Tool] = {}
+
+    def server(self) -> Server[Any]:
+        """The protocol's server."""
+        server: Server[Any] = Server(
+            NAME,
+            version=__version__,
+            title=TITLE,
+            description=DESCRIPTION,
+            instructions=INSTRUCTIONS,
+            cache_hints={
+                "tools/list": _LISTS,
+                "prompts/list": _LISTS,
+                "resources/templates/list": _LISTS,
+                "server/discover": _LISTS,
+                "resources/list": _CHANGING,
+                "resources/read": _CHANGING,
+            },
+            get_tool_input_schema=self._known_schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+        server.middleware.append(self._guarded)
+        return server
+
+    async def _list_tools(
+        self, _context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        _one_page(params)
+        tools = (await self._memory()).tools
+        if not self._listed:
+            self._listed = {tool.name: _listed(tool) for tool in tools.values()}
+        # A tool that this key may not use would only be tried in vain.
+        may_write = _VISIT.get().access is Access.WRITE
+        return types.ListToolsResult(
+            tools=[self._listed[tool.name] for tool in tools.values() if may_write or tool.access is Access.READ]
+        )
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        memory = await self._memory()
+        tool = memory.tools.get(params.name)
+        if tool is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:_NAME_CHARS]}")
+        visit = _VISIT.get()
+        try:
+            _check_access(tool, visit)
+            request = read_fields(tool.request, params.arguments or {})
+            await memory.ready()
+            answer = await tool.run(request, Call(visit.request_id, context.session.report_progress))
+        except (RagContextError, RefusalError) as error:
+            return _told(ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body))
+        return _answered(answer)
+
+    async def _list_resources(
+        self, _context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        return await documents((await self._memory()).service, params.cursor if params is not None else None)
+
+    async def _list_templates(
+        self, _context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        _one_page(params)
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE])
+
+    async def _read_resource(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        return await document((await self._memory()).service, params.uri, context.protocol_version)
+
+    async def _list_prompts(
+        self, _context: Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        _one_page(params)
+        return types.ListPromptsResult(prompts=list(PROMPTS))
+
+    async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        memory = await self._memory()
+        await memory.ready()
+        return await prompt(memory.service, params.name, params.arguments or {}, _VISIT.get().request_id)
+
+    def _known_schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._listed.get(name)
+        return tool.input_schema if tool is not None else None
+
+    async def _guarded(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """Answer for whatever a handler raises: nothing internal gets out."""
+        visit = self._visit(ctx)
+        request_id = visit.request_id
+        _VISIT.set(visit)
+        REQUEST_ID.set(request_id)
+        try:
+            return await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except RagContextError as error:
+            body = ErrorResponse.model_validate_json(failure_reply(error, request_id).body)
+            raise MCPError(types.INTERNAL_ERROR, body.error, {"requestId": request_id}) from None
+        except Exception as error:
+            logger.exception("unexpected %s in %s", type(error).__name__, ctx.method)
+            raise MCPError(types.INTERNAL_ERROR, "Internal server error", {"requestId": request_id}) from None
+
+
+def _check_access(tool: Tool[Any], visit: Visit) -> None:
+    if tool.access is Access.WRITE and visit.access is not Access.WRITE:
+        raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+
+
+def _listed(tool: Tool[Any]) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=for_models(tool.input_schema),
+        output_schema=for_models(tool.output_schema),
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _answered(answer: Answer) -> types.CallToolResult:
+    if isinstance(answer.body, SearchFailure):
+        return _told(answer.body)
+    body = answer.body.to_json()
+    return types.CallToolResult(content=_blocks(answer.body, body), structured_content=json.loads(body))
+
+
+def _told(failure: WireResponse) -> types.CallToolResult:
+    """A failure that the caller can act on. It does not fit the tool's own schema, so it is not structured content."""
+    return types.CallToolResult(content=_blocks(failure, failure.to_json()), is_error=True)
+
+
+def _blocks(body: WireResponse, json_text: bytes) -> list[Any]:
+    """The JSON, and the same for a model to read."""
+    return [
+        types.TextContent(type="text", text=json_text.decode()),
+        types.TextContent(
+            type="text", text=readable(body), annotations=types.Annotations(audience=["assistant"], priority=1.0)
+        ),
+    ]
+
+
+def _one_page(params: types.PaginatedRequestParams | None) -> None:
+    if params is not None and params.cursor is not None:
+        raise MCPError(types.INVALID_PARAMS, "Unknown cursor: this list has one page")

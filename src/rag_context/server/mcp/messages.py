@@ -1,0 +1,46 @@
+"""Messages that are none, and what to say of them."""
+
+import json
+from typing import Any
+
+import mcp_types as types
+
+
+def refusal(line: bytes) -> types.JSONRPCError:
+    """The answer to bytes that are no message; it names the request where that can be told."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return _error(types.PARSE_ERROR, "Parse error: not one JSON-RPC message in UTF-8")
+    if isinstance(value, list):
+        return _error(types.INVALID_REQUEST, "Batches are not supported: send one message at a time")
+    id_ = value.get("id") if isinstance(value, dict) else None
+    return _error(
+        types.INVALID_REQUEST,
+        "Not a JSON-RPC 2.0 message with a string or whole number as id",
+        id_ if _is_id(id_) else None,
+    )
+
+
+def oversized() -> types.JSONRPCError:
+    """The answer to a message that was not read to its end."""
+    return _error(types.INVALID_REQUEST, "Message too large")
+
+
+def has_bad_id(line: bytes) -> bool:
+    """Whether this is a request whose id is none, which the library takes for a notification and never answers."""
+    if b'"id"' not in line:
+        return False
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and "id" in value and "method" in value and not _is_id(value["id"])
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
+
+
+def _error(code: int, sentence: str, id_: types.RequestId | None = None) -> types.JSONRPCError:
+    return types.JSONRPCError(jsonrpc="2.0", id=id_, error=types.ErrorData(code=code, message=sentence))

@@ -1,0 +1,199 @@
+"""Answers as a model reads them: short, with what matters first, and the same facts as the JSON beside it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from rag_context.contract.delete import DeleteResponse
+from rag_context.contract.failure import ErrorResponse
+from rag_context.contract.get import GetResponse
+from rag_context.contract.health import HealthResponse
+from rag_context.contract.index import IndexResponse
+from rag_context.contract.listing import ListedDocument, ListResponse
+from rag_context.contract.reindex import ReindexResponse
+from rag_context.contract.search import SearchFailure, SearchResponse, SearchResult
+from rag_context.contract.similar import SimilarDocument, SimilarResponse
+from rag_context.contract.stats import StatsResponse
+from rag_context.contract.wire import WireResponse
+
+_SHOWN_IDS = 20
+_LAST_SEARCHED = 2
+_LEVELS = {
+    2: "Only words were matched, not meaning.",
+    3: "Nothing could be searched: go on without context, and say so.",
+    4: "Nothing was searched: go on without context, and say so.",
+}
+
+
+def readable(body: WireResponse) -> str:
+    """The answer in words; empty for a kind that has none."""
+    match body:
+        case SearchFailure():
+            return f"Search failed: {body.error}. {_LEVELS[body.fallback_level]}"
+        case SearchResponse():
+            return "\n".join(_search(body))
+        case SimilarResponse():
+            return "\n".join(_similar(body))
+        case ListResponse():
+            return "\n".join(_list(body))
+        case GetResponse():
+            return "\n".join(_get(body))
+        case IndexResponse():
+            return "\n".join(_index(body))
+        case DeleteResponse():
+            return _delete(body)
+        case ReindexResponse():
+            return _reindex(body)
+        case HealthResponse():
+            return "\n".join(_health(body))
+        case StatsResponse():
+            return _stats(body)
+        case ErrorResponse():
+            return "\n".join(_error(body))
+    return ""
+
+
+def passages(results: list[SearchResult]) -> Iterator[str]:
+    """Each passage below a line that says where it is from and how relevant."""
+    for number, result in enumerate(results, 1):
+        yield ""
+        yield _headline(number, result)
+        yield result.content.strip("\n")
+
+
+def _search(body: SearchResponse) -> Iterator[str]:
+    if body.fallback_level != 1:
+        yield f"Level {body.fallback_level} of 4: {_LEVELS[body.fallback_level]}"
+    if body.warning:
+        yield f"Warning: {body.warning}"
+    if body.results:
+        yield f"{_counted(len(body.results), 'passage')} from {_counted(body.total_indexed, 'document')}, best first."
+    elif not body.omitted and body.fallback_level <= _LAST_SEARCHED:
+        yield f"Nothing found in {_counted(body.total_indexed, 'document')}. Other words or fewer filters may help."
+    if body.no_answer and body.results:
+        yield "Probably none of them answers the question."
+    if body.omitted:
+        yield f"{body.omitted} more left out for the sake of maxTokens."
+    yield from passages(body.results)
+
+
+def _headline(number: int, result: SearchResult) -> str:
+    where = result.source
+    if result.start_line is not None:
+        end = result.end_line if result.end_line is not None else result.start_line
+        where += f":{result.start_line}" + (f"-{end}" if end != result.start_line else "")
+    parts = [f"[{number}] {where}", f"relevance {result.score:.2f}", result.content_type, _day(result.timestamp)]
+    if result.heading or result.title:
+        parts.append(result.heading or result.title)
+    if result.document_id:
+        parts.append(f"documentId {result.document_id}")
+    return " · ".join(part for part in parts if part)
+
+
+def _similar(body: SimilarResponse) -> Iterator[str]:
+    if body.warning:
+        yield f"Warning: {body.warning}"
+    how = "meaning" if body.method == "vector" else "words only"
+    yield f"{_counted(len(body.results), 'similar document')}, nearest first, compared by {how}."
+    for number, result in enumerate(body.results, 1):
+        yield ""
+        yield f"[{number}] {_named(result)} · score {result.score:.2f} · {_origin(result)}"
+        yield result.content.strip("\n")
+
+
+def _list(body: ListResponse) -> Iterator[str]:
+    yield f"{_counted(len(body.documents), 'document')}, newest first."
+    for document in body.documents:
+        mark = " · pending" if document.status == "pending" else ""
+        yield f"- {_named(document)} · {_origin(document)}{mark}"
+    if body.next_cursor:
+        yield f"There are more: call again with cursor {body.next_cursor}"
+
+
+def _named(document: ListedDocument | SimilarDocument) -> str:
+    return f"{document.title or document.source} · {document.content_type} · {_day(document.timestamp)}"
+
+
+def _origin(document: ListedDocument | SimilarDocument) -> str:
+    return f"{document.source} · session {document.session_id} · documentId {document.document_id}"
+
+
+def _get(body: GetResponse) -> Iterator[str]:
+    yield f"{body.title or body.source} · {body.content_type} · {_day(body.timestamp)} · {body.source}"
+    count = body.retrieval_stats.query_count
+    times = f"returned by {_counted(count, 'search', 'searches')}" if count else "never returned by a search"
+    yield f"session {body.session_id} · {_counted(body.chunks, 'chunk')} · {body.status} · {times}"
+    yield ""
+    yield body.content
+
+
+def _index(body: IndexResponse) -> Iterator[str]:
+    said = {
+        "indexed": "Kept.",
+        "unchanged": "Already kept as it is; nothing changed.",
+        "replaced": "Kept in place of its earlier version.",
+        "pending": "Kept, and found by its words now; by meaning a little later.",
+    }
+    yield f"{said[body.status]} documentId {body.document_id}, {_counted(body.chunks_indexed, 'chunk')}."
+    if body.warning:
+        yield f"Warning: {body.warning}"
+    if body.redactions:
+        kinds = ", ".join(f"{kind} {count}" for kind, count in body.redactions.items())
+        yield f"Secrets blanked out: {kinds}."
+    if body.duplicates_of:
+        yield f"Says nearly the same as: {_ids(body.duplicates_of)}."
+
+
+def _delete(body: DeleteResponse) -> str:
+    done = "would be deleted (nothing was)" if body.dry_run else "deleted"
+    ids = f": {_ids(body.document_ids)}" if body.document_ids else ""
+    return f"{_counted(body.deleted_count, 'document')} {done}{ids}."
+
+
+def _reindex(body: ReindexResponse) -> str:
+    said = {
+        "current": "All documents have their vectors; nothing to do.",
+        "running": "Vectors are being made; searches are answered by words for what is not done.",
+        "waiting": "Vectors will be made once the embedder is there.",
+        "needed": "The vectors are another model's; call without statusOnly to make them anew.",
+    }
+    detail = f" {body.detail}." if body.detail else ""
+    return f"{said[body.status]} {body.done} of {_counted(body.documents, 'document')} done.{detail}"
+
+
+def _health(body: HealthResponse) -> Iterator[str]:
+    yield "Healthy." if body.healthy else "Not healthy."
+    yield f"{_counted(body.indexed_documents, 'document')}, {body.pending_documents} waiting for their vectors."
+    if body.circuit_breaker_open:
+        yield "The circuit breaker is open: searches are level 4 for now."
+    for part in body.components:
+        yield f"- {part.role}: {part.status}" + (f" ({part.detail})" if part.detail else "")
+
+
+def _stats(body: StatsResponse) -> str:
+    return (
+        f"{_counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
+        f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
+        f"{body.fallback_rate:.0%} at a fallback level; {_counted(body.total_documents, 'document')} in the index."
+    )
+
+
+def _error(body: ErrorResponse) -> Iterator[str]:
+    yield f"{body.error} ({body.code})"
+    for detail in body.details or ():
+        if detail.message != body.error:
+            yield f"- {detail.field or 'arguments'}: {detail.message}"
+    if body.fallback:
+        yield "Go on without context, and say so."
+
+
+def _ids(ids: list[str]) -> str:
+    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+    return ", ".join(ids[:_SHOWN_IDS]) + more
+
+
+def _counted(count: int, noun: str, plural: str = "") -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
+
+
+def _day(moment: datetime) -> str:
+    return moment.date().isoformat()

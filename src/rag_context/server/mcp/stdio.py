@@ -1,0 +1,193 @@
+"""MCP over a pipe: lines in, lines out, in step with the process that holds the other end.
+
+Messages that are none are answered as errors, where the library would pass over them; and when the client closes its
+end, what it asked before is answered first.
+"""
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+
+from rag_context.server.mcp.door import Context, Door, Memory, Visit
+from rag_context.server.mcp.messages import has_bad_id, oversized, refusal
+from rag_context.server.mcp.wire import OversizedLineError, Wire
+from rag_context.server.options import Access
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 10.0
+"""How long calls in progress may take once the client has closed its end."""
+
+Incoming = SessionMessage | Exception
+
+
+async def serve_stdio(
+    wire: Wire, memory: Callable[[], Awaitable[Memory]], *, first: bytes, answered_ahead: bool
+) -> None:
+    """Serve one client until it closes its end.
+
+    Args:
+        wire: The pipe.
+        memory: What the door opens to; waited for by the calls that need it.
+        first: A line that was already read.
+        answered_ahead: Whether that line has been answered too.
+    """
+    server = Door(memory, _visit).server()
+    incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
+    outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
+    traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
+    async with anyio.create_task_group() as group:
+        group.start_soon(traffic.write_all, outgoing_reader)
+        group.start_soon(traffic.read_all, incoming_writer)
+        await server.run(incoming, outgoing, server.create_initialization_options())
+        group.cancel_scope.cancel()
+
+
+class _Traffic:
+    """What goes over the wire, and which requests are still unanswered."""
+
+    def __init__(self, wire: Wire, first: bytes, *, answered_ahead: bool) -> None:
+        self._wire = wire
+        self._first = first
+        self._answered_ahead = answered_ahead
+        self._ahead_id: types.RequestId | None = None
+        self._open: set[types.RequestId] = set()
+        self._settled = asyncio.Event()
+        self._writer = _Writer(wire)
+
+    async def read_all(self, incoming: MemoryObjectSendStream[Incoming]) -> None:
+        """Hand on every message, then wait for what is unanswered."""
+        lines = _Reader(self._wire)
+        async with incoming:
+            await self._take(self._first, incoming)
+            while (line := await lines.next()) is not None:
+                if isinstance(line, OversizedLineError):
+                    await self._writer.write(_line(oversized()))
+                else:
+                    await self._take(line, incoming)
+            await self._drain()
+
+    async def write_all(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Write every message, except the one that was answered ahead."""
+        async with outgoing:
+            async for item in outgoing:
+                message = item.message
+                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    is_known = self._ahead_id is not None and message.id == self._ahead_id
+                    if is_known:
+                        self._ahead_id = None
+                    else:
+                        await self._writer.write(_line(message))
+                    self._close(message.id)
+                else:
+                    await self._writer.write(_line(message))
+
+    async def _take(self, line: bytes, incoming: MemoryObjectSendStream[Incoming]) -> None:
+        try:
+            message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            await self._writer.write(_line(refusal(line)))
+            return
+        if isinstance(message, types.JSONRPCNotification) and has_bad_id(line):
+            await self._writer.write(_line(refusal(line)))
+            return
+        if isinstance(message, types.JSONRPCRequest):
+            self._open.add(message.id)
+            if self._answered_ahead:
+                self._ahead_id, self._answered_ahead = message.id, False
+        elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
+            # A cancelled request is never answered.
+            self._close((message.params or {}).get("requestId"))
+        await incoming.send(SessionMessage(message))
+
+    def _close(self, id_: Any) -> None:
+        if isinstance(id_, str | int):
+            self._open.discard(id_)
+        self._settled.set()
+
+    async def _drain(self) -> None:
+        with anyio.move_on_after(DRAIN_S):
+            while self._open:
+                self._settled.clear()
+                await self._settled.wait()
+
+
+class _Reader:
+    """Lines, read in a thread that nobody waits for at the end."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[bytes | OversizedLineError | None] = asyncio.Queue()
+        self._wanted = threading.Semaphore(0)
+        threading.Thread(target=self._run, name="mcp stdin", daemon=True).start()
+
+    async def next(self) -> bytes | OversizedLineError | None:
+        self._wanted.release()
+        return await self._lines.get()
+
+    def _run(self) -> None:
+        line: bytes | OversizedLineError | None = b""
+        while line is not None:
+            self._wanted.acquire()
+            try:
+                line = self._wire.read_line()
+            except OversizedLineError as error:
+                line = error
+            except (OSError, ValueError):
+                line = None
+            _tell(self._loop, self._lines.put_nowait, line)
+
+
+class _Writer:
+    """Lines, written in order in a thread that nobody waits for at the end."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._loop = asyncio.get_running_loop()
+        self._lines: queue.SimpleQueue[tuple[bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="mcp stdout", daemon=True).start()
+
+    async def write(self, line: bytes) -> None:
+        """Return once the line is out, or nobody reads any more."""
+        written = self._loop.create_future()
+        self._lines.put((line, written))
+        await written
+
+    def _run(self) -> None:
+        while True:
+            line, written = self._lines.get()
+            try:
+                self._wire.write_line(line)
+            except OSError as error:
+                logger.debug("nobody reads: %s", error)
+            _tell(self._loop, _settle, written)
+
+
+def _settle(written: "asyncio.Future[None]") -> None:
+    if not written.done():
+        written.set_result(None)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        logger.debug("the loop is closed")
+
+
+def _line(message: types.JSONRPCMessage) -> bytes:
+    return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+
+
+def _visit(_context: Context) -> Visit:
+    return Visit(os.urandom(12).hex(), Access.WRITE)

@@ -1,0 +1,152 @@
+"""What every door is made from: the tools by name, and the service behind them."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from rag_context.contract.delete import DeleteRequest, DeleteResponse
+from rag_context.contract.get import GetRequest, GetResponse
+from rag_context.contract.health import HealthResponse
+from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.contract.listing import ListRequest, ListResponse
+from rag_context.contract.reindex import ReindexRequest, ReindexResponse
+from rag_context.contract.schema import Schema, json_schema
+from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.contract.similar import SimilarRequest, SimilarResponse
+from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.ports import Tokenizer
+from rag_context.server.options import Access
+from rag_context.types import EmbeddingModel, Matrix
+
+Request = TypeVar("Request", bound=WireRequest)
+Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
+"""Told how much is done, and of how much."""
+
+
+class Service(Protocol):
+    """The use cases behind the doors."""
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome: ...
+
+    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse: ...
+
+    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt: ...
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse: ...
+
+    async def get(self, request: GetRequest) -> GetResponse: ...
+
+    async def listing(self, request: ListRequest) -> ListResponse: ...
+
+    async def similar(self, request: SimilarRequest) -> SimilarResponse: ...
+
+    async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse: ...
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as passages: `(n, dim) float32`."""
+        ...
+
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    async def health(self) -> HealthResponse: ...
+
+    async def stats(self, request: StatsRequest) -> StatsResponse: ...
+
+    async def ready(self) -> bool: ...
+
+    def prometheus(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        ...
+
+
+async def unheard(_done: int, _total: int) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool knows of the call that runs it."""
+
+    request_id: str
+    on_progress: Progress = unheard
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool gives back; a `SearchFailure` is told as an error."""
+
+    body: WireResponse
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Tool(Generic[Request]):
+    """One tool. `description` is written for a model that must choose; `example` is a body it takes."""
+
+    name: str
+    title: str
+    description: str
+    request: type[Request]
+    response: type[WireResponse]
+    run: Callable[[Request, Call], Awaitable[Answer]]
+    access: Access
+    read_only: bool
+    example: Mapping[str, Any]
+    destructive: bool = False
+    idempotent: bool = True
+    names_one: bool = False
+    """Whether it is about one thing that may not be there (404)."""
+
+    in_url: bool = False
+    """Whether GET works too, with the fields in the query string."""
+
+    @cached_property
+    def input_schema(self) -> Schema:
+        """JSON Schema of the arguments."""
+        return json_schema(self.request, "validation")
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        """JSON Schema of the result."""
+        return json_schema(self.response, "serialization")
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty body is `{}`."""
+        required = any(field.is_required() for field in self.request.model_fields.values())
+        return not required and not self.request.exactly_one_of
+
+
+class Registry(Mapping[str, Tool[Any]]):
+    """The tools by name, in the order in which they are listed."""
+
+    def __init__(self, *tools: Tool[Any]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def __getitem__(self, name: str) -> Tool[Any]:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def listing(self) -> list[dict[str, Any]]:
+        """What `GET /tools` says of each."""
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+            }
+            for tool in self.values()
+        ]

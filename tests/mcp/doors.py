@@ -1,0 +1,51 @@
+"""The door in memory, over a service that can be broken."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import mcp_types as types
+
+from mcp import Client
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.server.mcp.door import Door, Memory, Visit
+from rag_context.server.options import Access
+from rag_context.server.registry import Service
+from rag_context.server.tools import build_tools
+
+REQUEST_ID = "r-1"
+BOTH_ERAS = ("legacy", "2026-07-28")
+"""How the official client talks: after a handshake, or each request by itself."""
+
+
+def memory_of(service: object) -> Memory:
+    """A memory over any service that fits."""
+    fitting = cast("Service", service)
+    return Memory(fitting, build_tools(fitting, Vocabulary()))
+
+
+@asynccontextmanager
+async def entered(service: object, access: Access = Access.WRITE, mode: str = "2026-07-28") -> AsyncIterator[Client]:
+    """The official client inside the door."""
+    memory = memory_of(service)
+
+    async def opened() -> Memory:
+        return memory
+
+    server = Door(opened, lambda _context: Visit(REQUEST_ID, access)).server()
+    async with Client(server, mode=cast("Any", mode)) as client:
+        yield client
+
+
+def read(result: types.CallToolResult) -> str:
+    """What a model reads of an answer."""
+    block = result.content[1]
+    assert isinstance(block, types.TextContent)
+    return block.text
+
+
+def raw(result: types.CallToolResult) -> str:
+    """The JSON block of an answer."""
+    block = result.content[0]
+    assert isinstance(block, types.TextContent)
+    return block.text

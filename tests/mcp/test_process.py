@@ -1,0 +1,212 @@
+"""`rag-context mcp` as clients run it: real processes on one data directory."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp import Client, StdioServerParameters
+from rag_context.embedders.onnx_model import BUNDLED
+from tests.end_to_end.process import COMMAND, PATIENCE_S, command, environment, served, wait_until
+
+from .doors import read
+from .test_stdio import INITIALIZED, OPENING, search
+
+STRAY = """
+import os, subprocess, sys, threading, time
+
+def run():
+    while "rag_context.server.mcp.stdio" not in sys.modules:
+        time.sleep(0.01)
+    for _ in range(100):
+        print("stray print", flush=True)
+        os.write(1, b"stray write\\n")
+        time.sleep(0.01)
+    subprocess.run(["echo", "stray child"])
+
+threading.Thread(target=run, daemon=True).start()
+"""
+
+
+@dataclass
+class Spoken:
+    """A process, line by line."""
+
+    process: "subprocess.Popen[bytes]"
+
+    def send(self, *messages: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        for message in messages:
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def receive(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        message: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return message
+
+    def end(self) -> tuple[int, str]:
+        """Close our end; the exit status, and what was said on stderr. Nothing more may be on stdout."""
+        out, said = self.process.communicate(timeout=PATIENCE_S)
+        assert out == b""
+        return self.process.returncode, said.decode()
+
+
+@contextmanager
+def spoken(data_dir: Path, **extra: str) -> Iterator[Spoken]:
+    """A process whose conversation was opened."""
+    process = subprocess.Popen(
+        [COMMAND, "mcp", "--data-dir", str(data_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(**extra),
+    )
+    client = Spoken(process)
+    try:
+        client.send(OPENING)
+        assert client.receive()["id"] == "init"
+        client.send(INITIALIZED)
+        yield client
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_stray_output_stays_off_the_wire_and_the_end_of_input_is_the_end(tmp_path: Path) -> None:
+    """P-1."""
+    (tmp_path / "sitecustomize.py").write_text(STRAY)
+    with spoken(tmp_path / "data", PYTHONPATH=str(tmp_path)) as client:
+        client.send(search(1), {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
+        assert {client.receive()["id"] for _ in range(2)} == {1, 2}
+        status, said = client.end()
+    assert status == 0
+    assert "stray print" in said
+    assert "stray write" in said
+
+
+def test_sigterm_ends_it_well(tmp_path: Path) -> None:
+    """M-6."""
+    with spoken(tmp_path) as client:
+        client.send(search(1))
+        assert client.receive()["result"]["structuredContent"]["fallbackLevel"] == 1, "it waits for its model"
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(PATIENCE_S) == 0
+
+
+def test_sigterm_ends_it_well_before_anybody_spoke(tmp_path: Path) -> None:
+    """M-6."""
+    process = subprocess.Popen(
+        [COMMAND, "mcp", "--data-dir", str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    )
+    wait_until(lambda: _reads_from_elsewhere(process.pid))
+    process.terminate()
+    assert process.wait(PATIENCE_S) == 0
+    process.communicate()
+
+
+def _reads_from_elsewhere(pid: int) -> bool:
+    """Whether it has taken its input for itself (Linux)."""
+    return Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull)
+
+
+def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: Path) -> None:
+    """M-5, D-10."""
+    data_dir, model = tmp_path / "data", tmp_path / "model"
+    note = tmp_path / "note.md"
+    note.write_text("Red foxes.")
+    assert command("index", str(note), data_dir=data_dir).returncode == 0
+    shutil.copytree(BUNDLED, model)
+    (model / "manifest.json").unlink()
+    with (model / "model.onnx").open("ab") as file:
+        file.write(b"\x72\x00")  # an empty field more: the same model under another hash
+    with spoken(data_dir, RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(model)) as client:
+        client.send(search(1))
+        assert "rag-context reindex" in client.receive()["error"]["message"]
+        status, said = client.end()
+    assert status == 78
+    assert "rag-context reindex" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra", "status", "says"),
+    [
+        (("--tools", "projects"), {}, 2, "not part of this version"),
+        (("--tools", "everything"), {}, 2, "memory"),
+        ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
+    ],
+)
+def test_what_cannot_work_is_said_before_any_message(
+    tmp_path: Path, arguments: tuple[str, ...], extra: dict[str, str], status: int, says: str
+) -> None:
+    """M-5."""
+    ended = command("mcp", *arguments, data_dir=tmp_path, **extra)
+    assert ended.returncode == status
+    assert says in ended.stderr
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr
+
+
+def as_printed(data_dir: Path) -> StdioServerParameters:
+    """The command that a client is told to run."""
+    printed = command("mcp", "--print-config", "claude", data_dir=data_dir)
+    assert printed.returncode == 0, printed.stderr
+    entry = json.loads(printed.stdout)["mcpServers"]["rag-context"]
+    return StdioServerParameters(command=entry["command"], args=entry["args"], env=environment())
+
+
+async def test_an_agent_finds_what_another_process_indexed_a_second_before(tmp_path: Path) -> None:
+    """P-3, D-2: two agents by the printed configuration, and a server, on one directory."""
+    how = await asyncio.to_thread(as_printed, tmp_path)
+    with served(tmp_path) as server:
+        async with Client(how) as one, Client(how) as other:
+            assert (await one.call_tool("rag_context_search", {"query": "foxes"})).structured_content["results"] == []
+            await asyncio.to_thread(server.index, "Red foxes hunt mice in the snow.", source="foxes")
+            await other.call_tool(
+                "rag_context_index",
+                {"content": "Grey wolves hunt deer.", "contentType": "chat", "sessionId": "s", "source": "wolves"},
+            )
+            await asyncio.sleep(1.0)
+            foxes = await one.call_tool("rag_context_search", {"query": "what do foxes hunt"})
+            wolves = await one.call_tool("rag_context_search", {"query": "what do wolves hunt"})
+        by_server = await asyncio.to_thread(server.search, "what do wolves hunt")
+    assert "Red foxes hunt mice in the snow." in read(foxes)
+    assert "Grey wolves hunt deer." in read(wolves)
+    assert by_server["results"][0]["source"] == "wolves"
+    assert foxes.structured_content["fallbackLevel"] == 1
+
+
+async def test_a_hundred_pipelined_searches_go_well_while_another_process_indexes(tmp_path: Path) -> None:
+    """P-3, D-2."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(60):
+        (notes / f"{number}.md").write_text(f"# Note {number}\n\n" + f"Red foxes hunt mice, {number} a night. " * 20)
+    data_dir = tmp_path / "data"
+    how = StdioServerParameters(command=COMMAND, args=["mcp", "--data-dir", str(data_dir)], env=environment())
+    async with Client(how) as client:
+        await client.call_tool("rag_context_health", {})
+        indexing = asyncio.create_task(asyncio.to_thread(command, "index", str(notes), data_dir=data_dir))
+        answers = await asyncio.gather(
+            *(client.call_tool("rag_context_search", {"query": f"how many mice, {i}"}) for i in range(100))
+        )
+        assert (await indexing).returncode == 0
+        await asyncio.sleep(1.0)
+        last = await client.call_tool("rag_context_search", {"query": "how many mice a night"})
+    assert not any(answer.is_error for answer in answers)
+    assert all(answer.structured_content["fallbackLevel"] in {1, 2} for answer in answers)
+    assert last.structured_content["totalIndexed"] == 60
+    assert len(last.structured_content["results"]) == 5

@@ -1,0 +1,142 @@
+"""Answers in words: every kind of answer has some, and they hold what a model must know."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rag_context.contract.delete import DeleteResponse
+from rag_context.contract.get import GetResponse, RetrievalStats
+from rag_context.contract.index import IndexResponse
+from rag_context.contract.listing import ListedDocument, ListResponse
+from rag_context.contract.reindex import ReindexResponse
+from rag_context.contract.search import SearchResponse, SearchResult
+from rag_context.contract.similar import SimilarResponse
+from rag_context.server.mcp.readable import readable
+from tests.server.stub_service import StubService
+
+from .doors import entered, memory_of, read
+
+WHEN = datetime(2026, 2, 18, tzinfo=UTC)
+
+
+def search(**fields: object) -> SearchResponse:
+    plain = {
+        "results": [],
+        "latency": 1,
+        "fallback": False,
+        "fallback_level": 1,
+        "circuit_breaker_open": False,
+        "total_indexed": 9,
+        "request_id": "r",
+        "legs": {},
+    }
+    return SearchResponse.model_validate({**plain, **fields})
+
+
+async def test_every_tool_answers_in_words_too() -> None:
+    """P-1."""
+    service = StubService()
+    async with entered(service) as client:
+        for name, tool in memory_of(service).tools.items():
+            arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}
+            if name == "rag_context_delete":
+                arguments = {"documentId": "d1"}
+            told = await client.call_tool(name, arguments or dict(tool.example))
+            assert not told.is_error, name
+            assert read(told).strip(), name
+
+
+def test_nothing_found_says_what_to_try() -> None:
+    assert readable(search()) == "Nothing found in 9 documents. Other words or fewer filters may help."
+
+
+@pytest.mark.parametrize("level", [3, 4])
+def test_where_nothing_could_be_searched_it_does_not_say_nothing_was_found(level: int) -> None:
+    words = readable(search(fallback=True, fallback_level=level, warning="Why.", total_indexed=0))
+    assert words.startswith(f"Level {level} of 4:")
+    assert "go on without context, and say so" in words
+    assert "Nothing found" not in words
+
+
+def test_an_unlikely_answer_is_called_so() -> None:
+    result = SearchResult(content="Text.\n", score=0.1, source="a", timestamp=WHEN, metadata={})
+    words = readable(search(results=[result], no_answer=True))
+    assert "Probably none of them answers the question." in words
+    assert words.endswith("[1] a · relevance 0.10 · 2026-02-18\nText.")
+
+
+def test_a_receipt_tells_of_secrets_duplicates_and_what_is_pending() -> None:
+    receipt = IndexResponse(
+        success=True,
+        chunks_indexed=2,
+        vector_ids=[],
+        latency_ms=1,
+        document_id="d1",
+        status="pending",
+        warning="Its vectors follow",
+        redactions={"api_key": 2},
+        duplicates_of=["d0"],
+    )
+    assert readable(receipt).splitlines() == [
+        "Kept, and found by its words now; by meaning a little later. documentId d1, 2 chunks.",
+        "Warning: Its vectors follow",
+        "Secrets blanked out: api_key 2.",
+        "Says nearly the same as: d0.",
+    ]
+
+
+def test_what_would_be_deleted_is_not_said_to_be_gone() -> None:
+    assert (
+        readable(DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=True))
+        == "1 document would be deleted (nothing was): d1."
+    )
+    many = DeleteResponse(deleted_count=25, document_ids=[str(i) for i in range(25)], dry_run=False)
+    assert readable(many).endswith("18, 19 and 5 more.")
+
+
+def test_a_list_says_how_to_go_on() -> None:
+    document = ListedDocument(
+        document_id="d1",
+        title="",
+        content_type="chat",
+        session_id="s",
+        source="talk",
+        timestamp=WHEN,
+        metadata={},
+        status="pending",
+    )
+    assert readable(ListResponse(documents=[document], next_cursor="abc")).splitlines() == [
+        "1 document, newest first.",
+        "- talk · chat · 2026-02-18 · talk · session s · documentId d1 · pending",
+        "There are more: call again with cursor abc",
+    ]
+
+
+def test_a_document_is_whole() -> None:
+    document = GetResponse(
+        document_id="d1",
+        title="Foxes",
+        content="Red foxes.\n\nGrey foxes.",
+        content_type="decision",
+        session_id="s",
+        source="foxes.md",
+        timestamp=WHEN,
+        metadata={},
+        status="indexed",
+        chunks=1,
+        retrieval_stats=RetrievalStats(query_count=2, last_retrieved=WHEN),
+    )
+    head, body = readable(document).split("\n\n", 1)
+    assert head == "Foxes · decision · 2026-02-18 · foxes.md\nsession s · 1 chunk · indexed · returned by 2 searches"
+    assert body == "Red foxes.\n\nGrey foxes."
+
+
+def test_words_alone_are_called_words() -> None:
+    similar = SimilarResponse(results=[], method="text", fallback=True, fallback_level=2, warning="No vectors")
+    assert readable(similar) == "Warning: No vectors\n0 similar documents, nearest first, compared by words only."
+
+
+def test_a_needed_reindexing_says_what_to_call() -> None:
+    needed = ReindexResponse(status="needed", documents=3, done=3, pending=0, detail="another model")
+    assert "call without statusOnly" in readable(needed)
+    assert "another model" in readable(needed)

@@ -1,0 +1,159 @@
+"""Documents as resources, and the prompts."""
+
+from datetime import timedelta
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent, TextResourceContents
+
+from rag_context.errors import BackendUnavailableError
+from rag_context.server.mcp.documents import PAGE, PREFIX
+from rag_context.testing import Fault
+from tests.service.house import House
+
+from .doors import entered
+
+
+@pytest.fixture
+async def house() -> House:
+    """A service whose model is bound to its empty index."""
+    made = House()
+    await made.bound.bind()
+    return made
+
+
+async def test_documents_are_listed_newest_first_and_page_by_page(house: House) -> None:
+    """P-1."""
+    async with entered(house.service) as client:
+        for number in range(PAGE + 1):
+            house.now += timedelta(seconds=1)
+            await house.index(f"# Fox {number}\n\nText.", source=f"fox/{number}")
+        first = await client.list_resources()
+        assert [resource.name for resource in first.resources][:2] == [f"Fox {PAGE}", f"Fox {PAGE - 1}"]
+        assert first.resources[0].mime_type == "text/markdown"
+        last = await client.list_resources(cursor=first.next_cursor)
+        assert [resource.name for resource in last.resources] == ["Fox 0"]
+        assert last.next_cursor is None
+
+
+async def test_a_listed_document_can_be_read(house: House) -> None:
+    async with entered(house.service) as client:
+        await house.index("Red foxes. ü\n", source="a b/ü.md")
+        (resource,) = (await client.list_resources()).resources
+        (contents,) = (await client.read_resource(resource.uri)).contents
+        assert isinstance(contents, TextResourceContents)
+        assert contents.text == "Red foxes. ü\n"
+        assert contents.uri == resource.uri
+
+
+async def test_the_template_says_how_a_document_is_named(house: House) -> None:
+    async with entered(house.service) as client:
+        (template,) = (await client.list_resource_templates()).resource_templates
+        receipt = await house.index("Red foxes.")
+        read = await client.read_resource(template.uri_template.replace("{id}", receipt.document_id))
+        assert isinstance(read.contents[0], TextResourceContents)
+        assert read.contents[0].text == "Red foxes."
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        PREFIX,
+        PREFIX + "d9",
+        PREFIX + "%00",
+        PREFIX + "%ff",
+        PREFIX + "../documents/x",
+        PREFIX + "x" * 5000,
+        "file:///etc/passwd",
+        "rag-context://other/d1",
+    ],
+)
+async def test_what_is_no_document_is_not_found(house: House, uri: str) -> None:
+    """X-3."""
+    async with entered(house.service) as client:
+        with pytest.raises(MCPError, match="Resource not found") as caught:
+            await client.read_resource(uri)
+        assert caught.value.error.code == INVALID_PARAMS
+
+
+async def test_older_revisions_have_a_code_of_their_own_for_it(house: House) -> None:
+    async with entered(house.service, mode="legacy") as client:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(PREFIX + "d9")
+    assert caught.value.error.code == -32002
+
+
+async def test_documents_of_a_project_are_not_among_them(house: House) -> None:
+    """Q-2."""
+    async with entered(house.service) as client:
+        theirs = await house.index("Red foxes.", project="theirs")
+        assert (await client.list_resources()).resources == []
+        with pytest.raises(MCPError):
+            await client.read_resource(PREFIX + theirs.document_id)
+
+
+@pytest.mark.parametrize("ask", ["list_tools", "list_resources", "list_resource_templates", "list_prompts"])
+async def test_a_cursor_that_was_made_up_is_refused(house: House, ask: str) -> None:
+    async with entered(house.service) as client:
+        with pytest.raises(MCPError) as caught:
+            await getattr(client, ask)(cursor="made up")
+        assert caught.value.error.code == INVALID_PARAMS
+
+
+async def test_a_dead_store_is_an_error_without_internals(house: House) -> None:
+    async with entered(house.service) as client:
+        house.documents.fault = Fault(BackendUnavailableError("documents", "at secret.host"))
+        with pytest.raises(MCPError) as caught:
+            await client.list_resources()
+        assert (caught.value.error.code, caught.value.error.message) == (INTERNAL_ERROR, "Database unavailable")
+
+
+async def test_recall_brings_what_is_known(house: House) -> None:
+    """P-1."""
+    async with entered(house.service) as client:
+        await house.index("Red foxes hunt mice.", source="foxes.md")
+        (message,) = (await client.get_prompt("recall", {"topic": "red foxes {x}"})).messages
+        assert isinstance(message.content, TextContent)
+        assert "What does our shared memory know about this: red foxes {x}" in message.content.text
+        assert "foxes.md:1" in message.content.text
+        assert "Red foxes hunt mice." in message.content.text
+
+
+async def test_remember_says_how_to_keep_something(house: House) -> None:
+    async with entered(house.service) as client:
+        (message,) = (await client.get_prompt("remember", {"text": "We chose {PostgreSQL}."})).messages
+        assert isinstance(message.content, TextContent)
+        assert "contentType decision" in message.content.text
+        assert "We chose {PostgreSQL}." in message.content.text
+        (message,) = (await client.get_prompt("remember", {"text": "a", "kind": "chat"})).messages
+        assert isinstance(message.content, TextContent)
+        assert "contentType chat" in message.content.text
+
+
+async def test_prompts_are_listed_with_their_arguments(house: House) -> None:
+    async with entered(house.service) as client:
+        prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
+        required = {
+            name: [argument.name for argument in prompt.arguments or () if argument.required]
+            for name, prompt in prompts.items()
+        }
+        assert required == {"recall": ["topic"], "remember": ["text"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("forget", {}, "Unknown prompt: forget"),
+        ("recall", {}, "needs the argument 'topic'"),
+        ("recall", {"topic": "  "}, "needs the argument 'topic'"),
+        ("recall", {"topic": "a", "subject": "b"}, "has no argument 'subject'"),
+        ("recall", {"topic": "x" * 1001}, "Query too long"),
+    ],
+)
+async def test_a_prompt_that_cannot_be_filled_in_is_refused(
+    house: House, name: str, arguments: dict[str, str], sentence: str
+) -> None:
+    async with entered(house.service) as client:
+        with pytest.raises(MCPError, match=sentence) as caught:
+            await client.get_prompt(name, arguments)
+        assert caught.value.error.code == INVALID_PARAMS

@@ -1,0 +1,218 @@
+"""The pipe: lines in, lines out, nothing else on it, and an end that loses nothing."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.server.mcp.door import Memory
+from rag_context.server.mcp.handshake import answer_ahead
+from rag_context.server.mcp.stdio import serve_stdio
+from rag_context.server.mcp.wire import LINE_BYTES, Wire
+from tests.server.stub_service import StubService
+
+from .doors import memory_of
+
+OPENING = {
+    "jsonrpc": "2.0",
+    "id": "init",
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def search(id_: object, query: str = "q") -> dict[str, Any]:
+    params = {"name": "rag_context_search", "arguments": {"query": query}}
+    return {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
+
+
+@dataclass
+class Pipe:
+    """The client's ends, and the server's task."""
+
+    write_fd: int
+    lines: asyncio.StreamReader
+    server: "asyncio.Task[None]"
+
+    async def send(self, *messages: object) -> None:
+        """Send messages; bytes go as they are."""
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+            await asyncio.to_thread(_write_all, self.write_fd, line)
+
+    async def receive(self) -> dict[str, Any]:
+        """The next message."""
+        line = await asyncio.wait_for(self.lines.readline(), 10)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def close(self) -> None:
+        """Close the end that is written to."""
+        os.close(self.write_fd)
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """Close, and whatever still comes."""
+        self.close()
+        await asyncio.wait_for(self.server, 10)
+        os.close(self._out)
+        return [json.loads(line) async for line in self.lines]
+
+    _out: int = -1
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+@asynccontextmanager
+async def piped(service: object, *, ahead: bool = True) -> AsyncIterator[Pipe]:
+    """A conversation that was opened, over a service."""
+    memory = memory_of(service)
+
+    async def opened() -> Memory:
+        return memory
+
+    in_read, in_write = os.pipe()
+    out_read, out_write = os.pipe()
+    reader = asyncio.StreamReader(limit=2 * LINE_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(out_read, "rb")
+    )
+    first = json.dumps(OPENING).encode() + b"\n"
+    serving = serve_stdio(Wire(in_read, out_write), opened, first=first, answered_ahead=ahead)
+    pipe = Pipe(in_write, reader, asyncio.create_task(serving), out_write)
+    await pipe.send(INITIALIZED)
+    try:
+        yield pipe
+    finally:
+        pipe.server.cancel()
+        await asyncio.wait({pipe.server})
+        transport.close()
+
+
+async def test_what_was_answered_ahead_is_not_answered_again() -> None:
+    """P-3."""
+    async with piped(StubService()) as pipe:
+        await pipe.send({"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        assert [message["id"] for message in await pipe.rest()] == [1]
+
+
+async def test_what_was_not_answered_ahead_is_answered_by_the_library() -> None:
+    async with piped(StubService(), ahead=False) as pipe:
+        (answer,) = await pipe.rest()
+    ahead = answer_ahead(json.dumps(OPENING).encode())
+    assert ahead is not None
+    assert answer == json.loads(ahead)
+
+
+@pytest.mark.parametrize("id_", [0, -7, 2**53, "", "7", "ü"])
+async def test_an_id_comes_back_as_it_was(id_: int | str) -> None:
+    async with piped(StubService()) as pipe:
+        await pipe.send(search(id_))
+        answer = await pipe.receive()
+    assert (answer["id"], type(answer["id"])) == (id_, type(id_))
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "id_"),
+    [
+        (b"garbage\n", -32700, None),
+        (b"\xff\xfe\n", -32700, None),
+        (b"[" * 50_000 + b"\n", -32700, None),
+        (json.dumps([search(1), search(2)]).encode() + b"\n", -32600, None),
+        (b"7\n", -32600, None),
+        (b'{"jsonrpc":"1.0","id":7,"method":"ping"}\n', -32600, 7),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}\n', -32600, None),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}\n', -32600, None),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}\n', -32600, None),
+        (b'{"jsonrpc":"2.0","id":{},"method":"ping"}\n', -32600, None),
+        (b'{"jsonrpc":"2.0","id":"x","method":7}\n', -32600, "x"),
+        (b'{"jsonrpc":"2.0","id":"x"' + b" " * LINE_BYTES + b"}\n", -32600, None),
+    ],
+)
+async def test_what_is_no_message_is_answered_as_an_error_and_the_next_is_served(
+    line: bytes, code: int, id_: object
+) -> None:
+    async with piped(StubService()) as pipe:
+        await pipe.send(line, b"\n", b"  \r\n", search("next"))
+        refused, answered = await pipe.receive(), await pipe.receive()
+    assert (refused["error"]["code"], refused["id"]) == (code, id_)
+    assert answered["id"] == "next"
+    assert not answered["result"]["isError"]
+
+
+async def test_a_message_without_an_end_is_served_too() -> None:
+    """The last line of a file often lacks its line feed."""
+    async with piped(StubService()) as pipe:
+        await pipe.send(json.dumps(search(5)).encode())
+        assert [message["id"] for message in await pipe.rest()] == [5]
+
+
+class Gated(StubService):
+    """Answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+        self.gate = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+        self.begun.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.stopped.set()
+            raise
+        return await super().search(request, request_id=request_id)
+
+
+async def test_what_was_asked_before_the_end_is_answered_before_the_end() -> None:
+    service = Gated()
+    async with piped(service) as pipe:
+        await pipe.send(search(1), search(2))
+        await service.begun.wait()
+        rest = asyncio.create_task(pipe.rest())
+        await asyncio.sleep(0)
+        service.gate.set()
+        assert {message["id"] for message in await rest} == {1, 2}
+
+
+async def test_a_cancelled_call_stops_is_not_answered_and_does_not_hold_the_end() -> None:
+    """P-1."""
+    service = Gated()
+    async with asyncio.timeout(10), piped(service) as pipe:
+        await pipe.send(search(1))
+        await service.begun.wait()
+        await pipe.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
+        await service.stopped.wait()
+        assert await pipe.rest() == []
+
+
+async def test_a_client_that_stops_reading_is_no_failure_of_ours() -> None:
+    async with piped(StubService()) as pipe:
+        await pipe.send(search(1))
+        await pipe.receive()
+        pipe.lines._transport.close()  # type: ignore[attr-defined]
+        await pipe.send(*(search(number) for number in range(5)))
+        pipe.close()
+        await asyncio.wait_for(pipe.server, 10)
+    assert pipe.server.exception() is None
+
+
+async def test_a_hundred_calls_in_a_row_are_all_answered() -> None:
+    service = StubService()
+    async with piped(service) as pipe:
+        sending = asyncio.create_task(pipe.send(*(search(number, "x" * 900) for number in range(100))))
+        assert {(await pipe.receive())["id"] for _ in range(100)} == set(range(100))
+        await sending
+    assert len(set(service.request_ids)) == 100, "each has a correlation id of its own"

@@ -1,0 +1,265 @@
+"""The tools through the official client: what is listed, what is answered, and how failures are told."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent
+
+from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.errors import BackendUnavailableError
+from rag_context.server.options import Access
+from rag_context.testing import Fault
+from tests.server.stub_service import StubService
+from tests.service.house import House
+
+from .doors import BOTH_ERAS, REQUEST_ID, entered, memory_of, raw, read
+
+DOCUMENT = {"content": "Red foxes hunt mice.", "contentType": "decision", "sessionId": "s", "source": "foxes"}
+
+
+@pytest.fixture
+async def house() -> House:
+    """A service whose model is bound to its empty index."""
+    made = House()
+    await made.bound.bind()
+    return made
+
+
+async def test_every_tool_of_the_registry_is_listed_with_its_schemas_and_hints() -> None:
+    """P-1."""
+    async with entered(StubService()) as client:
+        listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+    assert list(listed) == list(memory_of(StubService()).tools)
+    for name, tool in memory_of(StubService()).tools.items():
+        shown = listed[name]
+        assert shown.input_schema["properties"].keys() == tool.input_schema["properties"].keys()
+        assert shown.input_schema["additionalProperties"] is False
+        assert shown.output_schema is not None
+        assert shown.output_schema["required"] == tool.output_schema["required"]
+        assert shown.title == tool.title
+        assert shown.annotations is not None
+        assert shown.annotations.read_only_hint is (tool.access is Access.READ)
+        assert shown.annotations.open_world_hint is False
+    destructive = {name for name, tool in listed.items() if tool.annotations and tool.annotations.destructive_hint}
+    assert destructive == {"rag_context_index", "rag_context_delete"}
+
+
+async def test_schemas_hold_nothing_that_strict_clients_refuse() -> None:
+    """P-2."""
+    refused = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
+
+    def look(node: Any) -> None:
+        for item in node if isinstance(node, list) else ():
+            look(item)
+        if isinstance(node, dict):
+            assert not refused & node.keys()
+            assert node.get("type") != "array" or "items" in node
+            assert "\\u00" not in str(node.get("pattern", ""))
+            for value in node.values():
+                look(value)
+
+    async with entered(StubService()) as client:
+        for tool in (await client.list_tools()).tools:
+            assert tool.input_schema["type"] == "object"
+            look(tool.input_schema)
+            look(tool.output_schema)
+
+
+@pytest.mark.parametrize("mode", BOTH_ERAS)
+async def test_an_answer_is_structured_and_comes_as_json_and_as_words(house: House, mode: str) -> None:
+    """P-1."""
+    async with entered(house.service, mode=mode) as client:
+        kept = await client.call_tool("rag_context_index", DOCUMENT)
+        found = await client.call_tool("rag_context_search", {"query": "red foxes", "since": "2020-01-01T00:00:00Z"})
+    assert not found.is_error
+    assert json.loads(raw(found)) == found.structured_content
+    assert found.structured_content["requestId"] == REQUEST_ID
+    words = read(found)
+    (passage,) = found.structured_content["results"]
+    assert words.startswith("1 passage from 1 document, best first.")
+    assert f"[1] foxes:1 · relevance {passage['score']:.2f} · decision · 2026-01-01" in words
+    assert f"documentId {passage['documentId']}" in words
+    assert words.endswith("Red foxes hunt mice.")
+    assert read(kept) == f"Kept. documentId {passage['documentId']}, 1 chunk."
+
+
+async def test_words_are_for_the_model_and_json_for_programs(house: House) -> None:
+    async with entered(house.service) as client:
+        found = await client.call_tool("rag_context_search", {"query": "red foxes"})
+    words = found.content[1]
+    assert isinstance(words, TextContent)
+    assert words.annotations is not None
+    assert words.annotations.audience == ["assistant"]
+
+
+async def test_a_lesser_answer_says_its_level_and_warning_first(house: House) -> None:
+    """F-1."""
+    async with entered(house.service) as client:
+        await client.call_tool("rag_context_index", DOCUMENT)
+        house.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
+        found = await client.call_tool("rag_context_search", {"query": "red foxes"})
+    assert found.structured_content["fallbackLevel"] == 2
+    assert read(found).splitlines()[:3] == [
+        "Level 2 of 4: Only words were matched, not meaning.",
+        "Warning: Vector search unavailable, using text search fallback",
+        "1 passage from 1 document, best first.",
+    ]
+
+
+async def test_a_bounded_answer_says_how_much_was_left_out(house: House) -> None:
+    """P-1."""
+    async with entered(house.service) as client:
+        for number in range(3):
+            await client.call_tool("rag_context_index", {**DOCUMENT, "source": str(number)})
+        found = await client.call_tool("rag_context_search", {"query": "red foxes", "maxTokens": 4})
+    assert len(found.structured_content["results"]) == 1
+    assert found.structured_content["omitted"] == 2
+    assert "2 more left out for the sake of maxTokens." in read(found)
+
+
+@pytest.mark.parametrize("mode", BOTH_ERAS)
+async def test_wrong_arguments_are_told_so_that_a_model_can_mend_them(house: House, mode: str) -> None:
+    """T-6, T-8."""
+    async with entered(house.service, mode=mode) as client:
+        told = await client.call_tool("rag_context_search", {"query": "", "limt": 3, "tags": "x", "limit": "3"})
+    assert told.is_error
+    assert told.structured_content is None
+    body = json.loads(raw(told))
+    assert body["code"] == "INVALID_INPUT"
+    assert {detail["field"] for detail in body["details"]} == {"query", "limt", "tags", "limit"}
+    assert "- limt: Unknown field 'limt'; did you mean 'limit'?" in read(told)
+    assert "- tags: tags must be an array" in read(told)
+
+
+async def test_null_means_absent_and_missing_arguments_are_none(house: House) -> None:
+    """T-8."""
+    async with entered(house.service) as client:
+        assert not (await client.call_tool("rag_context_search", {"query": "a", "game": None, "limit": None})).is_error
+        assert not (await client.call_tool("rag_context_health")).is_error
+        assert (await client.call_tool("rag_context_search")).is_error
+
+
+async def test_too_much_is_told_with_the_limit(house: House) -> None:
+    async with entered(house.service) as client:
+        told = await client.call_tool("rag_context_index", {**DOCUMENT, "content": "x" * 100_001})
+        assert json.loads(raw(told))["error"] == "Content too large (max 100KB)"
+        told = await client.call_tool("rag_context_search", {"query": "x" * 1001})
+        assert json.loads(raw(told))["error"] == "Query too long (max 1000 characters)"
+
+
+@pytest.mark.parametrize("name", ["rag_context_find", "", "x" * 10_000, "rag_context_search\x00"])
+async def test_an_unknown_tool_is_a_protocol_error(name: str) -> None:
+    async with entered(StubService()) as client:
+        with pytest.raises(MCPError, match="Unknown tool") as caught:
+            await client.call_tool(name, {})
+    assert caught.value.error.code == INVALID_PARAMS
+    assert len(caught.value.error.message) < 200
+
+
+async def test_what_is_not_there_is_told_as_an_error_result(house: House) -> None:
+    async with entered(house.service) as client:
+        told = await client.call_tool("rag_context_get", {"documentId": "d9"})
+    assert told.is_error
+    assert read(told) == "Document d9 not found (NOT_FOUND)"
+
+
+async def test_a_dead_backend_is_told_without_its_internals() -> None:
+    service = StubService(failure=BackendUnavailableError("documents", "mongodb://user:secret@host is down"))
+    async with entered(service) as client:
+        told = await client.call_tool("rag_context_stats", {})
+    assert told.is_error
+    assert read(told) == "Database unavailable (SERVICE_UNAVAILABLE)\nGo on without context, and say so."
+    assert "secret" not in told.model_dump_json()
+
+
+async def test_a_strict_search_that_could_not_be_made_is_an_error_result() -> None:
+    """T-7."""
+    async with entered(StubService(level=4, retry_after_s=30)) as client:
+        told = await client.call_tool("rag_context_search", {"query": "q", "strict": True})
+    assert told.is_error
+    assert json.loads(raw(told))["code"] == "CIRCUIT_OPEN"
+    assert read(told).startswith("Search failed: Circuit breaker is open")
+
+
+@pytest.mark.parametrize("mode", BOTH_ERAS)
+async def test_a_bug_is_an_internal_error_and_says_nothing_of_itself(
+    mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with entered(StubService(failure=ZeroDivisionError("secret state")), mode=mode) as client:
+        with caplog.at_level(logging.ERROR), pytest.raises(MCPError) as caught:
+            await client.call_tool("rag_context_health", {})
+    assert (caught.value.error.code, caught.value.error.message) == (INTERNAL_ERROR, "Internal server error")
+    assert caught.value.error.data == {"requestId": REQUEST_ID}
+    assert "ZeroDivisionError" in caplog.text
+
+
+async def test_who_may_only_read_is_offered_only_that_and_cannot_do_more() -> None:
+    """X-1."""
+    service = StubService()
+    async with entered(service, Access.READ) as client:
+        offered = {tool.name for tool in (await client.list_tools()).tools}
+        told = await client.call_tool("rag_context_index", DOCUMENT)
+    assert not offered & {"rag_context_index", "rag_context_delete", "rag_context_reindex"}
+    assert "rag_context_search" in offered
+    assert read(told) == "This API key may only read (FORBIDDEN)"
+    assert service.indexed == []
+
+
+@pytest.mark.parametrize("mode", BOTH_ERAS)
+async def test_long_work_tells_its_progress(house: House, mode: str) -> None:
+    """P-1."""
+    heard: list[tuple[float, float | None]] = []
+
+    async def listen(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total))
+        assert message is None
+
+    async with house.kept_up(), entered(house.service, mode=mode) as client:
+        for number in range(3):
+            await client.call_tool("rag_context_index", {**DOCUMENT, "source": str(number)})
+        arguments = {"force": True, "wait": True}
+        told = await client.call_tool("rag_context_reindex", arguments, progress_callback=listen)
+    assert read(told) == "All documents have their vectors; nothing to do. 3 of 3 documents done."
+    assert heard[-1] == (3, 3)
+
+
+class Hanging(StubService):
+    """Searches without end, and knows when it was told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped.set()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("mode", BOTH_ERAS)
+async def test_a_call_that_is_cancelled_stops_its_work(mode: str) -> None:
+    """P-1."""
+    service = Hanging()
+    async with asyncio.timeout(10), entered(service, mode=mode) as client:
+        call = asyncio.create_task(client.call_tool("rag_context_search", {"query": "q"}))
+        await service.begun.wait()
+        call.cancel()
+        await service.stopped.wait()
+        assert not (await client.call_tool("rag_context_health", {})).is_error
+
+
+async def test_calls_run_side_by_side() -> None:
+    service = Hanging()
+    async with asyncio.timeout(10), entered(service) as client:
+        call = asyncio.create_task(client.call_tool("rag_context_search", {"query": "q"}))
+        await service.begun.wait()
+        assert not (await client.call_tool("rag_context_health", {})).is_error
+        call.cancel()
