@@ -1,6 +1,7 @@
 """Settings: where values come from, which names work, and what refuses to start (M-4, M-5, M-6, X-1)."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -222,18 +223,59 @@ class TestBackends:
         assert chosen.stores.mongodb_uri == "mongodb://localhost:27017/P4NTH30N"
         assert (chosen.embedder.url, chosen.embedder.model) == ("http://localhost:1234", "nomic-embed-text-v1.5")
 
-    def test_a_backend_of_another_version_is_named_with_what_selected_it(self, tmp_path: Path) -> None:
-        loaded = load(tmp_path, environ={"QDRANT_URL": "http://q"})
+    @pytest.mark.parametrize(
+        ("variable", "value", "module", "key", "extra"),
+        [
+            ("QDRANT_URL", "http://q", "qdrant_client", "stores.vectors", "qdrant"),
+            ("MONGODB_URI", "mongodb://m", "pymongo", "stores.documents", "mongodb"),
+            ("REDIS_URL", "redis://r", "redis", "stores.cache", "redis"),
+        ],
+    )
+    def test_a_backend_whose_client_is_not_installed_says_what_to_install(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        variable: str,
+        value: str,
+        module: str,
+        key: str,
+        extra: str,
+    ) -> None:
+        loaded = load(tmp_path, environ={variable: value})
+        check_available(loaded.settings, loaded.sources)
+        monkeypatch.setitem(sys.modules, module, None)  # Python's own mark of a module that cannot be imported
 
-        with pytest.raises(ConfigurationError, match=r"QDRANT_URL in the environment selects qdrant.*unset it"):
+        with pytest.raises(ConfigurationError) as caught:
             check_available(loaded.settings, loaded.sources)
 
-    def test_a_backend_chosen_in_the_file_is_named_with_the_file(self, tmp_path: Path) -> None:
-        (tmp_path / "rag-context.toml").write_text('[stores]\ndocuments = "mongodb"\n')
+        assert str(caught.value) == (
+            f'{key} = "{extra}" (environment {variable}) needs a client that is not installed: '
+            f"run `pip install 'rag-context[{extra}]'`, or choose another."
+        )
+
+    def test_only_a_chroma_inside_this_process_needs_its_library(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "chromadb", None)
+        inside = {"RAG_CONTEXT_STORES__VECTORS": "chroma", "RAG_CONTEXT_STORES__CHROMA_DIR": "vectors"}
+
+        check_available(load(tmp_path, environ={"CHROMA_URL": "http://c"}).settings)
+        with pytest.raises(ConfigurationError, match=r"rag-context\[chroma\]"):
+            check_available(load(tmp_path, environ=inside).settings)
+
+    def test_every_missing_client_is_told_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "rag-context.toml").write_text('[stores]\ndocuments = "mongodb"\nvectors = "qdrant"\n')
         loaded = load(tmp_path)
+        for module in ("pymongo", "qdrant_client"):
+            monkeypatch.setitem(sys.modules, module, None)
 
-        with pytest.raises(ConfigurationError, match=r'stores.documents = "mongodb" \(file rag-context.toml\)'):
+        with pytest.raises(ConfigurationError) as caught:
             check_available(loaded.settings, loaded.sources)
+
+        assert [line.partition(" needs")[0] for line in str(caught.value).splitlines()] == [
+            'stores.vectors = "qdrant" (file rag-context.toml)',
+            'stores.documents = "mongodb" (file rag-context.toml)',
+        ]
 
     def test_the_defaults_are_available(self) -> None:
         check_available(Settings())

@@ -26,8 +26,10 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
     Raises:
         ConfigurationError: A backend is chosen whose extra is missing.
     """
+    # A Chroma server is asked over plain HTTP; only one inside this process needs its library.
+    by_library = settings.stores.vectors != "chroma" or settings.stores.chroma_dir is not None
     chosen = (
-        ("stores.vectors", settings.stores.vectors),
+        *((("stores.vectors", settings.stores.vectors),) if by_library else ()),
         ("stores.documents", settings.stores.documents),
         ("stores.cache", settings.stores.cache),
     )

@@ -1,0 +1,198 @@
+"""`export` and `import`: a backup that comes back, beside a server, through pipes, and what is not whole."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .running import _PROGRAM, PATIENCE_S, Commands, Ended, serving
+
+
+@pytest.fixture
+def source(commands: Commands) -> Commands:
+    """An index of two documents."""
+    commands.write("a.md", "# Valves\n\nValve 7 opens at nine bar.\n")
+    commands.write("b.md", "# Pumps\n\nThe pump in the cellar is blue.\n")
+    assert commands("index", ".").status == 0
+    return commands
+
+
+@pytest.fixture
+def target(commands: Commands) -> Commands:
+    """Commands on another data directory."""
+    return commands.with_variables(RAG_CONTEXT_DATA_DIR=str(commands.folder.parent / "other"))
+
+
+def fed(commands: Commands, text: str, *words: str) -> Ended:
+    """A command that reads from a pipe."""
+    made = subprocess.run(
+        [_PROGRAM, *words],
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=commands.folder,
+        env=commands._environment(),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return Ended(made.returncode, made.stdout, made.stderr)
+
+
+def title(commands: Commands, question: str) -> str:
+    answer = commands("search", question, "--mode", "vector", "--json").json()
+    assert answer["fallbackLevel"] == 1
+    return str(answer["results"][0]["title"])
+
+
+def test_a_backup_comes_back(source: Commands, target: Commands) -> None:
+    exported = source("export", "backup.jsonl")
+    assert (exported.status, exported.out, exported.err) == (0, "", "2 documents exported.\n")
+    imported = target("import", "backup.jsonl")
+    assert (imported.status, imported.out, imported.err) == (0, "", "2 new\n")
+    assert title(target, "which colour has the pump") == "Pumps"
+    assert target("check").out == "sound · 2 documents in 2 chunks, 0 pending\n"
+    again = target("import", "backup.jsonl", "--json")
+    assert again.json() == {
+        "new": 0, "replaced": 0, "completed": 0, "unchanged": 2, "kept": 0, "pending": 0, "broken": 0, "complete": True,
+    }  # fmt: skip
+
+
+def test_it_goes_through_pipes(source: Commands, target: Commands) -> None:
+    exported = source("export", "-", "--json")
+    assert json.loads(exported.err) == {"documents": 2, "pending": 0, "chunks": 2}
+    assert len(exported.lines()) == 4
+    imported = fed(target, exported.out, "import", "-")
+    assert (imported.status, imported.err) == (0, "2 new\n")
+
+
+def test_one_project_is_exported_alone(source: Commands) -> None:
+    assert source("export", "-", "--project", "nobody").lines()[-1] == {"end": True, "documents": 0}
+    assert source("export", "-", "--project", "").lines()[-1] == {"end": True, "documents": 2}
+
+
+def test_both_work_beside_a_server_which_sees_what_came_in(source: Commands, target: Commands) -> None:
+    other = Commands(target.folder.parent / "elsewhere")
+    other.folder.mkdir()
+    with serving(source):
+        assert source("export", "backup.jsonl").status == 0
+    with serving(other):
+        assert other("import", str(source.folder / "backup.jsonl")).err == "2 new\n"
+        assert title(other, "at what pressure does valve 7 open") == "Valves"
+
+
+def test_vectors_of_another_model_are_made_anew(source: Commands, target: Commands) -> None:
+    header, *rest = source("export", "-").out.splitlines(keepends=True)
+    another = json.loads(header)
+    another["model"] |= {"name": "another", "fingerprint": "x"}
+    imported = fed(target, json.dumps(another) + "\n" + "".join(rest), "import", "-", "--json")
+    assert "vectors of this export are of another" in imported.err
+    assert "embedded anew" in imported.err
+    assert (imported.status, imported.json()["new"], imported.json()["pending"]) == (0, 2, 0)
+    assert title(target, "which colour has the pump") == "Pumps"
+
+
+def test_without_a_model_documents_wait_for_their_vectors(source: Commands, target: Commands) -> None:
+    source("export", "backup.jsonl")
+    nowhere = target.with_variables(RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(source.folder / "nowhere"))
+    imported = nowhere("import", "backup.jsonl")
+    assert imported.status == 0
+    assert "2 documents wait for their vectors" in imported.err
+    assert nowhere("search", "pump", "--json").json()["fallbackLevel"] == 2
+
+
+def test_a_broken_line_is_named_and_the_rest_comes_in(source: Commands, target: Commands) -> None:
+    header, first, *rest = source("export", "-").out.splitlines(keepends=True)
+    imported = fed(target, "".join([header, "nonsense\n", *rest]), "import", "-")
+    assert imported.status == 1
+    assert "line 2: Not valid JSON" in imported.err
+    assert "1 new, 1 broken" in imported.err
+    whole = fed(target, "".join([header, first, *rest]), "import", "-")
+    assert (whole.status, whole.err) == (0, "1 new, 1 unchanged\n")
+
+
+def test_a_file_that_was_cut_short_exits_1(source: Commands, target: Commands) -> None:
+    lines = source("export", "-").out.splitlines(keepends=True)
+    imported = fed(target, "".join(lines[:-1]), "import", "-")
+    assert imported.status == 1
+    assert "does not end as an export does" in imported.err
+
+
+def test_a_newer_version_stays_unless_it_is_to_be_overwritten(source: Commands) -> None:
+    source("export", "backup.jsonl")
+    source.write("a.md", "# Valves\n\nValve 7 opens at ten bar.\n")
+    assert source("index", "a.md").status == 0
+    kept = source("import", "backup.jsonl")
+    assert (kept.status, kept.err.splitlines()[0]) == (0, "1 unchanged, 1 kept in a newer version")
+    assert source("import", "backup.jsonl", "--overwrite").err == "1 replaced, 1 unchanged\n"
+    assert "nine" in source("search", "valve 7", "--json").json()["results"][0]["content"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "no export"), ("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")],
+)
+def test_what_is_no_export_of_ours_exits_2(target: Commands, content: str, says: str) -> None:
+    ended = fed(target, content, "import", "-")
+    assert ended.status == 2
+    assert says in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_files_that_cannot_be_read_or_written_are_named(source: Commands) -> None:
+    missing = source("import", "nowhere.jsonl")
+    assert (missing.status, "nowhere.jsonl cannot be read" in missing.err) == (2, True)
+    unwritable = source("export", "nowhere/backup.jsonl")
+    assert (unwritable.status, "cannot be written" in unwritable.err) == (1, True)
+    folder = source("export", ".")
+    assert (folder.status, "cannot be written" in folder.err) == (1, True)
+
+
+def test_without_an_index_there_is_nothing_to_export_and_none_is_made(target: Commands) -> None:
+    ended = target("export", "backup.jsonl")
+    assert ended.status == 78
+    assert "no index" in ended.err
+    assert os.listdir(target.folder) == []
+    assert not (target.folder.parent / "other").exists()
+
+
+def test_a_file_is_replaced_only_by_a_whole_one(source: Commands) -> None:
+    before = source.write("backup.jsonl", "precious")
+    (source.data_dir / "rag-context.db").write_bytes(b"garbage " * 4096)
+    assert source("export", "backup.jsonl").status != 0
+    assert before.read_text() == "precious"
+    assert sorted(os.listdir(source.folder)) == ["a.md", "b.md", "backup.jsonl"]
+
+
+def test_an_export_may_go_to_what_is_no_file(source: Commands, tmp_path: Path) -> None:
+    assert source("export", "/dev/null").status == 0
+    assert Path("/dev/null").is_char_device()
+
+
+def test_ctrl_c_ends_an_import_that_waits_for_its_input(target: Commands) -> None:
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [_PROGRAM, "import", "-"],
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=target.folder,
+        env=target._environment(),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # noqa: PLW1509
+    ) as process:
+        os.close(reading)
+        os.write(writing, b'{"format":"rag-context-export","version":1,"exportedAt":"2026-01-01T00:00:00Z",')
+        os.write(writing, b'"model":{"name":"x","dimension":1,"fingerprint":"x","window":1,"queryPrefix":"",')
+        os.write(writing, b'"documentPrefix":"","calibration":{"slope":1,"intercept":1,"threshold":1,')
+        os.write(writing, b'"answerableCosine":1}}}\n')
+        assert process.stderr is not None
+        assert "of x" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        os.close(writing)
+    assert process.returncode == 130
+    assert "What came in is safe" in err
