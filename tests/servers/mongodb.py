@@ -43,12 +43,15 @@ def mongodb_process(data: Path) -> Iterator[ServerProcess]:
 
 @contextmanager
 def mongodb_server(data: Path) -> Iterator[str]:
-    """The address of a server to share: the one of the environment, else one started for this."""
+    """The address of a server to share: the one of the environment, else one started for this.
+
+    It is waited for with patience: what is tested is not how busy the machine is.
+    """
     if given := os.environ.get(REAL):
         yield given
         return
     with mongodb_process(data) as server:
-        yield uri_of(server.port)
+        yield f"{uri_of(server.port)}&serverSelectionTimeoutMS=10000&minPoolSize=1"
 
 
 def uri_of(port: int, database: str = "") -> str:

@@ -292,7 +292,7 @@ async def test_a_collection_that_is_gone_is_an_error_to_searches_and_made_anew_b
         lambda: vectors.passages([chunk_id]),
         vectors.ping,
     ):
-        with pytest.raises(BackendDataError, match=plan.name):
+        with pytest.raises(BackendRejectedError, match=plan.name):
             await asked()
     assert await vectors.count() == 0
     assert await held_by(vectors) == set()

@@ -1,0 +1,9 @@
+"""MongoDB as document store, text index, metrics store, model registry and auditor; vectors are kept elsewhere.
+
+A document is one record with its chunks and their words in it, so that a write is atomic on a lone server too. What
+the index has come to (counters, version, model) is a record of its own, beside it.
+"""
+
+from rag_context.stores.mongodb.store import MongoStore, open_mongodb
+
+__all__ = ["MongoStore", "open_mongodb"]

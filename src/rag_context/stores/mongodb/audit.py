@@ -1,0 +1,156 @@
+"""Is the index what it says it is? Read beside whoever reads and writes, document by document."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Collection
+
+from rag_context.errors import BackendDataError
+from rag_context.ports import Judge
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_of, derived, document_of
+from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.state import Change, IndexState, Totals
+from rag_context.types import Counts, Examination, Flaw, FlawKind, Thoroughness
+
+EXAMPLES = 5
+"""Places that are named for each kind of flaw."""
+
+COMPARED = 20_000
+"""Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
+
+LOOKS = 5
+"""How often it is tried to count between two writes."""
+
+_BETWEEN_LOOKS_S = 0.2
+_AT_ONCE = 100
+
+
+class _Findings:
+    """Counts flaws and keeps a few examples of each kind."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[FlawKind] = Counter()
+        self._examples: dict[FlawKind, list[str]] = {}
+
+    def add(self, kind: FlawKind, example: str) -> None:
+        self._counts[kind] += 1
+        examples = self._examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES:
+            examples.append(example)
+
+    def flaws(self) -> tuple[Flaw, ...]:
+        return tuple(
+            Flaw(kind, self._counts[kind], tuple(self._examples[kind])) for kind in FlawKind if kind in self._counts
+        )
+
+
+class MongoAuditor:
+    """`IndexAuditor` over one collection and the record of its state."""
+
+    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes) -> None:
+        self._mongo = mongo
+        self._state = state
+        self._indexes = indexes
+
+    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+        """Examine all of it; every document is shown to `judge`. Other programs' documents are not looked at.
+
+        A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
+        compared between two writes. Vectors are not judged here: they are another store's.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        found = _Findings()
+        totals = await self._look_at_counters(found)
+        if not await self._indexes.text_index():
+            found.add(FlawKind.TEXT_INDEX, "the text index itself")
+        step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
+        broken: list[str] = []
+        number = compared = 0
+        async for entry in self._entries():
+            kinds = await asyncio.to_thread(_flaws, entry, judge)
+            if number % step == 0:
+                compared += entry.get("chunkCount", 0)
+                kinds |= await asyncio.to_thread(_word_flaws, entry)
+            for kind in kinds:
+                found.add(kind, entry["_id"])
+            if FlawKind.BROKEN_CHUNKS in kinds:
+                broken.append(entry["_id"])
+            number += 1
+        counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
+        return Examination(counts, compared, found.flaws(), tuple(broken))
+
+    async def mend(self, kinds: Collection[FlawKind]) -> None:
+        """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
+
+        Raises:
+            BackendError: the server could not be asked; what was mended before stays mended.
+        """
+        if FlawKind.TEXT_INDEX in kinds:
+            await self._indexes.replace_text_index()
+        if FlawKind.STALE_TERMS in kinds:
+            await self._analyse_again()
+        if kinds:
+            await self._count_again()
+
+    async def _entries(self) -> AsyncIterator[Entry]:
+        async with self._mongo.reached():
+            async for entry in self._mongo.documents.find(OURS).sort("_id").batch_size(_AT_ONCE):
+                yield entry
+
+    async def _look_at_counters(self, found: _Findings) -> Totals:
+        """Compare the counters with what is there, between two writes; returns what is there."""
+        for look in range(1, LOOKS + 1):
+            seen = await self._state.look()
+            counted = await self._state.count()
+            after = await self._state.look()
+            same = (seen.begun, seen.version) == (after.begun, after.version)
+            if same and (seen.settled or look == LOOKS):
+                if seen.totals != counted:
+                    found.add(FlawKind.WRONG_COUNTERS, f"{seen.totals} said, {counted} there")
+                break
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
+        return counted
+
+    async def _count_again(self) -> None:
+        """Set the counters to what is there; the version grows, so that no answer of before is remembered."""
+        for look in range(1, LOOKS + 1):
+            seen = await self._state.look()
+            counted = await self._state.count()
+            if (seen.begun == seen.version or look == LOOKS) and await self._state.correct(seen, counted):
+                return
+            await asyncio.sleep(_BETWEEN_LOOKS_S)
+
+    async def _analyse_again(self) -> None:
+        """Make the derived fields of documents anew where they are not what the analyser makes of the chunks."""
+        async for entry in self._entries():
+            fresh = await asyncio.to_thread(_stale, entry)
+            if fresh is None:
+                continue
+            version = {"_id": entry["_id"], "contentHash": entry["contentHash"]}
+
+            async def replace(change: Change, version: Entry = version, fresh: Entry = fresh) -> None:
+                before = await self._mongo.documents.find_one_and_update(version, {"$set": fresh}, projection=SIZE)
+                if before is not None:
+                    change.replaced(before, {**before, **fresh})
+
+            await self._state.change(replace)
+
+
+def _flaws(entry: Entry, judge: Judge) -> set[FlawKind]:
+    """What is wrong with a document and its chunks."""
+    try:
+        return set(judge(document_of(entry), chunks_of(entry)))
+    except BackendDataError:
+        return {FlawKind.LOST_CONTENT}
+
+
+def _word_flaws(entry: Entry) -> set[FlawKind]:
+    return set() if _stale(entry) is None else {FlawKind.STALE_TERMS}
+
+
+def _stale(entry: Entry) -> Entry | None:
+    """The derived fields as they should be; None where they are so."""
+    fresh = derived(chunks_of(entry), int(entry["similarityHash"]))
+    return None if all(entry.get(name) == value for name, value in fresh.items()) else fresh

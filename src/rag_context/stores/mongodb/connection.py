@@ -1,0 +1,148 @@
+"""The client: how MongoDB is reached, and how safely it is asked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from urllib.parse import parse_qsl, urlsplit
+
+from pymongo import AsyncMongoClient
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import ConfigurationError as DriverConfigurationError
+from pymongo.errors import InvalidName
+
+from rag_context.errors import BackendUnavailableError, ConfigurationError
+from rag_context.stores.mongodb.faults import COMPONENT, translated
+from rag_context.stores.mongodb.tasks import ended
+
+Collection: TypeAlias = AsyncCollection[dict[str, Any]]
+
+DEFAULT_DATABASE = "P4NTH30N"
+ERRORS = "errors"
+PROGRESS = "_indexing_progress"
+
+SERVER_SELECTION_MS = 250
+"""A dead server is given up after this long: well within the time a search has."""
+
+_PREFERENCES: Mapping[str, object] = {
+    "appname": "rag-context",
+    "maxPoolSize": 50,
+    "minPoolSize": 10,
+    "maxIdleTimeMS": 30_000,
+    "waitQueueTimeoutMS": 5_000,
+    "serverSelectionTimeoutMS": SERVER_SELECTION_MS,
+    "connectTimeoutMS": 2_000,
+    "socketTimeoutMS": 20_000,
+}
+"""What the address may say otherwise."""
+
+_PROMISES: Mapping[str, object] = {"w": "majority", "journal": True, "readConcernLevel": "majority", "tz_aware": True}
+"""What it may not: acknowledged means durable, and nobody reads what a change of primaries may take back."""
+
+
+class ServerSearch:
+    """Looks for a server that can be used, once for all who wait for it.
+
+    Args:
+        client: the client that looks.
+    """
+
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        self._client = client
+        self._looking: asyncio.Task[object] | None = None
+
+    async def found(self) -> bool:
+        """Whether there is one by the end of the time that a caller has for it. Raises: PyMongoError."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
+            self._looking.add_done_callback(_see_exception)
+        done, _ = await asyncio.wait({self._looking}, timeout=self._client.options.server_selection_timeout)
+        for looked in done:
+            looked.result()
+        return bool(done)
+
+    async def close(self) -> None:
+        """End it."""
+        if self._looking is not None:
+            await ended(self._looking)
+
+    async def _ping(self) -> object:
+        return await self._client.admin.command("ping")
+
+
+@dataclass(frozen=True, slots=True)
+class Mongo:
+    """One database in use. `place` names the server in messages, without user or password."""
+
+    client: AsyncMongoClient[dict[str, Any]]
+    search: ServerSearch
+    place: str
+    documents: Collection
+    metrics: Collection
+    errors: Collection
+    progress: Collection
+    state: Collection
+
+    @asynccontextmanager
+    async def reached(self) -> AsyncIterator[None]:
+        """Use the server inside the block. Where none is known that can be used, it is looked for a short while.
+
+        The driver itself would look twice as long: it does not wait any less than its heartbeat for news.
+
+        Raises:
+            BackendError: there is none, or what was done inside the block failed.
+        """
+        with translated(self.place):
+            if not self.client.topology_description.has_writable_server() and not await self.search.found():
+                raise BackendUnavailableError(COMPONENT, f"MongoDB at {self.place} cannot be reached.")
+            yield
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self.search.close()
+        await self.client.close()
+
+    @property
+    def database(self) -> AsyncDatabase[dict[str, Any]]:
+        return self.documents.database
+
+
+def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
+    """A client for `uri`; nothing is asked of the server yet. Its database, if it names none, is the default one.
+
+    Raises:
+        ConfigurationError: no server can have this address, or the names are not possible.
+    """
+    try:
+        parts = urlsplit(uri)
+        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        preferences = {name: value for name, value in _PREFERENCES.items() if name.lower() not in said}
+        if "maxpoolsize" in said:
+            preferences.pop("minPoolSize", None)  # which may be more
+        options: dict[str, Any] = {**preferences, **_PROMISES}
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **options)
+        database = client.get_default_database(DEFAULT_DATABASE)
+        return Mongo(
+            client=client,
+            search=ServerSearch(client),
+            place=parts.netloc.rpartition("@")[2],
+            documents=database[documents],
+            metrics=database[metrics],
+            errors=database[ERRORS],
+            progress=database[PROGRESS],
+            state=database[f"{documents}_state"],
+        )
+    except (DriverConfigurationError, InvalidName, ValueError, TypeError):
+        # Without its cause: the driver's messages may quote a piece of the password.
+        raise ConfigurationError(
+            "stores.mongodb_uri is no usable address of a MongoDB (mongodb://HOST:PORT/DATABASE, user and password "
+            "percent-encoded), or the names of its collections are not possible."
+        ) from None
+
+
+def _see_exception(looked: "asyncio.Task[object]") -> None:
+    """Whoever waited may have given up."""
+    if not looked.cancelled():
+        looked.exception()

@@ -1,0 +1,336 @@
+"""Documents and chunks: reading and writing them, and the model behind their vectors."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime
+
+from bson import ObjectId
+from pymongo import UpdateOne
+from pymongo.errors import DuplicateKeyError
+from pymongo.write_concern import WriteConcern
+
+from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import (
+    INDEXED,
+    OURS,
+    PENDING,
+    SIZE,
+    STATE,
+    WITHOUT_TEXTS,
+    Entry,
+    chunks_of,
+    document_of,
+    entry_of,
+    listing_of,
+    stored_of,
+)
+from rag_context.stores.mongodb.faults import COMPONENT
+from rag_context.stores.mongodb.filters import behind, condition, key_of
+from rag_context.stores.mongodb.reading import read_neighbours, read_passages, read_similar
+from rag_context.stores.mongodb.registry import model_entry, model_of, require_same
+from rag_context.stores.mongodb.state import Change, IndexState, Totals
+from rag_context.stores.mongodb.tasks import ended
+from rag_context.types import (
+    Chunk,
+    Counts,
+    Document,
+    EmbeddingModel,
+    Filter,
+    Listing,
+    Neighbours,
+    Passage,
+    Place,
+    Retrievals,
+    Stored,
+)
+
+RETRIEVALS_FLUSH_S = 1.0
+LAST_FLUSH_S = 2.0
+_ATTEMPTS = 3
+_OF_OTHERS = {"_id": {"$gte": ObjectId("0" * 24), "$lte": ObjectId("f" * 24)}}
+
+logger = logging.getLogger(__name__)
+
+
+class MongoDocuments:
+    """`DocumentStore`, `DocumentWriter` and `ModelRegistry` over one collection and the record of its state.
+
+    Every method raises `BackendError` where the server cannot be asked.
+    """
+
+    def __init__(self, mongo: Mongo, state: IndexState) -> None:
+        self._mongo = mongo
+        self._documents = mongo.documents
+        self._state = state
+        self._retrievals: dict[str, tuple[int, datetime]] = {}
+        self._flush: asyncio.TimerHandle | None = None
+        self._flushing: asyncio.Task[None] | None = None
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of; read without any I/O."""
+        return self._state.version
+
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this index to every process that uses it; None while it is not known."""
+        return self._state.stamp
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id."""
+        if not chunk_ids:
+            return {}
+        async with self._mongo.reached():
+            return await read_passages(chunk_ids, self._documents)
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
+        """What stands before and after each chunk that exists."""
+        if not chunk_ids:
+            return {}
+        async with self._mongo.reached():
+            return await read_neighbours(chunk_ids, self._documents)
+
+    async def get(self, document_id: str) -> Document | None:
+        """A document with its content; None where it is unknown."""
+        without = {name: 0 for name in WITHOUT_TEXTS if name != "content"}
+        entry = await self._one(document_id, without)
+        return None if entry is None else document_of(entry)
+
+    async def stored(self, document_id: str) -> Stored | None:
+        """What is there of a document; None where it is unknown."""
+        entry = await self._one(document_id, STATE)
+        return None if entry is None else stored_of(entry)
+
+    async def chunks(self, document_id: str) -> list[Chunk]:
+        """A document's chunks by position."""
+        entry = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1})
+        return [] if entry is None else chunks_of(entry)
+
+    async def pending(self, limit: int) -> list[str]:
+        """Ids of documents that still lack vectors, oldest first."""
+        async with self._mongo.reached():
+            found = self._documents.find({"status": PENDING}, {"_id": 1}).sort("sequence").limit(limit)
+            return [str(entry["_id"]) async for entry in found]
+
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        """Ids of the documents that a filter lets through, oldest first."""
+        async with self._mongo.reached():
+            found = self._documents.find(condition(where), {"_id": 1}).sort("sequence").limit(limit)
+            return [str(entry["_id"]) async for entry in found]
+
+    async def similar(self, document: Document) -> list[str]:
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
+        async with self._mongo.reached():
+            return await read_similar(document, self._documents)
+
+    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        query = condition(where) if after is None else {"$and": [condition(where), behind(after)]}
+        order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]
+        async with self._mongo.reached():
+            found = self._documents.find(query, WITHOUT_TEXTS).sort(order).limit(limit)
+            return [listing_of(entry) async for entry in found]
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first).
+
+        Documents of other programs are left out: nobody here answers for their vectors.
+        """
+        async with self._mongo.reached():
+            found = self._documents.find({"_id": {"$gt": after}, **OURS}, STATE).sort("_id").limit(limit)
+            return {entry["_id"]: stored_of(entry) async for entry in found}
+
+    async def retrievals(self, document_id: str) -> Retrievals:
+        """How often a document was returned, and when last; what was noted within the last second may be missing."""
+        entry = await self._one(document_id, {"retrievalStats": 1}) or {}
+        counted = entry.get("retrievalStats") or {}
+        return Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
+        """Note that documents were returned. Kept in memory for up to a second, then written all at once."""
+        for document_id in document_ids:
+            count, last = self._retrievals.get(document_id, (0, at))
+            self._retrievals[document_id] = (count + 1, max(last, at))
+        if self._flush is None and self._retrievals:
+            self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
+
+    async def flush(self) -> None:
+        """Write the noted retrievals; what cannot be written is dropped, for statistics must never pile up."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        counts, self._retrievals = self._retrievals, {}
+        if not counts:
+            return
+        lazily = self._documents.with_options(write_concern=WriteConcern(w=1))
+        updates = [
+            UpdateOne(
+                {"_id": key_of(id_)},
+                {"$inc": {"retrievalStats.queryCount": count}, "$max": {"retrievalStats.lastRetrieved": last}},
+            )
+            for id_, (count, last) in counts.items()
+        ]
+        try:
+            async with self._mongo.reached():
+                await lazily.bulk_write(updates, ordered=False)
+        except BackendError as error:
+            logger.warning("retrieval statistics were not written: %s", error)
+
+    async def close(self) -> None:
+        """Write what is left of the statistics, if the server takes it soon."""
+        writing = {asyncio.create_task(self.flush())}
+        if self._flushing is not None:
+            writing.add(self._flushing)
+        _, late = await asyncio.wait(writing, timeout=LAST_FLUSH_S)
+        for task in late:
+            await ended(task)
+
+    async def counts(self) -> Counts:
+        """How much the index holds; vectors are those that indexed documents must have."""
+        totals = (await self._state.known()).totals
+        async with self._mongo.reached():
+            others = await self._documents.count_documents(_OF_OTHERS)
+        # A change that broke off leaves them too low for a while.
+        documents, pending = max(totals.documents, 0), max(totals.pending, 0)
+        return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
+
+    async def ping(self) -> str:
+        """Ask the server anew; returns one line for people."""
+        totals = (await self._state.look()).totals
+        return f"{totals.documents} documents in {totals.chunks} chunks, {totals.pending} pending"
+
+    async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
+        """Store a document, pending, in place of its earlier version, by one change of one record.
+
+        Raises:
+            BackendRejectedError: it is larger than a record may be, or holds text that cannot be stored.
+        """
+        entry = await asyncio.to_thread(entry_of, document, chunks)
+        await self._state.change(lambda change: self._replace(entry, {}, change))
+
+    async def recut(self, document: Document, chunks: Sequence[Chunk]) -> bool:
+        """Put other chunks in place of this version's, pending; False where it is not there any more."""
+        entry = await asyncio.to_thread(entry_of, document, chunks)
+        version = {"contentHash": document.content_hash}
+        return await self._state.change(lambda change: self._replace(entry, version, change))
+
+    async def settle(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
+        """Note that this version's vectors are in; False where it is not there any more.
+
+        Raises:
+            BackendRejectedError: the index records another model by now.
+        """
+        version = {"_id": document_id, "contentHash": content_hash}
+
+        async def mark(change: Change) -> bool:
+            if made_by is not None and change.fingerprint != made_by:
+                raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
+            return await self._mark(version, INDEXED, change)
+
+        settled = await self._state.change(mark)
+        if settled and made_by is not None and (await self._state.known()).fingerprint != made_by:
+            await self.unsettle([document_id])  # a reindexing began meanwhile
+            raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
+        return settled
+
+    async def unsettle(self, document_ids: Collection[str]) -> None:
+        """Note that these documents' vectors are not what they should be."""
+
+        async def mark(change: Change) -> None:
+            for id_ in document_ids:
+                await self._mark({"_id": id_, "status": INDEXED}, PENDING, change)
+
+        if document_ids:
+            await self._state.change(mark)
+
+    async def delete(self, document_id: str) -> bool:
+        """Remove a document with its chunks; False where it is unknown."""
+        key = {"_id": key_of(document_id)}
+
+        async def remove(change: Change) -> bool:
+            before = await self._documents.find_one_and_delete(key, SIZE)
+            change.replaced(before, None)
+            return before is not None
+
+        if await self._one(document_id, {"_id": 1}) is None:
+            return False
+        return await self._state.change(remove)
+
+    async def recorded_model(self) -> EmbeddingModel | None:
+        """The model that made the vectors; None where none is recorded."""
+        return model_of((await self._state.look()).model)
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        """Record the model of an index that has none, or no vectors. Vectors without a model do not count as there.
+
+        Raises:
+            IndexMismatchError: the vectors of the index were made by another model.
+        """
+        while True:
+            recorded = model_of((await self._state.look()).model)
+            if recorded is None:
+                await self._state.change(self._await_vectors)
+            elif await self._has_indexed():
+                require_same(recorded, model)
+            if await self._state.record_model(model_entry(model), recorded.fingerprint if recorded else None):
+                return
+
+    async def drop_vectors(self) -> int:
+        """Forget the model that made the vectors; every document becomes pending. Returns how many there are."""
+        await self._state.known()
+        await self._state.forget_model()
+        await self._state.change(self._await_vectors)
+        return (await self._state.known()).totals.documents
+
+    async def _one(self, document_id: str, projection: Entry) -> Entry | None:
+        async with self._mongo.reached():
+            return await self._documents.find_one({"_id": key_of(document_id)}, projection)
+
+    async def _replace(self, entry: Entry, version: Entry, change: Change) -> bool:
+        """Put a record in place of the one with its id; of a given version only, or of any, and of none."""
+        fields = {name: value for name, value in entry.items() if name != "_id"}
+        born = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
+        update = {"$set": fields, "$setOnInsert": born}
+        query = {"_id": entry["_id"], **version}
+        before = await _repeated(
+            lambda: self._documents.find_one_and_update(query, update, projection=SIZE, upsert=not version)
+        )
+        if before is None and version:
+            return False
+        change.replaced(before, entry)
+        return True
+
+    async def _mark(self, query: Entry, status: str, change: Change) -> bool:
+        before = await self._documents.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
+        if before is None:
+            return False
+        change.replaced(before, {**before, "status": status})
+        change.turnover = 0
+        return True
+
+    async def _await_vectors(self, change: Change) -> None:
+        """Make all documents pending, and say by how much that changes the totals."""
+        vectors = (await self._state.known()).totals.vectors
+        marked = await self._documents.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
+        if marked.modified_count:
+            change.delta = Totals(pending=marked.modified_count, vectors=-vectors)
+
+    async def _has_indexed(self) -> bool:
+        async with self._mongo.reached():
+            return await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
+
+    def _flush_soon(self) -> None:
+        self._flush = None
+        self._flushing = asyncio.create_task(self.flush(), name="mongodb retrievals")
+
+
+async def _repeated(work: Callable[[], Awaitable[Entry | None]]) -> Entry | None:
+    """Two writers that both insert the same document: one of them is told so, and finds it the next time."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return await work()
+        except DuplicateKeyError:
+            continue
+    return await work()

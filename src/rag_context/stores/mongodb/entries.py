@@ -1,0 +1,255 @@
+"""A document as the record that MongoDB keeps, and back. Records of other programs lack most fields, and are read."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from bson import Int64
+
+from rag_context.errors import BackendDataError
+from rag_context.stores.mongodb.faults import COMPONENT
+from rag_context.stores.mongodb.filters import tenant_of
+from rag_context.stores.mongodb.moments import microseconds, moment, parted
+from rag_context.stores.mongodb.postings import postings_of
+from rag_context.text.analysis import ANALYSER_VERSION
+from rag_context.types import (
+    DEFAULT_TENANT,
+    DOCUMENTATION,
+    Chunk,
+    ChunkRef,
+    Document,
+    Listing,
+    Metadata,
+    Passage,
+    Span,
+    Stored,
+    Tenant,
+)
+
+Entry: TypeAlias = dict[str, Any]
+
+PENDING = "pending"
+INDEXED = "indexed"
+OURS = {"status": {"$in": [PENDING, INDEXED]}}
+"""Lets through what this package wrote; other programs' records have no status."""
+
+WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
+SIZE = {"status": 1, "chunkCount": 1, "termCount": 1}
+STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1}
+
+_BAND_BITS = 16
+_ALL = (1 << 64) - 1
+
+
+def entry_of(document: Document, chunks: Sequence[Chunk]) -> Entry:
+    """The record of a document that waits for its vectors, without its place in the order and its statistics."""
+    whole, rest = parted(document.timestamp)
+    return {
+        "_id": document.id,
+        "tenant": tenant_of(document.tenant),
+        "sessionId": document.session_id,
+        "timestamp": whole,
+        "timestampMicros": rest,
+        "contentType": document.content_type,
+        "source": document.source,
+        "title": document.title,
+        "content": document.content,
+        "contentHash": document.content_hash,
+        "chunks": [_chunk_entry(chunk) for chunk in chunks],
+        "metadata": _metadata_entry(document.metadata),
+        "thread": document.thread,
+        "similarityHash": Int64(_signed(document.similarity_hash)),
+        "status": PENDING,
+        **derived(chunks, document.similarity_hash),
+    }
+
+
+def derived(chunks: Sequence[Chunk], similarity_hash: int) -> Entry:
+    """The fields that follow from others: what searches look for, and what is counted."""
+    words = postings_of(chunks)
+    return {
+        "terms": words.terms,
+        "occurrences": words.occurrences,
+        "lengths": words.lengths,
+        "similarityBands": similarity_bands(similarity_hash),
+        "chunkCount": len(chunks),
+        "termCount": sum(words.lengths),
+        "analyser": ANALYSER_VERSION,
+    }
+
+
+def similarity_bands(hash_64: int) -> list[int]:
+    """Four pieces of a hash, each with its place: hashes within three bits have one in common; none of the hash 0."""
+    whole = hash_64 & _ALL
+    if whole == 0:
+        return []
+    return [band << _BAND_BITS | whole >> _BAND_BITS * band & 0xFFFF for band in range(4)]
+
+
+def difference(entry: Entry, hash_64: int) -> int:
+    """In how many bits a document's similarity hash differs from another one."""
+    return ((int(entry["similarityHash"]) ^ hash_64) & _ALL).bit_count()
+
+
+def document_of(entry: Entry) -> Document:
+    """The document of a record.
+
+    Raises:
+        BackendDataError: it is no document.
+    """
+    content = entry.get("content")
+    if not isinstance(content, str):
+        raise BackendDataError(COMPONENT, f"The record {str(entry['_id'])!r} is no document: it has no content.")
+    listing = listing_of(entry)
+    return Document(
+        id=listing.id,
+        tenant=_tenant(entry.get("tenant")),
+        content_type=listing.content_type,
+        session_id=listing.session_id,
+        source=listing.source,
+        title=listing.title,
+        content=content,
+        content_hash=_text(entry, "contentHash"),
+        timestamp=listing.timestamp,
+        metadata=listing.metadata,
+        thread=entry.get("thread"),
+        similarity_hash=int(entry.get("similarityHash", 0)) & _ALL,
+    )
+
+
+def chunks_of(entry: Entry) -> list[Chunk]:
+    """The chunks of a record by position; all of a content that was not cut is one."""
+    document_id = str(entry["_id"])
+    found = entry.get("chunks")
+    if not found and not _is_ours(entry):
+        found = [{"chunkId": document_id, "text": _text(entry, "content")}]
+    return [_chunk(entry, position, each) for position, each in enumerate(found or ())]
+
+
+def listing_of(entry: Entry) -> Listing:
+    """What lists show of a record."""
+    source = _text(entry, "source")
+    at = entry.get("timestamp")
+    whole = microseconds(at) if isinstance(at, datetime) else 0
+    metadata = entry.get("metadata")
+    return Listing(
+        id=str(entry["_id"]),
+        title=_text(entry, "title") or source,
+        content_type=_text(entry, "contentType") or DOCUMENTATION,
+        session_id=_text(entry, "sessionId"),
+        source=source,
+        timestamp=moment(whole + entry.get("timestampMicros", 0)),
+        metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
+        indexed=entry.get("status") != PENDING,
+    )
+
+
+def passage_of(entry: Entry, chunk: Chunk) -> Passage:
+    """A chunk of a record with all that an answer says of it."""
+    listing = listing_of(entry)
+    return Passage(
+        chunk=chunk,
+        document_id=listing.id,
+        title=listing.title,
+        content_type=listing.content_type,
+        session_id=listing.session_id,
+        source=listing.source,
+        timestamp=listing.timestamp,
+        metadata=listing.metadata,
+    )
+
+
+def stored_of(entry: Entry) -> Stored:
+    """The state of a record."""
+    return Stored(_text(entry, "contentHash"), entry.get("status") != PENDING, tuple(ids_of_chunks(entry)))
+
+
+def ids_of_chunks(entry: Entry) -> list[str]:
+    """The ids of a record's chunks by position."""
+    found = entry.get("chunks")
+    if not found and not _is_ours(entry):
+        return [str(entry["_id"])]
+    return [_chunk_id(entry, position, each) for position, each in enumerate(found or ())]
+
+
+def reference(entry: Entry, chunk_id: str, position: int) -> ChunkRef:
+    """A chunk of a record as ranking sees it."""
+    kind = _text(entry, "contentType") or DOCUMENTATION
+    return ChunkRef(chunk_id, str(entry["_id"]), position, kind, entry.get("thread"))
+
+
+def _is_ours(entry: Entry) -> bool:
+    return "status" in entry
+
+
+def _chunk_entry(chunk: Chunk) -> Entry:
+    return {
+        "chunkId": chunk.id,
+        "position": chunk.position,
+        "text": chunk.text,
+        "vectorId": chunk.id,
+        "start": chunk.span.start,
+        "end": chunk.span.end,
+        "startLine": chunk.span.start_line,
+        "endLine": chunk.span.end_line,
+        "heading": chunk.span.heading,
+        "context": chunk.context,
+    }
+
+
+def _chunk(document: Entry, position: int, entry: Mapping[str, Any]) -> Chunk:
+    text = str(entry.get("text", ""))
+    span = Span(
+        entry.get("start", 0),
+        entry.get("end", len(text)),
+        entry.get("startLine", 1),
+        entry.get("endLine", 1 + text.count("\n")),
+        entry.get("heading", ""),
+    )
+    place = entry.get("position", position)
+    id_ = _chunk_id(document, place, entry)
+    return Chunk(id_, str(document["_id"]), place, text, span, entry.get("context", ""))
+
+
+def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:
+    return str(entry.get("chunkId") or f"{document['_id']}:{position}")
+
+
+def _metadata_entry(metadata: Metadata) -> Entry:
+    """`extra` is one text: keys of all kinds and numbers of any size come back as they were, and a field called
+    `language` cannot change how MongoDB reads the document."""
+    said = {
+        "agent": metadata.agent,
+        "tags": list(metadata.tags),
+        "category": metadata.category,
+        "game": metadata.game,
+        "decisionId": metadata.decision_id,
+        "extra": json.dumps(dict(metadata.extra), ensure_ascii=False) if metadata.extra else None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _metadata(entry: Mapping[str, Any]) -> Metadata:
+    return Metadata(
+        agent=entry.get("agent"),
+        tags=tuple(tag for tag in entry.get("tags") or () if isinstance(tag, str)),
+        category=entry.get("category"),
+        game=entry.get("game"),
+        decision_id=entry.get("decisionId"),
+        extra=json.loads(entry.get("extra") or "{}"),
+    )
+
+
+def _tenant(entry: Mapping[str, str] | None) -> Tenant:
+    return DEFAULT_TENANT if entry is None else Tenant(entry["project"], entry["branch"], entry["pathHash"])
+
+
+def _text(entry: Entry, name: str) -> str:
+    return str(entry.get(name) or "")
+
+
+def _signed(hash_64: int) -> int:
+    """64 bits as BSON keeps them."""
+    whole = hash_64 & _ALL
+    return whole - (1 << 64) if whole >> 63 else whole

@@ -1,0 +1,113 @@
+"""From the driver's errors to our error tree. What the server says is never quoted: it may hold what was stored."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bson.errors import BSONError
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    DocumentTooLarge,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    PyMongoError,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+)
+from pymongo.errors import ConfigurationError as DriverConfigurationError
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
+
+COMPONENT = "mongodb"
+
+INDEX_NOT_FOUND = 27
+TIME_EXPIRED = 50
+
+_UNKNOWN_USER = frozenset({11, 13, 18, 33, 8000})
+_FULL = 14031
+_TOO_LARGE = frozenset({10334, 17419, 17420})
+_TRANSIENT = frozenset(
+    {1, 6, 7, 8, 64, 89, 91, 112, 189, 262, 317, 358, 462, 9001, 10058, 10107, 11600, 11602, 13388, 13435, 13436, 17280}
+)
+"""Codes with which a server that changes its role, starts, stops, is overloaded or broken turns an operation away; as
+in the drivers' rules for retries, with those of failed write concerns."""
+
+_TOO_LARGE_SAYS = "The document is larger than one MongoDB record may be (16 MB); split it."
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise what the driver raises inside the block as our errors; `place` names the server.
+
+    Raises:
+        BackendError: the driver failed.
+    """
+    try:
+        yield
+    except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
+        raise backend_error(error, place) from error
+
+
+def backend_error(error: Exception, place: str) -> BackendError:
+    """The error of ours that says what `error` means; raise it `from error`."""
+    match error:
+        case DocumentTooLarge():
+            return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+        case BSONError() | UnicodeEncodeError() | OverflowError():
+            return _unspeakable(error, place)
+        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout() | WTimeoutError():
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case OperationFailure():
+            return _failed_operation(error, place)
+        case ConnectionFailure():
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be reached.")
+        case DriverConfigurationError():
+            return BackendUnavailableError(COMPONENT, f"The address of MongoDB at {place} cannot be resolved or used.")
+        case PyMongoError() if error.timeout:
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case _:
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be used ({type(error).__name__}).")
+
+
+def is_code(error: PyMongoError, *codes: int) -> bool:
+    """Whether the server refused with one of `codes`."""
+    return isinstance(error, OperationFailure) and error.code in codes
+
+
+def _unspeakable(error: Exception, place: str) -> BackendError:
+    """What cannot be written in the wire's format, or was not."""
+    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
+        return BackendRejectedError(COMPONENT, "MongoDB cannot hold this text or number.")
+    return BackendDataError(COMPONENT, f"MongoDB at {place} answered something that cannot be read.")
+
+
+def _failed_operation(error: OperationFailure, place: str) -> BackendError:
+    codes = _codes(error)
+    named = f"code {error.code}" if error.code is not None else type(error).__name__
+    if codes & _UNKNOWN_USER:
+        return BackendRejectedError(
+            COMPONENT, f"MongoDB at {place} refused the user or the password of stores.mongodb_uri ({named})."
+        )
+    if _FULL in codes:
+        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
+    if codes & _TOO_LARGE:
+        return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+    if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
+        return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {place} refused the operation ({named}).")
+
+
+def _codes(error: OperationFailure) -> set[int]:
+    """Every code that a failure names: its own, and those of the single writes of a batch."""
+    codes = {error.code} if error.code is not None else set()
+    details = error.details or {}
+    if isinstance(error, BulkWriteError):
+        codes |= {each["code"] for each in (*details["writeErrors"], *details["writeConcernErrors"])}
+    return codes

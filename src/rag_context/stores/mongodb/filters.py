@@ -1,0 +1,88 @@
+"""`Filter` as a MongoDB query. Every value is a string or a moment, so that none is ever an operator."""
+
+import re
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from bson import ObjectId
+
+from rag_context.stores.mongodb.moments import parted
+from rag_context.types import DEFAULT_TENANT, Filter, Place, Tenant
+
+Query: TypeAlias = dict[str, Any]
+
+_OBJECT_ID = re.compile("[0-9a-f]{24}")
+_LAST = "\U0010ffff"
+_BEFORE_SURROGATES = "\ud7ff"
+_BEHIND_SURROGATES = "\ue000"
+
+
+def key_of(document_id: str) -> str | ObjectId:
+    """The `_id` of a document: ours is the id itself, that of another program's document an ObjectId."""
+    return ObjectId(document_id) if _OBJECT_ID.fullmatch(document_id) else document_id
+
+
+def tenant_of(tenant: Tenant) -> dict[str, str] | None:
+    """The field `tenant`; nothing for the default tenant, to whom documents without the field belong."""
+    if tenant == DEFAULT_TENANT:
+        return None
+    return {"project": tenant.project, "branch": tenant.branch, "pathHash": tenant.path_hash}
+
+
+def condition(where: Filter) -> Query:
+    """`where` as a query."""
+    parts: list[Query] = [{"tenant": tenant_of(where.tenant)}]
+    parts += [
+        {field: value}
+        for field, value in (
+            ("contentType", where.content_type),
+            ("sessionId", where.session_id),
+            ("metadata.category", where.category),
+            ("metadata.game", where.game),
+            ("source", where.source),
+        )
+        if value is not None
+    ]
+    if where.source_prefix:
+        parts.append({"source": _starting_with(where.source_prefix)})
+    if where.tags:
+        parts.append({"metadata.tags": {"$all": list(where.tags)}})
+    if where.since is not None:
+        parts.append(_not_before(where.since))
+    if where.until is not None:
+        parts.append(_before(where.until))
+    return {"$and": parts}
+
+
+def behind(place: Place) -> Query:
+    """What a list that begins with the newest, equal ones by id, shows behind `place`."""
+    whole, rest = parted(place.timestamp)
+    later_id: list[Query] = [{"_id": {"$gt": key_of(place.id)}}]
+    if isinstance(key_of(place.id), str):
+        later_id.append({"_id": {"$type": "objectId"}})  # a comparison sees its own type only; these sort last
+    same = {"timestamp": whole, "timestampMicros": rest or {"$in": [0, None]}, "$or": later_id}
+    return {"$or": [_before(place.timestamp), same]}
+
+
+def _not_before(at: datetime) -> Query:
+    whole, rest = parted(at)
+    if rest == 0:
+        return {"timestamp": {"$gte": whole}}
+    return {"$or": [{"timestamp": {"$gt": whole}}, {"timestamp": whole, "timestampMicros": {"$gte": rest}}]}
+
+
+def _before(at: datetime) -> Query:
+    whole, rest = parted(at)
+    if rest == 0:
+        return {"timestamp": {"$lt": whole}}
+    same = {"timestamp": whole, "timestampMicros": {"$not": {"$gte": rest}}}
+    return {"$or": [{"timestamp": {"$lt": whole}}, same]}
+
+
+def _starting_with(prefix: str) -> Query:
+    """A range instead of a pattern: strings are compared byte by byte, and no character of a range is special."""
+    stem = prefix.rstrip(_LAST)
+    if not stem:
+        return {"$gte": prefix}
+    following = _BEHIND_SURROGATES if stem[-1] == _BEFORE_SURROGATES else chr(ord(stem[-1]) + 1)
+    return {"$gte": prefix, "$lt": stem[:-1] + following}

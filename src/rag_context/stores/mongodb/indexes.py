@@ -1,0 +1,152 @@
+"""The indexes of the collections: made where they are missing, whatever name they stand under."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pymongo import IndexModel
+from pymongo.errors import OperationFailure
+
+from rag_context.stores.mongodb.connection import Collection, Mongo
+from rag_context.stores.mongodb.faults import is_code
+from rag_context.stores.mongodb.tasks import ended
+
+logger = logging.getLogger(__name__)
+
+UP, DOWN = 1, -1
+TEXT_INDEX = "content_text_index"
+TEXT_WEIGHTS = {"content": 10, "metadata.tags": 5}
+
+_NAMESPACE_NOT_FOUND = 26
+_CONFLICTS = (85, 86)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An index that must be there, and the name it gets when it is made."""
+
+    name: str
+    key: tuple[tuple[str, int], ...]
+
+
+DOCUMENTS = (
+    Wanted("session_timestamp_idx", (("sessionId", UP), ("timestamp", DOWN))),
+    Wanted("tags_idx", (("metadata.tags", UP),)),
+    Wanted("category_idx", (("metadata.category", UP),)),
+    Wanted("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
+    Wanted("decision_id_idx", (("metadata.decisionId", UP),)),
+    Wanted("game_idx", (("metadata.game", UP),)),
+    Wanted("terms_idx", (("terms", UP), ("tenant", UP))),
+    Wanted("chunk_id_idx", (("chunks.chunkId", UP),)),
+    Wanted("source_idx", (("source", UP), ("tenant", UP))),
+    Wanted("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
+    Wanted("thread_sequence_idx", (("thread", UP), ("tenant", UP), ("sequence", UP))),
+    Wanted("similarity_idx", (("similarityBands", UP), ("tenant", UP))),
+    Wanted("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),
+)
+"""The last one answers what the index has come to without a look at any document."""
+
+METRICS = (
+    Wanted("timestamp_idx", (("timestamp", DOWN),)),
+    Wanted("agent_timestamp_idx", (("agent", UP), ("timestamp", DOWN))),
+    Wanted("fallback_timestamp_idx", (("fallback", UP), ("timestamp", DOWN))),
+)
+ERRORS = (Wanted("timestamp_idx", (("timestamp", DOWN),)),)
+
+
+class Indexes:
+    """Makes what is missing, once at a time."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        self._mongo = mongo
+        self._making: asyncio.Task[None] | None = None
+
+    async def ensure(self) -> None:
+        """Make what is missing; waits for whoever is at it already.
+
+        Raises:
+            BackendError: the server could not be asked, or refused.
+        """
+        await asyncio.shield(self._task())
+
+    def ensure_soon(self) -> None:
+        """As `ensure`, beside the caller; what goes wrong is logged."""
+        self._task()
+
+    async def close(self) -> None:
+        """End whatever is at it."""
+        if self._making is not None:
+            await ended(self._making)
+
+    async def text_index(self) -> bool:
+        """Whether the text index is there as it should be. Raises: BackendError."""
+        async with self._mongo.reached():
+            return any(_is_wanted_text(index) for index in await _present(self._mongo.documents))
+
+    async def replace_text_index(self) -> None:
+        """Make the text index anew, in place of any other one. Raises: BackendError."""
+        async with self._mongo.reached():
+            for index in await _present(self._mongo.documents):
+                if _is_text(index):
+                    await self._mongo.documents.drop_index(index["name"])
+        await self.ensure()
+
+    def _task(self) -> "asyncio.Task[None]":
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._make(), name="mongodb indexes")
+            self._making.add_done_callback(_log_failure)
+        return self._making
+
+    async def _make(self) -> None:
+        mongo = self._mongo
+        async with mongo.reached():
+            await _complete(mongo.documents, DOCUMENTS)
+            await _complete_text(mongo.documents)
+            await _complete(mongo.metrics, METRICS)
+            await _complete(mongo.errors, ERRORS)
+
+
+async def _complete(collection: Collection, wanted: tuple[Wanted, ...]) -> None:
+    present = [tuple(index["key"].items()) for index in await _present(collection)]
+    missing = [each for each in wanted if each.key not in present]
+    if missing:
+        await collection.create_indexes([IndexModel(list(each.key), name=each.name) for each in missing])
+        logger.info("made indexes of %s: %s", collection.name, ", ".join(each.name for each in missing))
+
+
+async def _complete_text(collection: Collection) -> None:
+    """A collection can have one text index: another program's is used as it is."""
+    if any(_is_text(index) for index in await _present(collection)):
+        return
+    fields = [(path, "text") for path in TEXT_WEIGHTS]
+    try:
+        await collection.create_index(fields, name=TEXT_INDEX, weights=TEXT_WEIGHTS, default_language="english")
+    except OperationFailure as error:
+        if not is_code(error, *_CONFLICTS):
+            raise  # else another process was faster
+    logger.info("made the text index of %s", collection.name)
+
+
+async def _present(collection: Collection) -> list[Mapping[str, Any]]:
+    try:
+        return [index async for index in await collection.list_indexes()]
+    except OperationFailure as error:
+        if not is_code(error, _NAMESPACE_NOT_FOUND):
+            raise
+        return []
+
+
+def _is_text(index: Mapping[str, Any]) -> bool:
+    return "text" in index["key"].values()
+
+
+def _is_wanted_text(index: Mapping[str, Any]) -> bool:
+    weights = {path: int(weight) for path, weight in index.get("weights", {}).items()}
+    return _is_text(index) and weights == TEXT_WEIGHTS and index.get("default_language") == "english"
+
+
+def _log_failure(made: "asyncio.Task[None]") -> None:
+    if not made.cancelled() and (error := made.exception()) is not None:
+        logger.warning("indexes could not be made: %s", error)

@@ -1,0 +1,169 @@
+"""One record per search and per error, and what they add up to."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rag_context.records import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import Entry
+from rag_context.stores.mongodb.moments import first_not_before, microseconds
+from rag_context.stores.mongodb.sums import BIN, Slices, Sums, beginning, middle, united
+
+EXACT_RECORDS = 10_000
+"""A span of fewer searches is summed up from the records themselves."""
+
+_READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
+_TALLIED = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
+_ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
+
+
+class MongoMetrics:
+    """`MetricsStore` over two collections.
+
+    Args:
+        mongo: the database.
+        exact_records: spans of at least so many searches are summed up by the server, in bins.
+    """
+
+    def __init__(self, mongo: Mongo, exact_records: int = EXACT_RECORDS) -> None:
+        self._mongo = mongo
+        self._exact_records = exact_records
+
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
+        """Store records.
+
+        Raises:
+            BackendError: not all were stored.
+        """
+        async with self._mongo.reached():
+            if searches:
+                await self._mongo.metrics.insert_many([_search_entry(each) for each in searches], ordered=False)
+            if errors:
+                await self._mongo.errors.insert_many([_error_entry(each) for each in errors], ordered=False)
+
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
+        """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
+
+        Counts are exact. Percentiles are by nearest rank: exact, or within 1 % where there are many searches.
+        Everything is 0 where there was no search.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
+        if slices.end <= slices.start:
+            return _summary({}, {name: {} for name in _TALLIED}, slices, 0)
+        span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}}
+        async with self._mongo.reached():
+            count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
+            summing = self._one_by_one if count < self._exact_records else self._in_bins
+            sums, tallies = await asyncio.gather(summing(span, slices), self._tallies(span))
+        return _summary(sums, tallies, slices, buckets)
+
+    async def prune(self, before: datetime) -> int:
+        """Delete records older than `before`; returns how many.
+
+        Raises:
+            BackendError: some may be left.
+        """
+        old = {"timestamp": {"$lt": first_not_before(microseconds(before))}}
+        async with self._mongo.reached():
+            searches = await self._mongo.metrics.delete_many(old)
+            errors = await self._mongo.errors.delete_many(old)
+        return searches.deleted_count + errors.deleted_count
+
+    async def _one_by_one(self, span: Entry, slices: Slices) -> dict[int, Sums]:
+        sums: dict[int, Sums] = {}
+        async for each in self._mongo.metrics.find(span, _READ):
+            part = sums.setdefault(slices.of(each["timestamp"]), Sums())
+            part.queries += 1
+            part.latency_ms += each["latencyMs"]
+            part.latencies[each["latencyMs"]] += 1
+            part.fallbacks += bool(each.get("fallback"))
+            part.cache_hits += bool(each.get("cacheHit"))
+        return sums
+
+    async def _in_bins(self, span: Entry, slices: Slices) -> dict[int, Sums]:
+        group = {
+            "_id": {"slice": slices.expression, "bin": BIN},
+            "queries": {"$sum": 1},
+            "latencyMs": {"$sum": "$latencyMs"},
+            **_ONE_IF,
+        }
+        sums: dict[int, Sums] = {}
+        async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
+            part = sums.setdefault(int(each["_id"]["slice"]), Sums())
+            part.queries += each["queries"]
+            part.latency_ms += each["latencyMs"]
+            part.latencies[middle(int(each["_id"]["bin"]))] += each["queries"]
+            part.fallbacks += each["fallback"]
+            part.cache_hits += each["cacheHit"]
+        return sums
+
+    async def _tallies(self, span: Entry) -> dict[str, dict[Any, int]]:
+        """How many searches there were of each agent, level and game."""
+        group = {"_id": _TALLIED, "queries": {"$sum": 1}}
+        tallies: dict[str, dict[Any, int]] = {name: {} for name in _TALLIED}
+        async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
+            for name, tally in tallies.items():
+                if (value := each["_id"].get(name)) is not None:
+                    tally[value] = tally.get(value, 0) + each["queries"]
+        return tallies
+
+
+def _summary(sums: dict[int, Sums], tallies: dict[str, dict[Any, int]], slices: Slices, buckets: int) -> SearchSummary:
+    total = united(sums.values())
+    return SearchSummary(
+        queries=total.queries,
+        average_ms=total.average_ms,
+        p50_ms=total.percentile(50),
+        p95_ms=total.percentile(95),
+        p99_ms=total.percentile(99),
+        cache_hit_rate=total.cache_hits / max(total.queries, 1),
+        fallback_rate=total.fallbacks / max(total.queries, 1),
+        by_agent=dict(sorted(tallies["agent"].items())),
+        by_level=dict(sorted(tallies["level"].items())),
+        by_game=dict(sorted(tallies["game"].items())),
+        timeline=tuple(_bucket(slices, number, sums.get(number, Sums())) for number in range(buckets)),
+    )
+
+
+def _bucket(slices: Slices, number: int, sums: Sums) -> Bucket:
+    return Bucket(beginning(slices, number), sums.queries, sums.average_ms, sums.percentile(95), sums.fallbacks)
+
+
+def _search_entry(record: SearchRecord) -> Entry:
+    said = {
+        "timestamp": record.timestamp,
+        "requestId": record.request_id,
+        "query": record.query[:QUERY_CHARS],
+        "resultsCount": record.results_count,
+        "latencyMs": record.latency_ms,
+        "embeddingLatencyMs": record.embedding_latency_ms,
+        "vectorLatencyMs": record.vector_latency_ms,
+        "textLatencyMs": record.text_latency_ms,
+        "fallback": record.level > 1,
+        "fallbackLevel": record.level,
+        "cacheHit": record.cache_hit,
+        "agent": record.agent,
+        "contentType": record.content_type,
+        "category": record.category,
+        "game": record.game,
+        "error": record.error,
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _error_entry(record: ErrorRecord) -> Entry:
+    said = {
+        "timestamp": record.timestamp,
+        "level": record.level,
+        "component": record.component,
+        "operation": record.operation,
+        "error": record.message,
+        "requestId": record.request_id,
+        "context": dict(record.context),
+    }
+    return {name: value for name, value in said.items() if value is not None}

@@ -1,0 +1,121 @@
+"""Reading chunks back, what stands around them, and documents that resemble one."""
+
+from collections.abc import Sequence
+
+from bson import ObjectId
+
+from rag_context.stores.mongodb.connection import Collection
+from rag_context.stores.mongodb.entries import (
+    Entry,
+    chunks_of,
+    difference,
+    ids_of_chunks,
+    passage_of,
+    reference,
+    similarity_bands,
+)
+from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
+from rag_context.types import ChunkRef, Document, Neighbours, Passage
+
+MOST_DIFFERENT_BITS = 3
+
+_OUTLINE = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "chunks.chunkId": 1}
+
+
+def holding(chunk_ids: Sequence[str]) -> Query:
+    """Documents that hold some of the chunks; a document of another program may be its only chunk itself."""
+    named: Query = {"chunks.chunkId": {"$in": list(chunk_ids)}}
+    whole = [key for key in map(key_of, chunk_ids) if isinstance(key, ObjectId)]
+    return {"$or": [named, {"_id": {"$in": whole}}]} if whole else named
+
+
+async def read_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
+    """Those of the passages that exist; of each document only the chunks that are asked for are sent."""
+    wanted = set(chunk_ids)
+    asked = {"$filter": {"input": "$chunks", "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
+    stages: list[Entry] = [
+        {"$match": holding(chunk_ids)},
+        {"$set": {"chunks": asked, "content": {"$cond": [{"$isArray": ["$chunks"]}, None, "$content"]}}},
+        {"$unset": ["terms", "occurrences", "lengths"]},
+    ]
+    return {
+        chunk.id: passage_of(entry, chunk)
+        async for entry in await documents.aggregate(stages)
+        for chunk in chunks_of(entry)
+        if chunk.id in wanted
+    }
+
+
+async def read_neighbours(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Neighbours]:
+    """What stands before and after each chunk: in its document, else in its talk."""
+    wanted = set(chunk_ids)
+    found: dict[str, Neighbours] = {}
+    turns: list[Turn] = []
+    async for entry in documents.find(holding(chunk_ids), _OUTLINE):
+        refs = _references(entry)
+        for place, ref in enumerate(refs):
+            if ref.id not in wanted:
+                continue
+            before = refs[place - 1] if place > 0 else None
+            after = refs[place + 1] if place + 1 < len(refs) else None
+            found[ref.id] = Neighbours(before, after)
+            if ref.thread is not None and (before is None or after is None):
+                turns.append((ref.id, entry))
+    if not turns:
+        return found
+    around = await _turns_around([entry for _, entry in turns], documents)
+    for id_, entry in turns:
+        before, after = found[id_].before, found[id_].after
+        turn_before, turn_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
+        found[id_] = Neighbours(
+            before or (_references(turn_before)[-1] if turn_before else None),
+            after or (_references(turn_after)[0] if turn_after else None),
+        )
+    return found
+
+
+async def read_similar(document: Document, documents: Collection) -> list[str]:
+    """Documents of the same tenant whose similarity hash is within three bits, by id."""
+    wanted = similarity_bands(document.similarity_hash)
+    if not wanted:
+        return []
+    query = {
+        "similarityBands": {"$in": wanted},
+        "tenant": tenant_of(document.tenant),
+        "_id": {"$ne": key_of(document.id)},
+    }
+    return sorted(
+        [
+            str(entry["_id"])
+            async for entry in documents.find(query, {"similarityHash": 1})
+            if difference(entry, document.similarity_hash) <= MOST_DIFFERENT_BITS
+        ]
+    )
+
+
+Turn = tuple[str, Entry]
+_BEFORE, _AFTER = "before", "after"
+
+
+async def _turns_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
+    """The nearest turns with chunks before and after each document in its talk, all by one question."""
+    asked = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
+    first, *others = asked.values()
+    united = [{"$unionWith": {"coll": documents.name, "pipeline": stages}} for stages in others]
+    return {(entry["side"], entry["of"]): entry async for entry in await documents.aggregate([*first, *united])}
+
+
+def _nearest(side: str, entry: Entry) -> list[Entry]:
+    compared, order = ("$lt", -1) if side == _BEFORE else ("$gt", 1)
+    talk = {
+        "thread": entry["thread"],
+        "tenant": entry.get("tenant"),
+        "sequence": {compared: entry["sequence"]},
+        "chunkCount": {"$gt": 0},
+    }
+    labels = {"side": {"$literal": side}, "of": {"$literal": entry["_id"]}}
+    return [{"$match": talk}, {"$sort": {"sequence": order}}, {"$limit": 1}, {"$project": {**_OUTLINE, **labels}}]
+
+
+def _references(entry: Entry) -> list[ChunkRef]:
+    return [reference(entry, id_, position) for position, id_ in enumerate(ids_of_chunks(entry))]

@@ -1,0 +1,274 @@
+"""What the index has come to: a record of its own, with counters, version and model.
+
+A change of a document takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows),
+the document's one record is changed, and the counters follow (`version` grows). So a change that broke off in the
+middle shows: the two numbers stay apart, and once nothing has moved for a while the counters are counted anew.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from pymongo import ReturnDocument
+from pymongo.errors import DuplicateKeyError
+from pymongo.write_concern import WriteConcern
+
+from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import INDEXED, OURS, Entry
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_ID = "index"
+_SWIFTLY = WriteConcern(w=1)
+"""For the number of a change: one that is lost with its server makes the counters be counted again, no more."""
+
+_CLOSING_S = 3.0
+"""How long changes under way may take when the store is closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What there is, or by how much it changes; `vectors` are the chunks of indexed documents."""
+
+    documents: int = 0
+    pending: int = 0
+    chunks: int = 0
+    vectors: int = 0
+    terms: int = 0
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(*(one + two for one, two in zip(self._values(), other._values(), strict=True)))
+
+    def __sub__(self, other: "Totals") -> "Totals":
+        return Totals(*(one - two for one, two in zip(self._values(), other._values(), strict=True)))
+
+    def _values(self) -> tuple[int, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+
+NOTHING = Totals()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The record as it was read. `turnover` counts the chunks that came or went, ever."""
+
+    name: str
+    begun: int
+    version: int
+    turnover: int
+    totals: Totals
+    model: Mapping[str, Any] | None
+    recount: bool
+
+    @property
+    def fingerprint(self) -> str | None:
+        return None if self.model is None else str(self.model["fingerprint"])
+
+    @property
+    def settled(self) -> bool:
+        """Whether the counters follow from all changes that were begun."""
+        return self.begun == self.version and not self.recount
+
+
+def totals_of(entry: Entry | None) -> Totals:
+    """What a document's record adds to the totals; nothing where there is none, or it is another program's."""
+    if entry is None or "status" not in entry:
+        return NOTHING
+    chunks, indexed = entry["chunkCount"], entry["status"] == INDEXED
+    return Totals(1, 0 if indexed else 1, chunks, chunks if indexed else 0, entry["termCount"])
+
+
+@dataclass(slots=True)
+class Change:
+    """A change under way: its number, the model recorded when it began, and what it adds up to."""
+
+    number: int
+    fingerprint: str | None
+    delta: Totals = NOTHING
+    turnover: int = 0
+    complete: bool = False
+
+    def replaced(self, before: Entry | None, after: Entry | None) -> None:
+        """Note that a document's record is `after` and was `before`."""
+        one, other = totals_of(before), totals_of(after)
+        self.delta = self.delta + other - one
+        self.turnover += one.chunks + other.chunks
+
+
+class IndexState:
+    """The record, and what this process knows of it."""
+
+    def __init__(self, mongo: Mongo) -> None:
+        self._mongo = mongo
+        self._records = mongo.state
+        self._known: Snapshot | None = None
+        self._base = 0
+        self._changes: set[asyncio.Task[Any]] = set()
+
+    @property
+    def version(self) -> int:
+        """Grows with every change that this process knows of."""
+        return self._base + (self._known.version if self._known is not None else 0)
+
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this index to every process; None while it is not known."""
+        return None if self._known is None else f"{self._known.name}:{self._known.version}"
+
+    async def known(self) -> Snapshot:
+        """What is known, read only where nothing is. Raises: BackendError."""
+        return self._known or await self.look()
+
+    async def look(self) -> Snapshot:
+        """Read the record anew; it is made where it is missing. Raises: BackendError."""
+        async with self._mongo.reached():
+            entry = await self._records.find_one({"_id": _ID})
+            return self._publish(entry or await self._begin(0))
+
+    async def change(self, work: Callable[[Change], Awaitable[T]]) -> T:
+        """Do `work` on the documents, and let the counters follow. It is done to its end whoever gives up waiting.
+
+        Raises:
+            BackendError: it is not known to be done, and may be done again.
+        """
+        task = asyncio.create_task(self._change(work))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        task.add_done_callback(_see_exception)
+        return await asyncio.shield(task)
+
+    async def record_model(self, model: Mapping[str, Any], instead_of: str | None) -> bool:
+        """Record the model, unless the recorded one is not that of the fingerprint `instead_of` any more."""
+        async with self._mongo.reached():
+            entry = await self._records.find_one_and_update(
+                {"_id": _ID, "model.fingerprint": instead_of},
+                {"$set": {"model": dict(model)}},
+                return_document=ReturnDocument.AFTER,
+            )
+        if entry is not None:
+            self._publish(entry)
+        return entry is not None
+
+    async def forget_model(self) -> None:
+        """Record no model; the counters are counted again, since much changes at once. Raises: BackendError."""
+        async with self._mongo.reached():
+            await self._records.update_one({"_id": _ID}, {"$unset": {"model": ""}, "$set": {"recount": True}})
+
+    async def count(self) -> Totals:
+        """Count what there is, from an index. Raises: BackendError."""
+        group = {
+            "_id": "$status",
+            "documents": {"$sum": 1},
+            "chunks": {"$sum": "$chunkCount"},
+            "terms": {"$sum": "$termCount"},
+        }
+        async with self._mongo.reached():
+            found = await (await self._mongo.documents.aggregate([{"$match": OURS}, {"$group": group}])).to_list()
+        counted = NOTHING
+        for each in found:
+            indexed = each["_id"] == INDEXED
+            documents, chunks = each["documents"], each["chunks"]
+            counted += Totals(documents, 0 if indexed else documents, chunks, chunks if indexed else 0, each["terms"])
+        return counted
+
+    async def correct(self, seen: Snapshot, counted: Totals) -> bool:
+        """Put the counters right, unless the record is not as it was `seen` any more; the version grows.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        number = max(seen.begun, seen.version) + 1
+        right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
+        async with self._mongo.reached():
+            entry = await self._records.find_one_and_update(
+                {"_id": _ID, "name": seen.name, "begun": seen.begun, "version": seen.version},
+                {"$set": right},
+                return_document=ReturnDocument.AFTER,
+            )
+        if entry is not None:
+            self._publish(entry)
+        return entry is not None
+
+    async def close(self) -> None:
+        """Wait for the changes under way."""
+        if self._changes:
+            await asyncio.wait(self._changes, timeout=_CLOSING_S)
+
+    async def _change(self, work: Callable[[Change], Awaitable[T]]) -> T:
+        async with self._mongo.reached():
+            begun = _snapshot(await self._begin(1))
+        change = Change(begun.begun, begun.fingerprint)
+        try:
+            async with self._mongo.reached():
+                result = await work(change)
+                await self._complete(change)
+        except BackendRejectedError:
+            with suppress(BackendError):
+                async with self._mongo.reached():
+                    await self._complete(change)  # nothing is left open by what was refused
+            raise
+        finally:
+            if not change.complete:
+                self._base += 1  # it may have happened
+        return result
+
+    async def _begin(self, growth: int) -> Entry:
+        """The record with `begun` grown, made where it is missing; then documents that are there must be counted."""
+        growing = {"$inc": {"begun": growth}}
+        records = self._records.with_options(write_concern=_SWIFTLY)
+        entry = await records.find_one_and_update({"_id": _ID}, growing, return_document=ReturnDocument.AFTER)
+        while entry is None:
+            recount = await self._mongo.documents.find_one(OURS, {"_id": 1}) is not None
+            new = {"name": uuid4().hex, "version": 0, "turnover": 0, "recount": recount, "totals": asdict(NOTHING)}
+            with suppress(DuplicateKeyError):  # another process was faster
+                entry = await records.find_one_and_update(
+                    {"_id": _ID}, {**growing, "$setOnInsert": new}, upsert=True, return_document=ReturnDocument.AFTER
+                )
+        return entry
+
+    async def _complete(self, change: Change) -> None:
+        growth = {f"totals.{name}": count for name, count in asdict(change.delta).items()}
+        entry = await self._records.find_one_and_update(
+            {"_id": _ID},
+            {"$inc": {**growth, "version": 1, "turnover": change.turnover}},
+            return_document=ReturnDocument.AFTER,
+        )
+        change.complete = True
+        if entry is not None:
+            self._publish(entry)
+
+    def _publish(self, entry: Entry) -> Snapshot:
+        """Take note of the record, unless a newer one is known; another index's counts from anew."""
+        seen, known = _snapshot(entry), self._known
+        if known is None or known.name != seen.name:
+            self._base = self.version + (0 if known is None else 1)
+            self._known = seen
+        elif seen.version >= known.version:
+            self._known = seen
+        return seen
+
+
+def _snapshot(entry: Entry) -> Snapshot:
+    return Snapshot(
+        name=entry["name"],
+        begun=entry["begun"],
+        version=entry["version"],
+        turnover=entry["turnover"],
+        totals=Totals(**entry["totals"]),
+        model=entry.get("model"),
+        recount=entry["recount"],
+    )
+
+
+def _see_exception(task: "asyncio.Task[Any]") -> None:
+    """Whoever waited may have given up, and then nobody else looks at what came of it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.debug("a change failed: %s", error)

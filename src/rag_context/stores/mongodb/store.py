@@ -1,0 +1,73 @@
+"""MongoDB as a whole: one client, its ports, and the task that looks after the index."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from rag_context.stores.mongodb.audit import MongoAuditor
+from rag_context.stores.mongodb.connection import connect
+from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.metrics import MongoMetrics
+from rag_context.stores.mongodb.state import IndexState
+from rag_context.stores.mongodb.tasks import ended
+from rag_context.stores.mongodb.texts import MongoTexts
+from rag_context.stores.mongodb.watch import Watch
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class MongoStore:
+    """The ports of one database. `documents` is the document store, its writer and the model registry."""
+
+    documents: MongoDocuments
+    texts: MongoTexts
+    metrics: MongoMetrics
+    auditor: MongoAuditor
+
+
+@asynccontextmanager
+async def open_mongodb(
+    uri: str, *, documents: str = "C0N7EXT", metrics: str = "R4G_M37R1C5"
+) -> AsyncIterator[MongoStore]:
+    """Open the database of `uri` (P4NTH30N if it names none); what is missing in it is made in the background.
+
+    A server that cannot be reached is no error here: the ports raise `BackendError` until it can be used, and then
+    work.
+
+    Args:
+        uri: the server's address, with user, password, database and the driver's options.
+        documents: the collection of documents; a record of their state is kept in `{documents}_state`.
+        metrics: the collection of search records.
+
+    Raises:
+        ConfigurationError: no server can have this address.
+    """
+    mongo = connect(uri, documents=documents, metrics=metrics)
+    state = IndexState(mongo)
+    indexes = Indexes(mongo)
+    held = MongoDocuments(mongo, state)
+    watching = asyncio.create_task(Watch(mongo, state, indexes).run(time.monotonic), name="mongodb watch")
+    watching.add_done_callback(_log_crash)
+    try:
+        yield MongoStore(
+            held,
+            MongoTexts(mongo, state, indexes),
+            MongoMetrics(mongo),
+            MongoAuditor(mongo, state, indexes),
+        )
+    finally:
+        await ended(watching)
+        await state.close()
+        await held.close()
+        await indexes.close()
+        await mongo.close()
+
+
+def _log_crash(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.critical("background task %s crashed", task.get_name(), exc_info=error)

@@ -1,0 +1,142 @@
+"""What can be untrue of an index in MongoDB is found, named, and mended where that is possible."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.service.audit import judged
+from rag_context.stores.mongodb import MongoStore
+from rag_context.types import Chunk, Document, Draft, Examination, Filter, FlawKind, Metadata, Span, Thoroughness
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.stores.builders import NOON
+
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
+
+QUICK, FULL = Thoroughness
+DRAFT = Draft("The wolf sleeps. The sheep do not.", "documentation", "s", "a.md", Metadata(tags=("t",)))
+
+
+def sound(draft: Draft = DRAFT) -> tuple[Document, list[Chunk]]:
+    """A document as the write path would make it, in two chunks."""
+    written = Document(
+        id=document_id(draft),
+        tenant=draft.tenant,
+        content_type=draft.content_type,
+        session_id=draft.session_id,
+        source=draft.source,
+        title="A",
+        content=draft.content,
+        content_hash=content_hash(draft),
+        timestamp=NOON,
+        metadata=draft.metadata,
+        similarity_hash=0xF00D,
+    )
+    spans = [Span(0, 16, 1, 1), Span(16, len(draft.content), 1, 1)]
+    texts = [draft.content[span.start : span.end] for span in spans]
+    names = chunk_ids(written.id, [("A", text) for text in texts])
+    chunks = [
+        Chunk(id_, written.id, position, text, span, "A")
+        for position, (id_, text, span) in enumerate(zip(names, texts, spans, strict=True))
+    ]
+    return written, chunks
+
+
+@pytest.fixture
+async def index(mongodb: MongoStore) -> MongoStore:
+    """A sound index of one document, with all its indexes."""
+    await mongodb.documents.put(*sound())
+    while any(flaw.kind is FlawKind.TEXT_INDEX for flaw in (await examined(mongodb)).flaws):
+        await asyncio.sleep(0.01)
+    return mongodb
+
+
+async def examined(store: MongoStore, thoroughness: Thoroughness = FULL) -> Examination:
+    return await store.auditor.examine(judged, thoroughness)
+
+
+def kinds(found: Examination) -> set[FlawKind]:
+    return {flaw.kind for flaw in found.flaws}
+
+
+@pytest.mark.parametrize("thoroughness", Thoroughness)
+async def test_a_sound_index_has_no_flaws(index: MongoStore, raw: Raw, thoroughness: Thoroughness) -> None:
+    await raw["C0N7EXT"].insert_one({"content": "of another program"})
+    found = await examined(index, thoroughness)
+    assert found.flaws == ()
+    assert (found.counts.documents, found.counts.pending, found.counts.chunks) == (1, 1, 2)
+    assert found.compared_terms == 2
+
+
+async def test_wrong_counters_are_found_and_counted_again(index: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"totals.chunks": 5, "totals.documents": -1}})
+    version = index.documents.version
+    found = await examined(index)
+    assert kinds(found) == {FlawKind.WRONG_COUNTERS}
+    assert found.counts.documents == 1
+    await index.auditor.mend(kinds(found))
+    assert (await examined(index)).flaws == ()
+    assert (await index.documents.counts()).documents == 1
+    assert index.documents.version > version
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"terms": ["sheep", "zebra"]},
+        {"occurrences": []},
+        {"lengths": [1, 1]},
+        {"similarityBands": []},
+        {"analyser": 0},
+    ],
+)
+async def test_stale_words_are_found_and_analysed_again(index: MongoStore, raw: Raw, change: Mapping[str, Any]) -> None:
+    await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, {"$set": dict(change)})
+    found = await examined(index)
+    assert kinds(found) == {FlawKind.STALE_TERMS}
+    assert found.flaws[0].examples == (sound()[0].id,)
+    await index.auditor.mend(kinds(found))
+    assert (await examined(index)).flaws == ()
+    assert len(await index.texts.search("wolf", limit=5, where=Filter())) == 1
+    assert await index.texts.search("zebra", limit=5, where=Filter()) == []
+
+
+async def test_a_missing_text_index_is_found_and_made(index: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT"].drop_index("content_text_index")
+    found = await examined(index)
+    assert kinds(found) == {FlawKind.TEXT_INDEX}
+    await index.auditor.mend(kinds(found))
+    assert (await examined(index)).flaws == ()
+
+
+async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT"].drop_index("content_text_index")
+    await raw["C0N7EXT"].create_index([("content", "text")], name="mine", weights={"content": 3})
+    found = await examined(index)
+    assert kinds(found) == {FlawKind.TEXT_INDEX}
+    await index.auditor.mend(kinds(found))
+    assert (await examined(index)).flaws == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"$set": {"content": "Something else."}}, FlawKind.CHANGED_CONTENT),
+        ({"$unset": {"content": ""}}, FlawKind.LOST_CONTENT),
+        ({"$set": {"sessionId": "another"}}, FlawKind.CHANGED_CONTENT),
+    ],
+)
+async def test_what_the_judge_says_of_a_document_is_reported(
+    index: MongoStore, raw: Raw, change: Mapping[str, Any], kind: FlawKind
+) -> None:
+    await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
+    assert kind in kinds(await examined(index, QUICK))
+
+
+async def test_documents_whose_chunks_are_broken_are_all_named(index: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, {"$pop": {"chunks": 1}})
+    found = await examined(index)
+    assert FlawKind.BROKEN_CHUNKS in kinds(found)
+    assert found.broken == (sound()[0].id,)

@@ -1,0 +1,190 @@
+"""Several processes on one MongoDB, at the same time and one after another that broke off; the counters stay true."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rag_context.errors import BackendRejectedError, IndexMismatchError
+from rag_context.stores.mongodb import MongoStore, open_mongodb
+from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.mongodb.state import Change, IndexState
+from rag_context.stores.mongodb.watch import Watch
+from rag_context.types import (
+    Calibration,
+    Counts,
+    EmbeddingModel,
+    Filter,
+)
+from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.stores.builders import chunks_of, document
+
+__all__ = ["database", "kept", "mongodb", "raw", "server"]
+
+MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
+OTHER = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))
+
+
+async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, **fields: Any) -> list[str]:
+    written = document(name, **fields)
+    chunks = chunks_of(written, *texts)
+    await store.documents.put(written, chunks)
+    if settled:
+        await store.documents.settle(written.id, written.content_hash)
+    return [chunk.id for chunk in chunks]
+
+
+async def test_an_index_that_is_there_is_counted_when_its_state_is_lost(database: str, raw: Raw) -> None:
+    async with open_mongodb(database) as opened:
+        await put(opened, "a", "one", "two", settled=True)
+        await put(opened, "b", "three")
+        before = opened.documents.stamp
+    await raw["C0N7EXT_state"].delete_many({})
+    async with open_mongodb(database) as opened:
+        while await opened.documents.counts() != Counts(documents=2, pending=1, chunks=3, vectors=2):
+            await asyncio.sleep(0.01)
+        assert opened.documents.stamp not in (None, before)
+
+
+async def test_what_one_process_writes_another_one_notices(database: str) -> None:
+    async with open_mongodb(database) as one, open_mongodb(database) as other:
+        await put(one, "a", "wolf")
+        await other.documents.ping()
+        version = other.documents.version
+        assert one.documents.stamp == other.documents.stamp is not None
+        await put(one, "b", "wolf")
+        while other.documents.version == version:
+            await asyncio.sleep(0.01)
+        assert one.documents.stamp == other.documents.stamp
+        assert len(await other.texts.search("wolf", limit=5, where=Filter())) == 2
+        assert (await other.documents.counts()).documents == 2
+
+
+async def test_many_writers_leave_one_document_and_true_counters(database: str) -> None:
+    async with open_mongodb(database) as one, open_mongodb(database) as other:
+        texts = [["one"], ["one", "two"], ["one", "two", "three"]]
+        await asyncio.gather(
+            *(put(store, f"document {n % 4}", *texts[n % 3]) for n in range(40) for store in (one, other))
+        )
+        real = await one.documents._state.count()
+        seen = await one.documents._state.look()
+        assert (real.documents, real.pending) == (4, 4)
+        assert seen.totals == real
+        assert seen.settled
+
+
+async def test_at_no_moment_is_neither_version_found(mongodb: MongoStore) -> None:
+    await put(mongodb, "a", "wolf version")
+    done = asyncio.Event()
+
+    async def replace() -> None:
+        for number in range(25):
+            await put(mongodb, "a", f"wolf version {number}", "more", content=f"{number}")
+        done.set()
+
+    async def watch() -> int:
+        looks = 0
+        while not done.is_set():
+            (hit,) = await mongodb.texts.search("wolf", limit=5, where=Filter())
+            assert hit.chunk.document_id == document("a").id
+            looks += 1
+        return looks
+
+    _, looks = await asyncio.gather(replace(), watch())
+    assert looks > 5
+
+
+async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mongodb: MongoStore, raw: Raw) -> None:
+    await put(mongodb, "a", "one")
+    await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"begun": 1}})
+    await raw["C0N7EXT"].delete_one({"_id": document("a").id})
+    version, mongo, state = mongodb.documents.version, mongodb.documents._mongo, mongodb.documents._state
+    watch = Watch(mongo, state, mongodb.texts._indexes, stalled_s=5.0)
+    await watch.round(100.0)
+    assert (await mongodb.documents.counts()).documents == 1
+    await watch.round(105.0)
+    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
+    assert mongodb.documents.version > version
+    assert (await state.look()).settled
+
+
+async def test_a_write_goes_on_when_nobody_waits_for_it_any_more(mongodb: MongoStore) -> None:
+    await mongodb.documents.ping()
+    for number in range(20):
+        task = asyncio.create_task(put(mongodb, f"document {number}", "one"))
+        await asyncio.sleep(0.0005 * number)
+        task.cancel()
+        await asyncio.wait({task})
+    await mongodb.documents._state.close()
+    seen = await mongodb.documents._state.look()
+    assert seen.settled
+    assert seen.totals == await mongodb.documents._state.count()
+
+
+async def test_vectors_of_a_model_that_is_no_longer_the_indexs_settle_nothing(mongodb: MongoStore) -> None:
+    await mongodb.documents.adopt_model(MODEL)
+    await put(mongodb, "a", "one")
+    written = document("a")
+    with pytest.raises(BackendRejectedError, match="another model"):
+        await mongodb.documents.settle(written.id, written.content_hash, "beef")
+    assert await mongodb.documents.settle(written.id, written.content_hash, MODEL.fingerprint) is True
+    with pytest.raises(IndexMismatchError, match="mini"):
+        await mongodb.documents.adopt_model(OTHER)
+    assert await mongodb.documents.drop_vectors() == 1
+    assert await mongodb.documents.pending(5) == [written.id]
+    await mongodb.documents.adopt_model(OTHER)
+    assert await mongodb.documents.recorded_model() == OTHER
+
+
+async def test_what_a_broken_off_reindexing_left_indexed_is_pending_for_the_next_model(
+    mongodb: MongoStore, raw: Raw
+) -> None:
+    await mongodb.documents.adopt_model(MODEL)
+    await put(mongodb, "a", "one", settled=True)
+    await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$unset": {"model": ""}})
+    await mongodb.documents.adopt_model(OTHER)
+    assert await mongodb.documents.pending(5) == [document("a").id]
+    assert (await mongodb.documents.counts()).vectors == 0
+
+
+async def test_a_reindexing_that_begins_while_vectors_are_settled_wins(database: str) -> None:
+    async with open_mongodb(database) as one, open_mongodb(database) as other:
+        await one.documents.adopt_model(MODEL)
+        for number in range(12):
+            await put(one, str(number), "one")
+        hashes = {document(str(number)).id: document(str(number)).content_hash for number in range(12)}
+        settling = [one.documents.settle(id_, hash_, MODEL.fingerprint) for id_, hash_ in hashes.items()]
+        await asyncio.gather(*settling[:6], other.documents.drop_vectors(), *settling[6:], return_exceptions=True)
+        assert sorted(await one.documents.pending(20)) == sorted(hashes)
+
+
+class Interrupted(MongoDocuments):
+    """Another process begins a reindexing in the middle of a settlement."""
+
+    async def _mark(self, query: dict[str, Any], status: str, change: Change) -> bool:
+        if status == "indexed":
+            await MongoDocuments(self._mongo, IndexState(self._mongo)).drop_vectors()
+        return await super()._mark(query, status, change)
+
+
+async def test_vectors_settled_in_the_middle_of_a_reindexing_are_taken_back(mongodb: MongoStore) -> None:
+    await mongodb.documents.adopt_model(MODEL)
+    await put(mongodb, "a", "one")
+    documents = Interrupted(mongodb.documents._mongo, mongodb.documents._state)
+    with pytest.raises(BackendRejectedError, match="another model"):
+        await documents.settle(document("a").id, document("a").content_hash, MODEL.fingerprint)
+    assert await documents.pending(5) == [document("a").id]
+    assert (await documents.counts()).vectors == 0
+
+
+async def test_a_state_of_another_index_makes_the_version_grow(mongodb: MongoStore, raw: Raw) -> None:
+    for name in "abc":
+        await put(mongodb, name, "one")
+    version, stamp = mongodb.documents.version, mongodb.documents.stamp
+    await raw["C0N7EXT"].delete_many({})
+    await raw["C0N7EXT_state"].delete_many({})
+    await mongodb.documents.ping()
+    assert mongodb.documents.version > version
+    assert mongodb.documents.stamp != stamp
+    assert isinstance(mongodb.documents._state, IndexState)
+    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
