@@ -1,22 +1,36 @@
 """`export` and `import`: a backup that comes back, beside a server, through pipes, and what is not whole."""
 
 import json
-import os
+import shutil
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .running import _PROGRAM, PATIENCE_S, Commands, Ended, serving
+from .running import _PROGRAM, PATIENCE_S, Commands, Ended, _as_from_a_terminal, serving
 
 
-@pytest.fixture
-def source(commands: Commands) -> Commands:
-    """An index of two documents."""
+def index_both(commands: Commands) -> None:
     commands.write("a.md", "# Valves\n\nValve 7 opens at nine bar.\n")
     commands.write("b.md", "# Pumps\n\nThe pump in the cellar is blue.\n")
     assert commands("index", ".").status == 0
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data directory of an index of two documents."""
+    folder = tmp_path_factory.mktemp("prepared") / "here"
+    folder.mkdir()
+    commands = Commands(folder)
+    index_both(commands)
+    return commands.data_dir
+
+
+@pytest.fixture
+def source(commands: Commands, prepared: Path) -> Commands:
+    """An index of two documents."""
+    shutil.copytree(prepared, commands.data_dir)
     return commands
 
 
@@ -121,7 +135,9 @@ def test_a_file_that_was_cut_short_exits_1(source: Commands, target: Commands) -
     assert "does not end as an export does" in imported.err
 
 
-def test_a_newer_version_stays_unless_it_is_to_be_overwritten(source: Commands) -> None:
+def test_a_newer_version_stays_unless_it_is_to_be_overwritten(commands: Commands) -> None:
+    source = commands
+    index_both(source)
     source("export", "backup.jsonl")
     source.write("a.md", "# Valves\n\nValve 7 opens at ten bar.\n")
     assert source("index", "a.md").status == 0
@@ -133,7 +149,7 @@ def test_a_newer_version_stays_unless_it_is_to_be_overwritten(source: Commands) 
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("", "no export"), ("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")],
+    [("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")],
 )
 def test_what_is_no_export_of_ours_exits_2(target: Commands, content: str, says: str) -> None:
     ended = fed(target, content, "import", "-")
@@ -155,7 +171,7 @@ def test_without_an_index_there_is_nothing_to_export_and_none_is_made(target: Co
     ended = target("export", "backup.jsonl")
     assert ended.status == 78
     assert "no index" in ended.err
-    assert os.listdir(target.folder) == []
+    assert list(target.folder.iterdir()) == []
     assert not (target.folder.parent / "other").exists()
 
 
@@ -164,7 +180,7 @@ def test_a_file_is_replaced_only_by_a_whole_one(source: Commands) -> None:
     (source.data_dir / "rag-context.db").write_bytes(b"garbage " * 4096)
     assert source("export", "backup.jsonl").status != 0
     assert before.read_text() == "precious"
-    assert sorted(os.listdir(source.folder)) == ["a.md", "b.md", "backup.jsonl"]
+    assert list(source.folder.iterdir()) == [before]
 
 
 def test_an_export_may_go_to_what_is_no_file(source: Commands, tmp_path: Path) -> None:
@@ -172,27 +188,28 @@ def test_an_export_may_go_to_what_is_no_file(source: Commands, tmp_path: Path) -
     assert Path("/dev/null").is_char_device()
 
 
-def test_ctrl_c_ends_an_import_that_waits_for_its_input(target: Commands) -> None:
-    reading, writing = os.pipe()
-    with subprocess.Popen(
+def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target: Commands) -> None:
+    header = source("export", "-").out.splitlines(keepends=True)[0].replace("c124", "feed")
+    process = subprocess.Popen(
         [_PROGRAM, "import", "-"],
-        stdin=reading,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         cwd=target.folder,
         env=target._environment(),
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,  # noqa: PLW1509
-    ) as process:
-        os.close(reading)
-        os.write(writing, b'{"format":"rag-context-export","version":1,"exportedAt":"2026-01-01T00:00:00Z",')
-        os.write(writing, b'"model":{"name":"x","dimension":1,"fingerprint":"x","window":1,"queryPrefix":"",')
-        os.write(writing, b'"documentPrefix":"","calibration":{"slope":1,"intercept":1,"threshold":1,')
-        os.write(writing, b'"answerableCosine":1}}}\n')
+        preexec_fn=_as_from_a_terminal,  # noqa: PLW1509
+    )
+    try:
+        assert process.stdin is not None
         assert process.stderr is not None
-        assert "of x" in process.stderr.readline()
+        process.stdin.write(header)
+        process.stdin.flush()
+        assert "embedded anew" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=PATIENCE_S)
-        os.close(writing)
-    assert process.returncode == 130
-    assert "What came in is safe" in err
+        process.wait(PATIENCE_S)
+        assert process.returncode == 130
+        assert "What came in is safe" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()

@@ -16,7 +16,7 @@ from rag_context.search.chain import TEXT_MISSING
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault
 from rag_context.types import Filter, Tenant
-from tests.search.bench import Bench
+from tests.search.bench import TEXTS, Bench
 
 ASK = Query("how often are mongodb connections retried")
 DEAD = Fault(BackendUnavailableError("x", "connection refused"))
@@ -102,7 +102,44 @@ async def test_when_everything_fails_the_answer_is_empty_and_says_so(bench: Benc
 
 async def test_a_store_that_cannot_give_the_passages_is_level_3(bench: Bench) -> None:
     bench.documents.fault = DEAD
-    assert (await bench.chain.search(ASK)).level is Level.EMPTY
+    assert (await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))).level is Level.EMPTY
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_a_document_store_that_dies_between_finding_and_ranking_leaves_what_the_vectors_found(
+    fault: Fault,
+) -> None:
+    bench = Bench(deadline_s=1.0)
+    for name, text in TEXTS.items():
+        await bench.add(name, text)
+    bench.documents.fault = fault
+    answer = await bench.chain.search(ASK)
+    assert (answer.level, answer.warning) == (Level.PRIMARY, TEXT_MISSING)
+    assert answer.legs["text"].status is LegStatus.FAILED
+    assert found(answer)[0] == "retry"
+    assert answer.results[0].passage.chunk.text == TEXTS["retry"]
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
+async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_knows(fault: Fault, mode: Mode) -> None:
+    bench = Bench(deadline_s=1.0)
+    for name, text in TEXTS.items():
+        await bench.add(name, text)
+    await bench.chain.search(ASK)
+    bench.texts.fault = bench.documents.fault = bench.counts.fault = fault
+    answer = await bench.chain.search(Query(ASK.text, mode=mode))
+    assert answer.level is Level.PRIMARY
+    assert found(answer)[0] == "retry"
+    assert answer.results[0].passage.chunk.text == TEXTS["retry"]
+    assert answer.warning == (TEXT_MISSING if mode is Mode.HYBRID else None)
+    assert answer.total_indexed == 3
+
+
+async def test_words_alone_need_the_document_store(bench: Bench) -> None:
+    bench.texts.fault = bench.documents.fault = DEAD
+    answer = await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))
+    assert answer.level is Level.EMPTY
 
 
 async def test_an_answer_is_not_lost_for_want_of_a_count(bench: Bench) -> None:

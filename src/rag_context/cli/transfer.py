@@ -1,8 +1,10 @@
 """`export` and `import`: an index as one file of JSON lines, and back."""
 
 import asyncio
+import io
 import json
 import os
+import select
 import stat
 import sys
 import tempfile
@@ -10,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from rich.progress import (
     BarColumn,
@@ -37,6 +39,9 @@ from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.types import EmbeddingModel
 from rag_context.wiring import open_export, open_import
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 STREAM = Path("-")
 """Stands for stdout, or stdin."""
@@ -99,8 +104,8 @@ def run_import(chosen: Chosen, what: ImportRun) -> ExitCode:
     settings = load_available(chosen).settings
     configure_logging("error")
     try:
-        with _opened(what.file) as file:
-            imported = asyncio.run(_import(settings, what, Lines(file), screen))
+        with _opened(what.file) as source:
+            imported = asyncio.run(_import(settings, what, source, screen))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
@@ -125,10 +130,13 @@ async def _export(
         return await exporter.export(put, show, project=what.project)
 
 
-async def _import(settings: Settings, what: ImportRun, lines: Lines, screen: Screen) -> Imported:
+async def _import(settings: Settings, what: ImportRun, source: "_Source", screen: Screen) -> Imported:
     async with open_import(settings, what.conflict) as (importer, service):
         await service.wait_ready(MODEL_PATIENCE_S)
-        imported = await _take(importer, lines, screen)
+        try:
+            imported = await _take(importer, Lines(source.file), screen)
+        finally:
+            source.give_up()
         if imported.pending:
             imported.pending = await _complete(service, screen)
         return imported
@@ -228,17 +236,59 @@ def _writer(file: BinaryIO, path: Path) -> Callable[[bytes], Awaitable[None]]:
     return put
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file to read; `give_up` ends the wait of a thread that reads it."""
+
+    file: BinaryIO
+    give_up: Callable[[], None]
+
+
+class _Stdin(io.RawIOBase):
+    """Stdin, which a thread may wait for in vain."""
+
+    def __init__(self) -> None:
+        self._stdin = sys.stdin.fileno()
+        self._woken, self._wake = os.pipe()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "Buffer") -> int:
+        ready, _, _ = select.select([self._stdin, self._woken], [], [])
+        if self._woken in ready:
+            return 0
+        view = memoryview(buffer)
+        read = os.read(self._stdin, len(view))
+        view[: len(read)] = read
+        return len(read)
+
+    def give_up(self) -> None:
+        os.write(self._wake, b"!")
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._woken)
+            os.close(self._wake)
+        super().close()
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> Iterator[_Source]:
+    if path == STREAM and sys.platform == "win32":  # where nothing but a socket can be waited for
+        yield _Source(sys.stdin.buffer, lambda: None)
+        return
     if path == STREAM:
-        yield sys.stdin.buffer
+        stdin = _Stdin()
+        with io.BufferedReader(stdin, 1 << 16) as buffered:
+            yield _Source(buffered, stdin.give_up)
         return
     try:
         file = path.open("rb")
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
     with file:
-        yield file
+        yield _Source(file, lambda: None)
 
 
 @contextmanager

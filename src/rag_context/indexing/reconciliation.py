@@ -9,6 +9,8 @@ from rag_context.types import Examination, Flaw, FlawKind, Held, Stored, Thoroug
 PAGE = 200
 """Documents compared at a time."""
 
+LOOKS_AT_A_SUSPECT = 3
+
 EXAMPLES = 5
 """Documents that are named for each kind of difference."""
 
@@ -42,40 +44,85 @@ class Reconciler:
         self._documents = documents
         self._writer = writer
         self._vectors = vectors
+        self._place = ""
+        self._explained = 0
+        self._suspects: dict[str, int] = {}
+
+    def suspect(self, document_id: str) -> None:
+        """Have a document compared soon, and again after that: whoever else writes it may not be done yet."""
+        self._suspects[document_id] = LOOKS_AT_A_SUSPECT
 
     async def differ(self) -> bool:
-        """Whether the numbers of vectors differ although nothing is pending: cheap, and not proof of sameness."""
+        """Whether there are other numbers of vectors than there should be: cheap, and not proof of sameness.
+
+        Vectors that a comparison found to be of no document are not told of again.
+        """
         counts = await self._documents.counts()
-        return counts.pending == 0 and counts.vectors != await self._vectors.count()
+        surplus = await self._vectors.count() - counts.vectors
+        return surplus < 0 if counts.pending else surplus != self._explained
 
     async def compare(self) -> Divergence:
-        """Everything, document by document."""
+        """Everything, document by document. The ids of all documents are held in memory meanwhile."""
         missing: list[str] = []
         stale: list[str] = []
         known: set[str] = set()
         async for page in self._pages():
             known.update(page)
-            lacking, outdated = _judged(page, await self._vectors.held(list(page)))
-            for id_ in (*lacking, *outdated):  # a look at the same moment: it may have been written between the two
-                again = await self._documents.stored(id_)
-                pair = {} if again is None else {id_: again}
-                lacks, is_outdated = _judged(pair, await self._vectors.held([id_]))
-                missing.extend(lacks)
-                stale.extend(is_outdated)
-        held = {id_ async for id_ in self._vectors.held_documents()}
-        orphans = [id_ for id_ in sorted(held - known) if await self._documents.stored(id_) is None]
+            found = await self._compare(page)
+            missing.extend(found.missing)
+            stale.extend(found.stale)
+        strangers = {id_ async for id_ in self._vectors.held_documents() if id_ not in known}
+        orphans = [id_ for id_ in sorted(strangers) if await self._documents.stored(id_) is None]
+        self._explained = 0
+        for ids in _slices(orphans):
+            held = await self._vectors.held(ids)
+            self._explained += sum(len(each.chunk_ids) for each in held.values())
         return Divergence(tuple(missing), tuple(stale), tuple(orphans))
 
+    async def compare_some(self) -> Divergence:
+        """The suspects, and the documents that follow those of the last call, after the last the first; no orphans."""
+        page = await self._documents.inventory(self._place, PAGE)
+        self._place = max(page) if len(page) == PAGE else ""
+        suspects, self._suspects = self._suspects, {}
+        for id_, looks in suspects.items():
+            if looks > 1:
+                self._suspects[id_] = looks - 1
+            stored = await self._documents.stored(id_)
+            page = page if stored is None else {**page, id_: stored}
+        return await self._compare(page)
+
     async def mend(self, found: Divergence) -> None:
-        """Make what lacks its vectors pending, for the sweep to complete; forget what belongs to no document."""
+        """Make what lacks its vectors pending, for the sweep to complete."""
         for ids in _slices((*found.missing, *found.stale)):
             await self._writer.unsettle(ids)
+
+    async def purge(self, found: Divergence) -> None:
+        """Forget the vectors that belong to no document."""
         for ids in _slices(found.orphans):
-            await self._vectors.discard([id_ for id_ in ids if await self._documents.stored(id_) is None])
+            gone = [id_ for id_ in ids if await self._documents.stored(id_) is None]
+            await self._vectors.discard(gone)
+            await self._writer.unsettle(gone)  # one of them may have come in since
 
     async def count(self) -> int:
         """How many vectors there are."""
         return await self._vectors.count()
+
+    async def _compare(self, page: Mapping[str, Stored]) -> Divergence:
+        if not page:
+            return Divergence()
+        first = _judged(page, await self._vectors.held(list(page)))
+        again = [await self._confirmed(id_) for id_ in (*first.missing, *first.stale)]
+        return Divergence(
+            tuple(id_ for found in again for id_ in found.missing), tuple(id_ for found in again for id_ in found.stale)
+        )
+
+    async def _confirmed(self, id_: str) -> Divergence:
+        """A look at the vectors between two at the document: it may be under way from one version to another."""
+        before = await self._documents.stored(id_)
+        held = await self._vectors.held([id_])
+        if before is None or before != await self._documents.stored(id_):
+            return Divergence()
+        return _judged({id_: before}, held)
 
     async def _pages(self) -> AsyncIterator[Mapping[str, Stored]]:
         last = ""
@@ -114,12 +161,18 @@ class TwoStoreAuditor:
         return replace(found, counts=counts, flaws=_merged(flaws))
 
     async def mend(self, kinds: Collection[FlawKind]) -> None:
-        """Mend both stores; documents whose vectors are wrong become pending. Raises: BackendError."""
+        """Mend both stores; documents whose vectors are wrong become pending, vectors of none go.
+
+        Raises:
+            BackendError: not everything is mended.
+        """
         await self._documents.mend([kind for kind in kinds if kind not in NOT_HERE])
-        await self._reconciler.mend(await self._reconciler.compare())
+        found = await self._reconciler.compare()
+        await self._reconciler.mend(found)
+        await self._reconciler.purge(found)
 
 
-def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> tuple[list[str], list[str]]:
+def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> Divergence:
     """Which of the documents that are said to be indexed lack vectors, and which have others than theirs."""
     missing: list[str] = []
     stale: list[str] = []
@@ -129,9 +182,9 @@ def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> tuple[
             continue
         if set(stored.chunk_ids) - has.chunk_ids:
             missing.append(id_)
-        elif has.chunk_ids - set(stored.chunk_ids) or has.revisions != {stored.content_hash}:
+        elif has.chunk_ids - set(stored.chunk_ids) or has.revisions - {stored.content_hash}:
             stale.append(id_)
-    return missing, stale
+    return Divergence(tuple(missing), tuple(stale))
 
 
 def _merged(flaws: Sequence[Flaw]) -> tuple[Flaw, ...]:

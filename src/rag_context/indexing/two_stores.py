@@ -35,6 +35,7 @@ class TwoStoreWriter:
         registry: remembers the model; the document store's.
         vectors: writes to the vector store.
         vector_store: guards the vector store.
+        suspect: told of documents that two processes wrote at the same time; somebody must compare them later.
         clock: monotonic seconds.
     """
 
@@ -46,6 +47,7 @@ class TwoStoreWriter:
         registry: ModelRegistry,
         vectors: VectorWriter,
         vector_store: Dependency,
+        suspect: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._documents = documents
@@ -53,6 +55,7 @@ class TwoStoreWriter:
         self._registry = registry
         self._vectors = vectors
         self._vector_store = vector_store
+        self._suspect = suspect
         self._clock = clock
 
     async def write(
@@ -61,10 +64,11 @@ class TwoStoreWriter:
         """Store a document in place of its earlier version; returns whether its vectors are in too.
 
         Raises:
-            BackendRejectedError: the vectors were made by another model than the index's; nothing changed.
+            BackendRejectedError: the vectors do not fit the chunks, or are another model's; nothing changed.
             BackendError: the document could not be stored.
         """
         if vectors is not None:
+            _check_size(vectors, chunks)
             await self._check_maker(made_by)
         await self._writer.put(document, chunks)
         if vectors is None:
@@ -82,12 +86,16 @@ class TwoStoreWriter:
             BackendError: they could not be stored, or were made by another model; the document stays pending.
         """
         await self._check_maker(made_by)
+        stored = await self._documents.stored(document_id)
         document = await self._documents.get(document_id)
-        if document is None or document.content_hash != content_hash:
+        if stored is None or document is None or not stored.content_hash == document.content_hash == content_hash:
             return False
+        if stored.indexed:
+            return True
         chunks = await self._documents.chunks(document_id)
-        if len(chunks) != len(vectors):
-            raise BackendRejectedError("documents", f"{len(vectors)} vectors were given for {len(chunks)} chunks")
+        if stored.chunk_ids != tuple(chunk.id for chunk in chunks):
+            return False
+        _check_size(vectors, chunks)
         return await self._add(document, chunks, vectors, made_by, PATIENT_S)
 
     async def recut(
@@ -99,6 +107,7 @@ class TwoStoreWriter:
             BackendError: they could not be stored, or were made by another model; the document is pending.
         """
         if vectors is not None:
+            _check_size(vectors, chunks)
             await self._check_maker(made_by)
         if not await self._writer.recut(document, chunks):
             return False
@@ -113,8 +122,13 @@ class TwoStoreWriter:
         if await self._documents.stored(document_id) is None:
             return False
         await self._writer.unsettle([document_id])
-        await self._ask(lambda: self._vectors.discard([document_id]), PATIENT_S)
-        return await self._writer.delete(document_id)
+        await self._discard(document_id, PROMPT_S)
+        deleted = await self._writer.delete(document_id)
+        try:
+            await self._forget_lost(document_id, PROMPT_S)  # a sweep elsewhere may have completed it in between
+        except BackendError as error:
+            logger.warning("document %s is deleted, vectors of it may be left: %s", document_id, error)
+        return deleted
 
     async def recorded_model(self) -> EmbeddingModel | None:
         """The model that made the vectors; None where none is recorded."""
@@ -141,21 +155,48 @@ class TwoStoreWriter:
     async def _add(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, patience_s: float
     ) -> bool:
-        """Vectors, then the note that they are there. Where the document changed meanwhile they may have replaced
-        those of its newer version: it is pending again, and will be completed."""
+        """Vectors, then the note that they are there.
+
+        Where the document changed meanwhile they may have replaced those of its newer version, whose writer may yet
+        settle it: it is pending again, and suspect. Vectors that may not stay are taken back.
+        """
         await self._ask(lambda: self._vectors.put(document, chunks, vectors), patience_s)
-        settled = await self._writer.settle(document.id, document.content_hash, made_by)
+        try:
+            settled = await self._writer.settle(document.id, document.content_hash, made_by)
+        except BackendRejectedError:
+            await self._take_back(document.id, patience_s)
+            raise
         if not settled:
+            self._suspect(document.id)
             await self._writer.unsettle([document.id])
-            if await self._documents.stored(document.id) is None:
-                await self._ask(lambda: self._vectors.discard([document.id]), patience_s)
+            await self._forget_lost(document.id, patience_s)
         return settled
 
+    async def _forget_lost(self, document_id: str, patience_s: float) -> None:
+        if await self._documents.stored(document_id) is None:
+            await self._take_back(document_id, patience_s)
+
+    async def _take_back(self, document_id: str, patience_s: float) -> None:
+        self._suspect(document_id)
+        await self._writer.unsettle([document_id])
+        await self._discard(document_id, patience_s)
+        await self._writer.unsettle([document_id])
+
+    async def _discard(self, document_id: str, patience_s: float) -> None:
+        await self._ask(lambda: self._vectors.discard([document_id]), patience_s)
+
     async def _check_maker(self, made_by: str | None) -> None:
+        if made_by is None:
+            return
         recorded = await self._registry.recorded_model()
-        if made_by is not None and (recorded is None or recorded.fingerprint != made_by):
-            raise BackendRejectedError("documents", "the vectors were made by another model than the index's")
+        if recorded is None or recorded.fingerprint != made_by:
+            raise BackendRejectedError("documents", "The vectors were made by another model than the index's.")
 
     async def _ask(self, work: Callable[[], Awaitable[T]], patience_s: float) -> T:
         """Through the guard, so that a dead store fails at once."""
         return await self._vector_store.call(work, Deadline.after(patience_s, self._clock))
+
+
+def _check_size(vectors: Matrix, chunks: Sequence[Chunk]) -> None:
+    if len(vectors) != len(chunks):
+        raise BackendRejectedError("documents", f"{len(vectors)} vectors were given for {len(chunks)} chunks.")

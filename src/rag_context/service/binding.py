@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from rag_context.embedders.fingerprint import same_model
-from rag_context.errors import BackendRejectedError, BackendStartingError, IndexMismatchError
+from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
 from rag_context.ports import Embedder, ModelRegistry, Tokenizer
 from rag_context.types import EmbeddingModel, Matrix, Vector
 
@@ -22,6 +22,7 @@ class BoundEmbedder:
         self._inner = inner
         self._registry = registry
         self._recorded: EmbeddingModel | None = None
+        self._trouble = ""
 
     @property
     def model(self) -> EmbeddingModel:
@@ -34,12 +35,20 @@ class BoundEmbedder:
     async def bind(self) -> None:
         """Compare with the index, and give an index without a model this one. Raises: BackendError."""
         model = self._inner.model
+        try:
+            self._recorded = await self._agreed(model)
+        except BackendError as error:
+            self._trouble = f": {error}"
+            raise
+
+    async def _agreed(self, model: EmbeddingModel) -> EmbeddingModel | None:
+        """The model that the index records by now."""
         recorded = await self._registry.recorded_model()
         if recorded is None:
             with suppress(IndexMismatchError):  # another process was faster: what it recorded is read below
                 await self._registry.adopt_model(model)
             recorded = await self._registry.recorded_model()
-        self._recorded = recorded
+        return recorded
 
     async def embed_query(self, text: str) -> Vector:
         self._matching()
@@ -57,7 +66,7 @@ class BoundEmbedder:
     def _matching(self) -> EmbeddingModel:
         model = self._inner.model
         if self._recorded is None:
-            raise BackendStartingError("embedder", "the model has not been compared with the index yet")
+            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{self._trouble}")
         if not same_vectors(model, self._recorded):
             raise BackendRejectedError("embedder", mismatch(self._recorded, model))
         # Its own fingerprint may differ from the index's by float noise, and stores compare letter by letter.

@@ -79,19 +79,22 @@ class Upkeep:
             group.create_task(self._reconcile())
 
     async def _probe(self) -> None:
+        away: set[str] = set()
         while True:
             await asyncio.sleep(PROBE_EVERY_S)
             due = [part for part in self._dependencies if part.breaker.state is BreakerState.HALF_OPEN]
             await asyncio.gather(*(self._probe_one(part) for part in due))
+            still_away = {part.name for part in self._dependencies if not part.breaker.closed}
+            for name in away - still_away:  # a report of health may have found it first
+                logger.info("%s is back", name)
+                self._sweep_now.set()
+            away = still_away
 
     async def _probe_one(self, part: Dependency) -> None:
         try:
             await part.probe(Deadline.after(PROBE_PATIENCE_S, self._clock))
         except BackendError as error:
             logger.info("%s is still unavailable: %s", part.name, error)
-        else:
-            logger.info("%s is back", part.name)
-            self._sweep_now.set()
 
     async def _bind(self) -> None:
         """Compare the model with the index as soon as it can be, and again ever after: others may reindex."""
@@ -178,15 +181,19 @@ class Upkeep:
             BackendUnavailableError: the embedder or the store is not there; the rest stays pending.
         """
         done = 0
+        is_away = False
         failed: set[str] = set()
         places = asyncio.Semaphore(SWEEP_TOGETHER)
 
         async def complete(id_: str) -> None:
-            nonlocal done
+            nonlocal done, is_away
             async with places:
+                if is_away:  # embedding what cannot be stored is of no use
+                    return
                 try:
                     await self._indexer.complete(id_)
                 except BackendUnavailableError:
+                    is_away = True
                     raise
                 except BackendError as error:
                     failed.add(id_)

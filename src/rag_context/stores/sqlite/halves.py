@@ -4,6 +4,7 @@ import asyncio
 import json
 import sqlite3
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 
 from rag_context.stores.sqlite import changes, registry
@@ -95,7 +96,8 @@ class SqliteVectorHalf(SqliteVectors):
             BackendRejectedError: they do not fit the chunks, or those that are there.
         """
         words: list[list[str]] = [[] for _ in chunks]
-        await self._database.write(partial(changes.write_document, document, chunks, words, vectors, None))
+        known = replace(document, content="")  # the passages have what is shown of it
+        await self._database.write(partial(changes.write_document, known, chunks, words, vectors, None))
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Forget the vectors of these documents."""

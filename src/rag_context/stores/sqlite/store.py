@@ -77,13 +77,14 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
 async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentHalf]:
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(path, lock_timeout_s=lock_timeout_s)
-    documents = SqliteDocumentsApart(database)
+    documents, texts = SqliteDocumentsApart(database), SqliteTexts(database)
+    warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
         database.follow()
-        yield SqliteDocumentHalf(
-            documents, SqliteDocumentWriter(database), SqliteTexts(database), SqliteMetrics(database)
-        )
+        yield SqliteDocumentHalf(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
+        warming.cancel()
+        await asyncio.wait({warming})
         documents.flush()
         await database.close()
 
