@@ -137,10 +137,23 @@ async def test_three_failures_cut_it_off_and_a_probe_brings_it_back() -> None:
 
 
 @pytest.mark.parametrize("error", [BackendStartingError("x", "loading"), BackendRejectedError("x", "too long")])
-async def test_what_is_no_fault_of_it_is_not_counted(error: BackendError) -> None:
+async def test_what_is_no_fault_of_it_opens_no_breaker(error: BackendError) -> None:
     part = Dependency("x", alive)
     for _ in range(5):
         with pytest.raises(type(error)):
             await part.call(Calls(error), soon())
     assert part.breaker.closed
+
+
+async def test_after_a_refusal_it_is_no_longer_known_to_be_well() -> None:
+    part = Dependency("x", alive)
+    with pytest.raises(BackendRejectedError):
+        await part.call(Calls(BackendRejectedError("x", "another dimension")), soon())
+    assert part.troubles == 1
+
+
+async def test_loading_is_no_trouble() -> None:
+    part = Dependency("x", alive)
+    with pytest.raises(BackendStartingError):
+        await part.call(Calls(BackendStartingError("x", "loading")), soon())
     assert part.troubles == 0

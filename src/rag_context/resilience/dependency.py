@@ -74,7 +74,10 @@ class Dependency:
     async def _settled(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
         try:
             result = await deadline.bound(self.name, work())
-        except (BackendStartingError, BackendRejectedError, BreakerOpenError):
+        except (BackendStartingError, BreakerOpenError):
+            raise
+        except BackendRejectedError:  # no sign that it is dead, but that it was well is no longer known
+            self.troubles += 1
             raise
         except BackendError:
             self.troubles += 1

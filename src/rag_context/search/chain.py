@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rag_context.errors import BackendError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
@@ -97,7 +98,11 @@ class SearchChain:
             words = legs.start_text()
             finds = await vector
             text, warning = await _if_it_can(words)
-        gathered = await gather(self._sources, query, finds, text, deadline)
+        in_time = deadline.sooner(deadline.remaining_s / 2.0)  # whatever hangs now, the passages are still to be had
+        gathered = await gather(self._sources, query, finds, text, in_time)
+        if gathered.text_lost is not None:
+            legs.lose_text(gathered.text_lost)
+            warning = TEXT_MISSING
         answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
         return replace(answer, warning=warning)
 
@@ -121,8 +126,9 @@ class SearchChain:
         self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
     ) -> Answer:
         kept = _kept(query, gathered, calibration)
-        passages = await self._passages([ranked.candidate.chunk.id for ranked in kept], calibration, deadline)
-        await self._count(deadline)
+        passages = await self._passages([ranked.candidate.chunk.id for ranked in kept], legs, calibration, deadline)
+        if not legs.text_failed:
+            await self._count(deadline)
         return Answer(
             results=_results(kept, passages, gathered),
             level=Level.PRIMARY,
@@ -132,17 +138,25 @@ class SearchChain:
         )
 
     async def _passages(
-        self, ids: Sequence[str], calibration: Calibration | None, deadline: Deadline
+        self, ids: Sequence[str], legs: Legs, calibration: Calibration | None, deadline: Deadline
     ) -> Mapping[str, Passage]:
-        """From the document store; where it is away and the vectors were asked, from the vector store's own copy."""
+        """From the document store, or where the vectors were asked, from the vector store's own copy.
+
+        Which of them is asked first depends on whether the document store has just failed.
+        """
         sources = self._sources
-        first = deadline if calibration is None else deadline.sooner(deadline.remaining_s / 2.0)
-        try:
-            return await sources.document_store.call(lambda: sources.documents.passages(ids), first)
-        except BackendError:
-            if calibration is None:
-                raise
-        return await sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
+        homes = [(sources.document_store, sources.documents.passages)]
+        if calibration is not None:
+            homes.append((sources.vector_store, sources.vectors.passages))
+        if legs.text_failed:
+            homes.reverse()
+        *others, (last, read) = homes
+        for guard, passages in others:
+            try:
+                return await guard.call(partial(passages, ids), deadline.sooner(deadline.remaining_s / 2.0))
+            except BackendError as error:
+                logger.info("search: the passages are taken from elsewhere: %s", error)
+        return await last.call(partial(read, ids), deadline)
 
     async def _count(self, deadline: Deadline) -> None:
         """Count the documents anew where the index has changed since; without a count, the last one stands."""

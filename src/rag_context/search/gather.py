@@ -1,14 +1,18 @@
 """Between finding and ranking: every candidate gets both exact scores, and so do the best ones' neighbours."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from rag_context.errors import BackendError
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.legs import Sources, VectorFinds
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores
 from rag_context.types import ChunkRef, Neighbours, TextHit, VectorHit
+
+T = TypeVar("T")
 
 SHORTLIST_FLOOR = 20
 SHORTLIST_PER_RESULT = 3
@@ -24,6 +28,8 @@ class Gathered:
     scored: Mapping[str, Candidate]
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
+    text_lost: str | None = None
+    """Why the text side is missing, where it was lost only now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +49,8 @@ async def gather(
 ) -> Gathered:
     """Score the union of what the legs found on both sides, and the neighbours of its best.
 
-    Without the text leg there is nothing to unite and the cosines stand as they are.
+    Without the text leg there is nothing to unite and the cosines stand as they are; so they do where the document
+    store fails in between.
 
     Args:
         sources: the ports.
@@ -64,24 +71,30 @@ async def gather(
         candidates = [_candidate(ref, raw) for ref in refs.values()]
         return _gathered(candidates, {}, {}, finds, text)
     exact = _ExactScores(sources, query, finds, deadline)
+    try:
+        return await _united(exact, raw, refs, text)
+    except BackendError:
+        if finds is None or not exact.troubles:
+            raise
+    candidates = [_candidate(hit.chunk, _Raw(raw.cosines, {})) for hit in finds.hits]
+    return replace(_gathered(candidates, {}, {}, finds, None), text_lost=str(exact.troubles[0]))
+
+
+async def _united(
+    exact: "_ExactScores", raw: "_Raw", refs: Mapping[str, ChunkRef], text: Sequence[TextHit]
+) -> Gathered:
+    finds = exact.finds
     raw = await exact.complete(raw, refs)
     union = [_candidate(ref, raw) for ref in refs.values()]
-    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
+    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * exact.query.limit)
     shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
-    neighbours = await _neighbours(sources, shortlist, deadline)
+    neighbours = await exact.neighbours(shortlist)
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}
     raw = await exact.complete(raw, beyond)
     scored = {candidate.chunk.id: candidate for candidate in union}
     scored.update((id_, _candidate(ref, raw)) for id_, ref in beyond.items())
     return _gathered(shortlist, neighbours, scored, finds, text)
-
-
-async def _neighbours(sources: Sources, shortlist: Sequence[Candidate], deadline: Deadline) -> Mapping[str, Neighbours]:
-    ids = [candidate.chunk.id for candidate in shortlist]
-    if not ids:
-        return {}
-    return await sources.document_store.call(lambda: sources.documents.neighbours(ids), deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +105,8 @@ class _ExactScores:
     query: Query
     finds: VectorFinds | None
     deadline: Deadline
+    troubles: list[BackendError] = field(default_factory=list)
+    """What the document store failed with."""
 
     async def complete(self, raw: _Raw, refs: Mapping[str, ChunkRef]) -> _Raw:
         """`raw` with the scores that the chunks of `refs` still lack."""
@@ -114,9 +129,21 @@ class _ExactScores:
     async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, TextHit]:
         if not chunks:
             return {}
-        return await self.sources.document_store.call(
-            lambda: self.sources.texts.score(self.query.text, chunks), self.deadline
-        )
+        return await self._of_documents(lambda: self.sources.texts.score(self.query.text, chunks))
+
+    async def neighbours(self, shortlist: Sequence[Candidate]) -> Mapping[str, Neighbours]:
+        """What stands before and after each candidate."""
+        ids = [candidate.chunk.id for candidate in shortlist]
+        if not ids:
+            return {}
+        return await self._of_documents(lambda: self.sources.documents.neighbours(ids))
+
+    async def _of_documents(self, work: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await self.sources.document_store.call(work, self.deadline)
+        except BackendError as error:
+            self.troubles.append(error)
+            raise
 
 
 def _candidate(ref: ChunkRef, raw: _Raw) -> Candidate:

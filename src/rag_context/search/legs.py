@@ -89,6 +89,17 @@ class Legs:
             self._text = asyncio.create_task(self._walk_text())
         return self._text
 
+    @property
+    def text_failed(self) -> bool:
+        """Whether the text leg is known to have no answer."""
+        report = self.reports.get("text")
+        return report is not None and report.status is not LegStatus.OK
+
+    def lose_text(self, detail: str) -> None:
+        """Note that what the text leg found cannot be used after all."""
+        found = self.reports.get("text")
+        self.reports["text"] = LegReport(LegStatus.FAILED, found.latency_ms if found is not None else 0.0, detail)
+
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query
         with self._reported("embedding"):

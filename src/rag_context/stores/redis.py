@@ -97,7 +97,7 @@ def _mapped() -> Iterator[None]:
         raise BackendTimeoutError(COMPONENT, "Redis did not answer in time.") from error
     except BusyLoadingError as error:
         raise BackendStartingError(COMPONENT, "Redis is loading its data.") from error
-    except ConnectionError as error:
+    except (ConnectionError, RuntimeError) as error:  # uvloop says so when a connection was closed a moment ago
         raise BackendUnavailableError(COMPONENT, "Redis cannot be reached, or let nobody in.") from error
     except ResponseError as error:
         raise BackendRejectedError(COMPONENT, "Redis refused a command: it is full, or read-only.") from error

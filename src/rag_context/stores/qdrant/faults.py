@@ -52,8 +52,8 @@ _KEY_CODES = frozenset({grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISS
 _NONSENSE = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED})
 
 
-class NoCollectionError(BackendDataError):
-    """The collection is not there."""
+class NoCollectionError(BackendRejectedError):
+    """The collection is not there; the server is, so that writing to it may make the collection anew."""
 
 
 def backend_error(error: BaseException, collection: str) -> BackendError:

@@ -85,7 +85,8 @@ class QdrantVectors:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
 
         Raises:
-            BackendDataError: the collection is gone, or has vectors of another dimension.
+            BackendRejectedError: the collection is gone.
+            BackendDataError: it has vectors of another dimension.
             BackendError: the server could not be asked.
         """
         if limit < 1:
