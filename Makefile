@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test torture check lint types format bench docs model lock clean
+.PHONY: help setup demo serve test torture faults check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -37,6 +37,9 @@ test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
+
+faults: $(STAMP) ## Every fault of every backend, measured, and the table of docs/faults.md (some minutes)
+	$(PY) -m tests.faults
 
 check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
 	$(PY) scripts/generate_docs.py --check

@@ -5,11 +5,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from rag_context.contract.index import IndexRequest, IndexResponse
 from rag_context.contract.search import SearchRequest, SearchResponse
+from rag_context.errors import IndexMismatchError
 from rag_context.service import Service
 from rag_context.settings import EmbedderSettings, Settings
-from rag_context.wiring import open_service
+from rag_context.wiring import OnMismatch, open_service
 from tests.servers.embedding_stub import EmbeddingStub, embedding_stub
 
 PATIENCE_S = 30.0
@@ -89,3 +92,24 @@ async def test_a_restart_on_both_sides_leaves_everything_as_it_was(tmp_path: Pat
             assert (await search(service, "mongodb")).fallback_level == 1
             assert (await index(service, "grand jackpot")).status == "indexed"
             assert (await service.health()).healthy
+
+
+async def test_another_model_at_the_start_is_refused_in_one_sentence_and_taken_where_asked(tmp_path: Path) -> None:
+    """D-10, M-5."""
+    async with embedding_stub() as stub:
+        async with memory(tmp_path, stub) as service:
+            assert (await index(service, "mongodb retry")).status == "indexed"
+        stub.seed = stub.name = "another"
+        embedder = EmbedderSettings(kind="openai_compatible", url=stub.url, model="stub")
+        settings = Settings(data_dir=tmp_path, embedder=embedder)
+        with pytest.raises(IndexMismatchError, match="rag-context reindex"):
+            async with open_service(settings):
+                pass
+        async with open_service(settings, OnMismatch.REINDEX) as service:
+            await until(lambda: _is_whole(service))
+            assert (await search(service, "mongodb")).fallback_level == 1
+
+
+async def _is_whole(service: Service) -> bool:
+    report = await service.health()
+    return report.healthy and report.pending_documents == 0

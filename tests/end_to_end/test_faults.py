@@ -136,7 +136,11 @@ def test_an_index_of_another_model_stops_the_start_and_says_what_to_do(tmp_path:
     [
         (("serve", "--host", "0.0.0.0", "--port", "0"), {}, "API key"),
         (("serve",), {"RAG_CONTEXT_SERVER__PROT": "1"}, "RAG_CONTEXT_SERVER__PORT"),
-        (("serve",), {"QDRANT_URL": "http://localhost:6333"}, "QDRANT_URL"),
+        (
+            ("serve", "--port", "0"),
+            {"QDRANT_URL": "http://localhost:6333", "RAG_CONTEXT_STORES__QDRANT_COLLECTION": "a/b"},
+            "qdrant_collection",
+        ),
         (("serve",), {"MCP_SERVER_PORT": "many"}, "MCP_SERVER_PORT"),
     ],
 )
