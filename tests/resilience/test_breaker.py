@@ -1,5 +1,7 @@
 """The breaker's whole life, on a clock that stands still."""
 
+from contextlib import ExitStack
+
 import pytest
 
 from rag_context.resilience.breaker import (
@@ -120,6 +122,16 @@ def test_a_call_let_in_before_it_opened_changes_nothing_after() -> None:
     with breaker.admission() as slow:
         open_it(breaker)
         slow.succeed()
+    assert breaker.state is BreakerState.OPEN
+
+
+def test_calls_that_fail_together_count_as_one() -> None:
+    breaker = make(FrozenClock(), threshold=3)
+    for stall in range(1, 4):
+        assert breaker.closed, f"before stall {stall}"
+        with ExitStack() as together:
+            for admission in [together.enter_context(breaker.admission()) for _ in range(10)]:
+                admission.fail()
     assert breaker.state is BreakerState.OPEN
 
 

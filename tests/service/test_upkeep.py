@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
+from rag_context.service.upkeep import PROBE_EVERY_S, SWEEP_EVERY_S
 from rag_context.testing import FakeEmbedder, Fault
 from rag_context.types import Matrix
 from tests.service.house import House
@@ -29,6 +30,22 @@ async def test_a_dead_dependency_is_probed_in_the_background_and_comes_back(hous
     async with house.kept_up():
         await until(lambda: house.sources.embedding.breaker.closed)
     assert (await house.search("mongodb retry")).fallback_level == 1
+
+
+async def test_what_is_back_is_swept_for_whoever_found_it_first(house: House) -> None:
+    house.sources.embedding.breaker._clock = house.clock  # so that it can be known who looks first
+    house.embedder.fault = DEAD
+    for query in ("one", "two", "three"):
+        await house.search(query)
+    assert (await house.index("MongoDB retry logic.")).status == "pending"
+    async with house.kept_up():
+        await asyncio.sleep(2.0 * PROBE_EVERY_S)  # it has seen that the embedder is away
+        house.embedder.fault = None
+        house.clock.advance(1.0)
+        assert (await house.service.health()).lm_studio_status == "healthy"
+        async with asyncio.timeout(SWEEP_EVERY_S / 2.0):
+            while (await house.service.health()).pending_documents:
+                await asyncio.sleep(0.01)
 
 
 async def test_an_index_without_a_model_takes_the_first(house: House) -> None:

@@ -108,6 +108,35 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     assert (await state.look()).settled
 
 
+async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment_without_one(
+    mongodb: MongoStore, raw: Raw
+) -> None:
+    await put(mongodb, "a", "one")
+    record = raw["C0N7EXT_state"]
+    await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
+    await raw["C0N7EXT"].delete_one({"_id": document("a").id})
+    mongo, state = mongodb.documents._mongo, mongodb.documents._state
+    watch = Watch(mongo, state, mongodb.texts._indexes, stalled_s=5.0)
+    for second in range(5):
+        await watch.round(100.0 + second)
+        await record.update_one({"_id": "index"}, {"$inc": {"begun": 1, "version": 1}})
+    await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
+    await watch.round(105.0)
+    assert (await mongodb.documents.counts()).documents == 1
+    await record.update_one({"_id": "index"}, {"$inc": {"version": 1}})
+    await watch.round(105.2)
+    assert (await mongodb.documents.counts()).documents == 0
+    assert (await state.look()).settled
+
+
+async def test_counters_that_are_too_low_for_a_while_are_never_below_nothing(mongodb: MongoStore, raw: Raw) -> None:
+    await put(mongodb, "a", "one")
+    await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"totals.pending": -2, "totals.vectors": -2}})
+    await mongodb.documents._state.look()
+    counts = await mongodb.documents.counts()
+    assert (counts.documents, counts.pending, counts.vectors) == (1, 0, 0)
+
+
 async def test_a_write_goes_on_when_nobody_waits_for_it_any_more(mongodb: MongoStore) -> None:
     await mongodb.documents.ping()
     for number in range(20):

@@ -17,7 +17,7 @@ from rag_context.cli.settings import load_available
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import answer_ahead
-from rag_context.server.mcp.wire import OversizedLineError, Wire, claimed_wire
+from rag_context.server.mcp.wire import OversizedLineError, Wire, claim_wire
 from rag_context.settings import Loaded, Settings
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ def run(chosen: Chosen, *, tools: str) -> ExitCode:
     loaded = load_available(chosen)
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
-    with claimed_wire() as wire:
-        first, ahead = _open_conversation(wire)
-        if first is None:
-            return ExitCode.OK
-        _start_logging(loaded)
-        return asyncio.run(_serve(loaded.settings, wire, first, answered_ahead=ahead))
+    wire = claim_wire()
+    first, ahead = _open_conversation(wire)
+    if first is None:
+        return ExitCode.OK
+    _start_logging(loaded)
+    return asyncio.run(_serve(loaded.settings, wire, first, answered_ahead=ahead))
 
 
 def _check_toolset(tools: str) -> None:

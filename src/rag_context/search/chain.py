@@ -5,7 +5,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from rag_context.errors import BackendError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
@@ -140,23 +139,17 @@ class SearchChain:
     async def _passages(
         self, ids: Sequence[str], legs: Legs, calibration: Calibration | None, deadline: Deadline
     ) -> Mapping[str, Passage]:
-        """From the document store, or where the vectors were asked, from the vector store's own copy.
-
-        Which of them is asked first depends on whether the document store has just failed.
-        """
+        """From the document store; where that fails and the vectors were asked, from the vector store's own copy."""
         sources = self._sources
-        homes = [(sources.document_store, sources.documents.passages)]
-        if calibration is not None:
-            homes.append((sources.vector_store, sources.vectors.passages))
-        if legs.text_failed:
-            homes.reverse()
-        *others, (last, read) = homes
-        for guard, passages in others:
+        if calibration is None:
+            return await sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
+        if not legs.text_failed:
             try:
-                return await guard.call(partial(passages, ids), deadline.sooner(deadline.remaining_s / 2.0))
+                half = deadline.sooner(deadline.remaining_s / 2.0)
+                return await sources.document_store.call(lambda: sources.documents.passages(ids), half)
             except BackendError as error:
-                logger.info("search: the passages are taken from elsewhere: %s", error)
-        return await last.call(partial(read, ids), deadline)
+                logger.info("search: the passages are taken from the vector store: %s", error)
+        return await sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
 
     async def _count(self, deadline: Deadline) -> None:
         """Count the documents anew where the index has changed since; without a count, the last one stands."""

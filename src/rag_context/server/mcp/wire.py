@@ -1,13 +1,11 @@
 """The two ends of the pipe that a stdio client holds, kept from everybody else in this process.
 
-While it is claimed, descriptor 1 is stderr and descriptor 0 is empty, so that a stray print, of a C library too,
+Once it is claimed, descriptor 1 is stderr and descriptor 0 is empty, so that a stray print, of a C library too,
 cannot break the protocol.
 """
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 LINE_BYTES = 4 * 1024 * 1024
 """Longest message that is read."""
@@ -42,19 +40,12 @@ class Wire:
             left = left[os.write(self._write_fd, left) :]
 
 
-@contextmanager
-def claimed_wire() -> Iterator[Wire]:
-    """Take stdin and stdout for the wire, and give them back."""
+def claim_wire() -> Wire:
+    """Take stdin and stdout for the wire, for as long as this process lives: a thread may print to the very end."""
     sys.stdout.flush()
     kept_in, kept_out = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
-    try:
-        yield Wire(kept_in, kept_out)
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept_in, 0)
-        os.dup2(kept_out, 1)
-        # A thread may still wait on the reading end, so neither is closed and given to somebody else.
+    return Wire(kept_in, kept_out)

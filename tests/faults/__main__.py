@@ -1,0 +1,90 @@
+"""Every fault of every server, and minutes of kills under load: `python -m tests.faults [--outages N] [--seed N]`.
+
+Writes the table into docs/faults.md, and exits 1 where anything was not as it should be.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.faults import load, page, trials
+from tests.faults.cells import CELLS, WHOLE, Cell
+from tests.faults.kinds import fault
+from tests.faults.rig import Rig, rig
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "faults.md"
+SEARCHES = 4
+"""Searches in each cell: the first meets the fault, the last a server that is known to be dead."""
+
+MOST_MS = 500.0
+
+
+def main() -> int:
+    """Run the matrix, then the load; say how it went."""
+    parser = argparse.ArgumentParser(prog="faults", description=__doc__)
+    parser.add_argument("--outages", type=int, default=40, help="how often a server is killed under load (40)")
+    parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices (drawn, and printed)")
+    parser.add_argument("--keep-page", action="store_true", help="leave docs/faults.md as it is")
+    arguments = parser.parse_args()
+    seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="rag-context-faults-") as name, rig(Path(name)) as memory:
+        slowest_ms, complaints = matrix(memory)
+        record = load.run(memory, arguments.outages, random.Random(seed))
+    complaints += record.complaints()
+    summary = summed_up(record)
+    if not arguments.keep_page:
+        text = f"{page.table(slowest_ms)}\n\n{summary}"
+        PAGE.write_text(page.replaced(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
+    print(summary)
+    if record.percentile_ms(99) >= MOST_MS:
+        complaints.append(f"p99 is {record.percentile_ms(99):.0f} ms")
+    for complaint in complaints:
+        print(f"WRONG {complaint}", file=sys.stderr)
+    return 1 if complaints else 0
+
+
+def matrix(memory: Rig) -> tuple[dict[str, float], list[str]]:
+    """Every cell: what took longest to search, by the cell's name, and what was not as it should be."""
+    slowest_ms: dict[str, float] = {}
+    complaints: list[str] = []
+    for cell in CELLS:
+        started = time.monotonic()
+        seen = one_cell(memory, cell)
+        slowest_ms[cell.name] = max(each.took_ms for each in seen[:SEARCHES])
+        wrong = [complaint for each in seen for complaint in each.complaints]
+        complaints += [f"{cell.name}: {complaint}" for complaint in wrong]
+        took = time.monotonic() - started
+        print(f"{cell.name:22}{slowest_ms[cell.name]:6.0f} ms  {took:5.1f} s  {'; '.join(wrong) or 'ok'}", flush=True)
+    complaints += memory.losses()
+    return slowest_ms, complaints
+
+
+def one_cell(memory: Rig, cell: Cell) -> list[trials.Seen]:
+    """Searches, then everything else under the fault, then a search after it."""
+    with fault(memory.backends[cell.role], cell.kind):
+        seen = [trials.search(memory, cell.expected) for _ in range(SEARCHES)]
+        seen += [trials.health(memory, cell), trials.index(memory, cell), trials.stats(memory, cell)]
+    memory.wait_whole()
+    return [*seen, trials.search(memory, WHOLE)]
+
+
+def summed_up(record: load.Record) -> str:
+    """The load in a few lines."""
+    recovered_s = max(outage.back - outage.started for outage in record.outages)
+    failed = sum(each.label[0] not in (1, 2) for each in record.searches)
+    rate = f"{1 / load.EVERY_S:.0f} requests a second each"
+    return (
+        f"Under load, {load.CLIENTS} clients at {rate}, with {len(record.outages)} kills: {len(record.searches)}"
+        f" searches, {failed} failed, p50 {record.percentile_ms(50):.0f} ms, p99 {record.percentile_ms(99):.0f} ms;"
+        f" {record.acknowledged} writes acknowledged, {record.pending} of them pending, {len(record.refused)} refused"
+        f" while the document store was away, {len(record.losses)} lost. A server that was back was in use after"
+        f" {recovered_s:.1f} s at most."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""What each server with each fault may do to the memory: nothing but this."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.faults.backends import Role
+from tests.faults.kinds import ON_THE_WIRE, Kind
+
+WORDS_ONLY = "Vector search unavailable, using text search fallback"
+VECTORS_ONLY = "Text search unavailable, using vector search alone"
+NOTHING = "All search methods failed, returning empty results"
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a client sees.
+
+    A search is at `level` with `warning`, and exactly the `legs` named did not do their part. `index` is the status
+    of a document's receipt, or 503. `health` is the status of the server's own component, `healthy` the verdict on
+    the whole.
+    """
+
+    level: int
+    warning: str | None
+    legs: frozenset[str]
+    index: str
+    stats: int
+    health: str
+    healthy: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One server with one fault."""
+
+    role: Role
+    kind: Kind
+    expected: Expected
+
+    @property
+    def name(self) -> str:
+        return f"{self.role}-{self.kind.name.lower()}"
+
+
+OF: dict[Role, Expected] = {
+    Role.EMBEDDER: Expected(2, WORDS_ONLY, frozenset({"embedding"}), "pending", 200, "unavailable", healthy=False),
+    Role.VECTORS: Expected(2, WORDS_ONLY, frozenset({"vector"}), "pending", 200, "unavailable", healthy=False),
+    Role.DOCUMENTS: Expected(1, VECTORS_ONLY, frozenset({"text"}), "503", 503, "unavailable", healthy=False),
+    Role.CACHE: Expected(1, None, frozenset(), "indexed", 200, "degraded", healthy=True),
+}
+"""What a server does to the memory when it cannot be used at all."""
+
+WHOLE = Expected(1, None, frozenset(), "indexed", 200, "healthy", healthy=True)
+
+PARTLY: dict[tuple[Role, Kind], Expected] = {
+    # Whatever it has, it still answers.
+    (Role.VECTORS, Kind.FULL): replace(WHOLE, index="pending"),
+    (Role.DOCUMENTS, Kind.FULL): replace(WHOLE, index="503"),
+    (Role.CACHE, Kind.FULL): WHOLE,
+}
+"""Where a server can still be used for something."""
+
+ELSEWHERE: dict[Role, frozenset[Kind]] = {
+    Role.DOCUMENTS: frozenset({Kind.ERROR, Kind.BUSY, Kind.KILLED, Kind.FULL}),
+    Role.CACHE: frozenset({Kind.ERROR, Kind.BUSY, Kind.KILLED, Kind.FULL}),
+    Role.VECTORS: frozenset({Kind.KILLED, Kind.FULL}),
+    Role.EMBEDDER: frozenset({Kind.KILLED}),
+}
+"""Faults that are the server's own."""
+
+
+def _cells() -> Iterator[Cell]:
+    for role in Role:
+        for kind in Kind:
+            if kind in ON_THE_WIRE[role] or kind in ELSEWHERE[role]:
+                yield Cell(role, kind, PARTLY.get((role, kind), OF[role]))
+
+
+CELLS = tuple(_cells())
+"""The whole matrix. An embedder keeps nothing, and a document store and a cache have no dimension."""

@@ -1,0 +1,13 @@
+"""One memory over four servers for all tests of this folder; each leaves it whole."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.rig import Rig, rig
+
+
+@pytest.fixture(scope="session")
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    with rig(tmp_path_factory.mktemp("faults"), CIRCUIT_BREAKER_THRESHOLD="1000") as made:
+        yield made

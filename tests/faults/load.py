@@ -1,0 +1,241 @@
+"""Eight clients at work while the servers behind the memory are killed and started again."""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import numpy as np
+
+from tests.end_to_end.process import PATIENCE_S, command, wait_until
+from tests.faults.backends import Role
+from tests.faults.cells import NOTHING, OF, VECTORS_ONLY, WORDS_ONLY
+from tests.faults.rig import Rig, component
+from tests.torture.ledger import Promise, compose
+
+CLIENTS = 8
+EVERY_S = 0.5
+"""Each client asks twice a second."""
+
+WRITES = 0.15
+LONGEST_CALM_S = 1.0
+LONGEST_OUTAGE_S = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search: when it began and ended, by `time.monotonic`, and what came of it."""
+
+    began: float
+    ended: float
+    status: int
+    answer: dict[str, Any]
+
+    @property
+    def took_ms(self) -> float:
+        return (self.ended - self.began) * 1000.0
+
+    @property
+    def label(self) -> tuple[int, str | None]:
+        return self.answer.get("fallbackLevel", 0), self.answer.get("warning")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A write that was not acknowledged."""
+
+    began: float
+    ended: float
+    status: int
+    says_when: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """A server was dead from `killed` to `starting`, started at `started`, and in use again at `back`."""
+
+    role: Role
+    killed: float
+    starting: float
+    started: float
+    back: float
+
+
+@dataclass
+class Record:
+    """Everything that happened."""
+
+    searches: list[Asked] = field(default_factory=list)
+    acknowledged: int = 0
+    pending: int = 0
+    refused: list[Refused] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+
+    def percentile_ms(self, percent: float) -> float:
+        return float(np.percentile([each.took_ms for each in self.searches], percent))
+
+    def complaints(self) -> Iterator[str]:
+        """What should not be: a search that failed, a label that is not true, a write refused for no reason, a loss."""
+        for each in self.searches:
+            if each.status != httpx2.codes.OK or each.label[0] not in (1, 2):
+                yield f"a failed search: {each.status} {each.answer}"
+            elif not _is_honest(each.answer):
+                yield f"a label that is not true: {each.label} {each.answer['legs']}"
+        for outage in self.outages:
+            expected = OF[outage.role].level, OF[outage.role].warning
+            for each in self.searches:
+                within = outage.killed < each.began and each.ended < outage.starting
+                if within and each.label != expected:
+                    yield f"{each.label} while the {outage.role} are away: {each.answer['legs']}"
+        for write in self.refused:
+            away = any(
+                write.began < outage.back and write.ended > outage.killed
+                for outage in self.outages
+                if outage.role is Role.DOCUMENTS
+            )
+            if write.status != httpx2.codes.SERVICE_UNAVAILABLE or not write.says_when or not away:
+                yield f"a write refused with {write.status}, the document store {'away' if away else 'there'}"
+        yield from self.losses
+
+    def degraded_for_no_reason(self) -> int:
+        """Searches below their best while every server was there, as seen from outside: late, and labelled so."""
+        calm = [
+            each
+            for each in self.searches
+            if not any(each.began < outage.back and each.ended > outage.killed for outage in self.outages)
+        ]
+        return sum(each.label != (1, None) for each in calm)
+
+
+class Client:
+    """One client in a thread of its own, the only one that writes its documents."""
+
+    def __init__(self, number: int, rig: Rig, record: Record, rng: random.Random) -> None:
+        self._name = f"load{number}"
+        self._rig = rig
+        self._record = record
+        self._rng = rng
+        self._mine: list[Promise] = []
+        self._stop = threading.Event()
+        self._http = httpx2.Client(base_url=rig.memory.url, timeout=PATIENCE_S, trust_env=False)
+        self._thread = threading.Thread(target=self._run, name=self._name)
+        self._thread.start()
+
+    def stop(self) -> list[Promise]:
+        """Wait for the call under way; returns what was promised."""
+        self._stop.set()
+        self._thread.join()
+        self._http.close()
+        return self._mine
+
+    def _run(self) -> None:
+        due = time.monotonic() + self._rng.uniform(0.0, EVERY_S)
+        while not self._stop.wait(max(due - time.monotonic(), 0.0)):
+            due += EVERY_S
+            if self._rng.random() < WRITES:
+                self._write()
+            else:
+                self._search()
+
+    def _search(self) -> None:
+        query = self._rig.question(self._rig.known())
+        began = time.monotonic()
+        reply = self._http.post("/tools/rag_context_search", json={"query": query, "minScore": 0})
+        self._record.searches.append(Asked(began, time.monotonic(), reply.status_code, reply.json()))
+
+    def _write(self) -> None:
+        again = [promise for promise in self._mine if promise.stored is not None and not promise.sent]
+        if again and self._rng.random() < 0.5:
+            promise = self._rng.choice(again)
+        else:
+            promise = Promise(f"{self._name}x{len(self._mine)}q")
+            self._mine.append(promise)
+        earlier = len(promise.replaced) + len(promise.sent) + (promise.stored is not None)
+        version = compose(promise.source, earlier, self._rng)
+        promise.sent.append(version)
+        body = {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": promise.source}
+        began = time.monotonic()
+        reply = self._http.post("/tools/rag_context_index", json=body)
+        if reply.status_code != httpx2.codes.OK:
+            says_when = "Retry-After" in reply.headers
+            self._record.refused.append(Refused(began, time.monotonic(), reply.status_code, says_when))
+            return
+        promise.acknowledge(version, reply.json()["documentId"])
+        self._record.acknowledged += 1
+        self._record.pending += reply.json()["status"] == "pending"
+
+
+def run(rig: Rig, outages: int, rng: random.Random) -> Record:
+    """Work, kill and start again so many times, one server after the other, and look for everything that was promised.
+
+    Every server is killed as often as every other, in a random order.
+    """
+    record = Record()
+    clients = [Client(number, rig, record, random.Random(rng.random())) for number in range(CLIENTS)]
+    try:
+        for role in _order(outages, rng):
+            time.sleep(rng.uniform(0.2, LONGEST_CALM_S))
+            record.outages.append(_outage(rig, role, rng.uniform(0.5, LONGEST_OUTAGE_S)))
+        time.sleep(LONGEST_CALM_S)
+    finally:
+        promises = [promise for client in clients for promise in client.stop()]
+    rig.wait_whole()
+    rig.promises.update((promise.source, promise) for promise in promises)
+    record.losses += rig.losses()
+    record.losses += examined(rig)
+    return record
+
+
+def examined(rig: Rig) -> list[str]:
+    """What `rag-context check` finds."""
+    ended = command("check", "--json", data_dir=rig.data_dir, **rig.backends.settings)
+    if ended.returncode == 0:
+        return []
+    flaws = json.loads(ended.stdout)["flaws"] if ended.stdout else ended.stderr
+    return [f"the index is not sound: {flaws}"]
+
+
+def _order(outages: int, rng: random.Random) -> list[Role]:
+    roles: list[Role] = []
+    while len(roles) < outages:
+        roles += rng.sample(list(Role), len(Role))
+    return roles[:outages]
+
+
+def _outage(rig: Rig, role: Role, lasts_s: float) -> Outage:
+    process = rig.backends[role].process
+    process.kill()
+    killed = time.monotonic()
+    time.sleep(lasts_s)
+    starting = time.monotonic()
+    process.start()
+    started = time.monotonic()
+    wait_until(lambda: _is_back(rig, role))
+    return Outage(role, killed, starting, started, time.monotonic())
+
+
+def _is_back(rig: Rig, role: Role) -> bool:
+    """Whether the server is in use again; documents that came in meanwhile may still lack their vectors."""
+    status = component(rig.memory.health(), role)["status"]
+    return bool(status == "healthy" or (role is Role.VECTORS and status == "degraded"))
+
+
+def _is_honest(answer: dict[str, Any]) -> bool:
+    """Whether level and warning say what the legs did."""
+    amiss = {name for name, leg in answer["legs"].items() if leg["status"] != "ok"}
+    match answer["fallbackLevel"], answer.get("warning"):
+        case 1, None:
+            return not amiss
+        case 1, warning:
+            return warning == VECTORS_ONLY and amiss == {"text"}
+        case 2, warning:
+            return warning == WORDS_ONLY and answer["results"] != [] and "text" not in amiss
+        case 3, warning:
+            return warning == NOTHING
+        case _:
+            return False

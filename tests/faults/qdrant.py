@@ -1,0 +1,51 @@
+"""The Qdrant stand-in with its points on disk: what it acknowledged survives `kill -9`, and its disk can be full.
+
+python -m tests.faults.qdrant --port P --data DIR    serve on 127.0.0.1 until killed
+"""
+
+import argparse
+import asyncio
+import socket
+import sqlite3
+import warnings
+from pathlib import Path
+
+import uvicorn
+from qdrant_client import AsyncQdrantClient, models
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from tests.servers.qdrant import StandIn, create_app
+
+
+async def serve(data: Path, port: int) -> None:
+    """Serve until the process ends."""
+    kept = StandIn(memory=AsyncQdrantClient(path=str(data)))
+    for each in (await kept.memory.get_collections()).collections:
+        params = (await kept.memory.get_collection(each.name)).config.params
+        kept.made[each.name] = models.CreateCollection(vectors=params.vectors)
+        kept.indexes[each.name] = {}
+    app = create_app(kept)
+    app.add_exception_handler(sqlite3.OperationalError, _full)
+    listener = socket.create_server(("127.0.0.1", port))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
+    await uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off")).serve(sockets=[listener])
+
+
+def _full(request: Request, error: Exception) -> Response:
+    """As Qdrant says it."""
+    reason = "Service internal error: No space left on device: WAL buffer size exceeds available disk space"
+    return JSONResponse({"status": {"error": reason}, "time": 0.0001}, 500)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A stand-in for a Qdrant server, on disk.")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")  # local mode has no payload indexes, and says so again and again
+    asyncio.run(serve(asked.data, asked.port))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""A memory over four servers, with documents in it."""
+
+import itertools
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.end_to_end.process import Served, served, wait_until
+from tests.faults.backends import Backends, Role, backends
+from tests.torture.ledger import Promise, Version, compose
+from tests.torture.verify import settle
+
+DOCUMENTS = 12
+ALL = 20
+"""Results asked for, so that every document is one of them."""
+
+
+@dataclass
+class Rig:
+    """The memory, the servers behind it, and what was promised of its documents."""
+
+    memory: Served
+    backends: Backends
+    data_dir: Path
+    promises: dict[str, Promise] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def wait_whole(self) -> None:
+        """Wait until everything works and nothing is pending; it gets there by itself or not at all."""
+        wait_until(self._is_whole)
+
+    def question(self, about: Version) -> str:
+        """Words that nobody has asked for yet, so that no cache knows the answer."""
+        return f"What does the entry {about.marker} say? Question number {next(self._numbers)}."
+
+    def search(self, about: Version, **fields: Any) -> dict[str, Any]:
+        """Ask for all there is, that document among it."""
+        return self.memory.search(self.question(about), minScore=0, limit=ALL, **fields)
+
+    def write(self, source: str) -> tuple[Version, Any]:
+        """Index a new document, promised once it is acknowledged; returns it with the reply."""
+        promise = self.promises.get(source) or Promise(source)
+        version = compose(source, next(self._numbers), random.Random(source))
+        self.promises[source] = promise
+        promise.sent.append(version)
+        reply = self.memory.tool(
+            "index",
+            {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": source},
+        )
+        if reply.status_code == 200:
+            promise.acknowledge(version, reply.json()["documentId"])
+        return version, reply
+
+    def losses(self) -> list[str]:
+        """What is not as it was promised: found by text and by vector, once, in its last version."""
+        return settle(self.memory, self.promises.values())
+
+    def known(self) -> Version:
+        """A document that is there for certain."""
+        return next(promise.stored for promise in self.promises.values() if promise.stored and not promise.sent)
+
+    def _is_whole(self) -> bool:
+        report = self.memory.health()
+        fine = all(component["status"] == "healthy" for component in report["components"])
+        return fine and report["pendingDocuments"] == 0
+
+
+@contextmanager
+def rig(folder: Path, **settings: str) -> Iterator[Rig]:
+    """A memory that is whole, over servers of its own, all ended with the block."""
+    data_dir = folder / "data"
+    data_dir.mkdir()
+    with backends(folder) as behind, served(data_dir, **behind.settings, **settings) as memory:
+        made = Rig(memory, behind, data_dir)
+        made.wait_whole()
+        for number in range(DOCUMENTS):
+            made.write(f"entry{number}q")
+        made.wait_whole()
+        yield made
+
+
+@contextmanager
+def beside(made: Rig, folder: Path, **settings: str) -> Iterator[Rig]:
+    """Another memory over the same servers, with the same documents; not waited for."""
+    with served(folder, **made.backends.settings, **settings) as memory:
+        yield Rig(memory, made.backends, folder, made.promises)
+
+
+def component(report: dict[str, Any], role: Role) -> dict[str, Any]:
+    """A report's words on one server."""
+    (found,) = [each for each in report["components"] if each["name"] == role]
+    return dict(found)

@@ -1,0 +1,75 @@
+"""A memory that is started while servers behind it are down: it answers, says so, and gets whole by itself."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.process import wait_until
+from tests.faults.backends import Role
+from tests.faults.cells import NOTHING, OF, WHOLE, Expected
+from tests.faults.rig import Rig, beside, component
+from tests.servers.faults import Pass, Refuse
+
+AT_START: dict[Role, tuple[int, str | None]] = {
+    role: (expected.level, expected.warning) for role, expected in OF.items()
+} | {Role.DOCUMENTS: (3, NOTHING)}
+"""Without the document store nobody knows yet whose vectors they are."""
+
+
+def test_with_every_server_down_the_port_opens_and_answers_are_labelled(memory: Rig, tmp_path: Path) -> None:
+    for backend in memory.backends.of.values():
+        backend.proxy.fault = Refuse()
+    try:
+        with beside(memory, tmp_path) as started:
+            answer = started.search(memory.known())
+            assert (answer["fallbackLevel"], answer["warning"], answer["results"]) == (3, NOTHING, [])
+            report = started.memory.health()
+            assert not report["healthy"]
+            assert all(each["status"] != "healthy" for each in report["components"])
+            assert started.memory.get("/ready").status_code == 503
+            memory.backends.lift()
+            started.wait_whole()
+            assert started.search(memory.known())["fallbackLevel"] == 1
+            assert started.memory.get("/ready").status_code == 200
+    finally:
+        memory.backends.lift()
+        memory.wait_whole()
+
+
+@pytest.mark.parametrize("role", Role)
+def test_with_one_server_down_the_rest_is_used_and_it_joins_later(memory: Rig, tmp_path: Path, role: Role) -> None:
+    proxy = memory.backends[role].proxy
+    proxy.fault = Refuse()
+    try:
+        with beside(memory, tmp_path) as started:
+            wait_until(lambda: others_are_well(started, role))
+            answer = started.search(memory.known())
+            assert (answer["fallbackLevel"], answer.get("warning")) == AT_START[role], answer
+            assert started.memory.health()["healthy"] == OF[role].healthy
+            proxy.fault = Pass()
+            started.wait_whole()
+            answer = started.search(memory.known())
+            assert (answer["fallbackLevel"], answer.get("warning")) == (WHOLE.level, WHOLE.warning), answer
+    finally:
+        memory.backends.lift()
+        memory.wait_whole()
+
+
+def others_are_well(started: Rig, role: Role) -> bool:
+    """All but this one; without the document store the embedder cannot be compared with the index."""
+    report = started.memory.health()
+    waits = {role, Role.EMBEDDER} if role is Role.DOCUMENTS else {role}
+    return all(component(report, each)["status"] == "healthy" for each in Role if each not in waits)
+
+
+def test_two_dead_servers_are_level_3_and_labelled(memory: Rig) -> None:
+    nothing = Expected(3, NOTHING, frozenset({"vector", "text"}), "503", 503, "unavailable", healthy=False)
+    memory.backends[Role.VECTORS].proxy.fault = Refuse()
+    memory.backends[Role.DOCUMENTS].proxy.fault = Refuse()
+    try:
+        answer = memory.search(memory.known())
+        assert (answer["fallbackLevel"], answer["warning"]) == (nothing.level, nothing.warning)
+        assert {name for name, leg in answer["legs"].items() if leg["status"] != "ok"} == nothing.legs
+    finally:
+        memory.backends.lift()
+        memory.wait_whole()
