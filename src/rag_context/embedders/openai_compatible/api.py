@@ -91,6 +91,8 @@ class EmbeddingApi:
                 return Reply(response.status_code, response.headers, await self._read(response))
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(COMPONENT, f"{self.server} did not answer in time") from error
+        except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
+            raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached (reset)") from error
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached ({reason})") from error

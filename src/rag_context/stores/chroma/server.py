@@ -217,6 +217,8 @@ class ChromaServer:
             response = await self._client.request(method, path, content=content)
         except httpx2.TimeoutException as error:
             raise BackendTimeoutError(COMPONENT, in_time(self.place)) from error
+        except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
+            raise unreachable(self.place, "reset") from error
         except httpx2.TransportError as error:
             raise unreachable(self.place, str(error) or type(error).__name__) from error
         except httpx2.DecodingError as error:

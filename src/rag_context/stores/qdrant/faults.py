@@ -90,6 +90,8 @@ def _broken(source: Exception) -> BackendError:
             return BackendDataError(COMPONENT, "Qdrant's answer broke off, or is no HTTP.")
         case httpx.TransportError():
             return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached ({type(source).__name__}).")
+        case AttributeError():  # on uvloop, what was reset as it was made has no socket for anyio to ask
+            return BackendUnavailableError(COMPONENT, "Qdrant cannot be reached (reset).")
         case _:
             return BackendDataError(COMPONENT, _UNREADABLE)
 
