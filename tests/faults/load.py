@@ -143,7 +143,7 @@ class Client:
                 self._search()
 
     def _search(self) -> None:
-        query = self._rig.question(self._rig.known())
+        query = self._rig.rare_question(self._rig.known())
         began = time.monotonic()
         reply = self._http.post("/tools/rag_context_search", json={"query": query, "minScore": 0})
         self._record.searches.append(Asked(began, time.monotonic(), reply.status_code, reply.json()))
