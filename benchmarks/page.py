@@ -39,16 +39,14 @@ _TAIL = """
 
 ## Where a target is missed, and why
 
-- **A search over HTTP** does more than the floor: a text leg of about two milliseconds runs beside the embedding and
-  competes with it for the memory and, on a small machine, for the core; every candidate is then scored on the side
-  that did not find it, and so are the neighbours of the best, which is what the quality of the answers rests on. Each
-  change of thread on the way costs a tenth of a millisecond. The same server asked with `"mode": "vector"` is in the
-  table beside it.
-- **Text search at 100 000 chunks**: a word in one to five of a hundred chunks has its occurrences ranked when it is
-  first asked for, twenty microseconds each. The commonest words are read ahead when the index is opened; the p99 is
-  that of questions with several words just below.
-- **Bulk indexing** stands at .83 to .88 of the bare model from run to run: what is left goes into cutting, terms and
-  the store, which share the cores with the model.
+- **A search over HTTP** does more than the floor: a text leg runs beside the embedding and competes with it for the
+  memory and, on a small machine, for the core; every candidate is then scored on the side that did not find it, and so
+  are the neighbours of the best, which is what the quality of the answers rests on. Each of these steps may change
+  threads. The same server asked with `"mode": "vector"` is in the table beside it.
+- **Text search at 100 000 chunks**: the occurrences of a word that is neither rare nor very common are ranked when it
+  is first asked for. The commonest words are read ahead when the index is opened; the p99 is that of questions with
+  several words just below.
+- **Bulk indexing**: what the bare model does not do is cutting, terms and the store, which share the cores with it.
 
 The text is invented by `benchmarks/corpus.py`, the same on every run.
 """

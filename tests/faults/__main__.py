@@ -23,7 +23,7 @@ MOST_MS = 500.0
 
 
 def main() -> int:
-    """Run the matrix, then the load; say how it went."""
+    """Run the load, then the matrix; say how it went."""
     parser = argparse.ArgumentParser(prog="faults", description=__doc__)
     parser.add_argument("--outages", type=int, default=40, help="how often a server is killed under load (40)")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices (drawn, and printed)")
@@ -32,14 +32,13 @@ def main() -> int:
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="rag-context-faults-") as name, rig(Path(name)) as memory:
-        slowest_ms, complaints = matrix(memory)
         record = load.run(memory, arguments.outages, random.Random(seed))
+        print(summary := summed_up(record), flush=True)
+        slowest_ms, complaints = matrix(memory)
     complaints += record.complaints()
-    summary = summed_up(record)
     if not arguments.keep_page:
         text = f"{page.table(slowest_ms)}\n\n{summary}"
         PAGE.write_text(page.replaced(PAGE.read_text(encoding="utf-8"), text), encoding="utf-8")
-    print(summary)
     if record.percentile_ms(99) >= MOST_MS:
         complaints.append(f"p99 is {record.percentile_ms(99):.0f} ms")
     for complaint in complaints:

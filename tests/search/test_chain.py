@@ -1,6 +1,7 @@
 """The fallback chain: each level by the fault that leads to it, and nothing that is not said."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -11,10 +12,11 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
+from rag_context.ports import DocumentStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.chain import TEXT_MISSING
+from rag_context.search.chain import TEXT_MISSING, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
-from rag_context.testing import Fault
+from rag_context.testing import Fault, Faulty
 from rag_context.types import Filter, Tenant
 from tests.search.bench import TEXTS, Bench
 
@@ -134,6 +136,16 @@ async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_k
     assert answer.results[0].passage.chunk.text == TEXTS["retry"]
     assert answer.warning == (TEXT_MISSING if mode is Mode.HYBRID else None)
     assert answer.total_indexed == 3
+
+
+async def test_words_are_answered_without_their_surroundings_where_those_do_not_come(bench: Bench) -> None:
+    surroundings: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours")
+    surroundings.fault = HANGS
+    chain = SearchChain(replace(bench.sources, documents=surroundings.port), bench.breaker, deadline_s=0.4)
+    bench.embedder.fault = DEAD
+    answer = await chain.search(ASK)
+    assert answer.level is Level.TEXT
+    assert found(answer)[0] == "retry"
 
 
 async def test_words_alone_need_the_document_store(bench: Bench) -> None:

@@ -111,7 +111,8 @@ class SearchChain:
         return replace(answer, warning=WARNINGS[Level.TEXT])
 
     async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
-        gathered = await gather(self._sources, query, None, await legs.start_text(), deadline)
+        text = await legs.start_text()
+        gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
         answer = await self._assemble(query, legs, gathered, None, deadline)
         return replace(answer, level=level)
 

@@ -50,7 +50,7 @@ async def gather(
     """Score the union of what the legs found on both sides, and the neighbours of its best.
 
     Without the text leg there is nothing to unite and the cosines stand as they are; so they do where the document
-    store fails in between.
+    store fails in between. Without the vector leg, what cannot be had of the words' surroundings is done without.
 
     Args:
         sources: the ports.
@@ -74,7 +74,9 @@ async def gather(
     try:
         return await _united(exact, raw, refs, text)
     except BackendError:
-        if finds is None or not exact.troubles:
+        if finds is None:
+            return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, None, text)
+        if not exact.troubles:
             raise
     candidates = [_candidate(hit.chunk, _Raw(raw.cosines, {})) for hit in finds.hits]
     return replace(_gathered(candidates, {}, {}, finds, None), text_lost=str(exact.troubles[0]))
