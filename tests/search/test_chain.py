@@ -14,9 +14,10 @@ from rag_context.errors import (
 )
 from rag_context.ports import DocumentStore
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.chain import TEXT_MISSING, SearchChain
+from rag_context.search.cache import ResultCache
+from rag_context.search.chain import NEIGHBOURS_MISSING, TEXT_MISSING, WARNINGS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
-from rag_context.testing import Fault, Faulty
+from rag_context.testing import Fault, Faulty, FrozenClock
 from rag_context.types import Filter, Tenant
 from tests.search.bench import TEXTS, Bench
 
@@ -138,14 +139,24 @@ async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_k
     assert answer.total_indexed == 3
 
 
-async def test_words_are_answered_without_their_surroundings_where_those_do_not_come(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("mode", "level", "warning"),
+    [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, NEIGHBOURS_MISSING)],
+)
+async def test_words_are_answered_without_their_surroundings_where_those_do_not_come_and_say_so(
+    bench: Bench, mode: Mode, level: Level, warning: str
+) -> None:
     surroundings: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours")
     surroundings.fault = HANGS
     chain = SearchChain(replace(bench.sources, documents=surroundings.port), bench.breaker, deadline_s=0.4)
     bench.embedder.fault = DEAD
-    answer = await chain.search(ASK)
-    assert answer.level is Level.TEXT
+    answer = await chain.search(replace(ASK, mode=mode))
+    assert (answer.level, answer.warning) == (level, warning)
     assert found(answer)[0] == "retry"
+    assert answer.legs["neighbours"].status is LegStatus.FAILED
+    cache = ResultCache(10, 60.0, FrozenClock())
+    cache.put(ASK, 1, answer)
+    assert cache.get(ASK, 1) is None
 
 
 async def test_words_alone_need_the_document_store(bench: Bench) -> None:

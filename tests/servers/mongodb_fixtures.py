@@ -1,5 +1,7 @@
 """What tests of MongoDB ask for; imported by the modules that do."""
 
+import gc
+import warnings
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
@@ -11,6 +13,22 @@ from rag_context.stores.mongodb import MongoStore, open_mongodb
 from tests.servers.mongodb import empty, mongodb_database, mongodb_server
 
 Raw: TypeAlias = AsyncDatabase[dict[str, Any]]
+
+LEFT_SOCKETS = (
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
+)
+"""Marks of the modules in which the driver is used: given up while it connects, it leaves its socket to the garbage
+collector. Everywhere else a socket that is not closed fails the test."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def left_sockets() -> Iterator[None]:
+    """Collected before the next module, which would be blamed for them."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,12 @@ from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.service.audit import judged
 from rag_context.stores.mongodb import MongoStore
 from rag_context.types import Chunk, Document, Draft, Examination, Filter, FlawKind, Metadata, Span, Thoroughness
-from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON
 
-__all__ = ["database", "kept", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+
+pytestmark = LEFT_SOCKETS
 
 QUICK, FULL = Thoroughness
 DRAFT = Draft("The wolf sleeps. The sheep do not.", "documentation", "s", "a.md", Metadata(tags=("t",)))

@@ -17,11 +17,13 @@ from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
 from rag_context.stores.sqlite.halves import SqliteVectorHalf
 from rag_context.types import Chunk, Document, Matrix
-from tests.servers.mongodb_fixtures import database, kept, mongodb, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, mongodb, server
 from tests.stores import test_document_store, test_metrics_store, test_text_index
 from tests.stores.builders import Documents
 
-__all__ = ["database", "kept", "mongodb", "server"]
+__all__ = ["database", "kept", "left_sockets", "mongodb", "server"]
+
+pytestmark = LEFT_SOCKETS
 
 NOT_HERE = {
     "test_vectors_that_do_not_fit_the_chunks_are_refused_and_nothing_is_stored",

@@ -16,10 +16,12 @@ from rag_context.types import (
     EmbeddingModel,
     Filter,
 )
-from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import chunks_of, document
 
-__all__ = ["database", "kept", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+
+pytestmark = LEFT_SOCKETS
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
 OTHER = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))

@@ -20,10 +20,12 @@ from rag_context.types import (
     Stored,
     Tenant,
 )
-from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 
-__all__ = ["database", "kept", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+
+pytestmark = LEFT_SOCKETS
 
 
 INDEXES = {

@@ -14,12 +14,14 @@ from rag_context.stores.mongodb.frequencies import Frequencies, Frequency
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.stores.sqlite import open_documents
 from rag_context.types import Document, Filter, Metadata, Tenant, TextHit
-from tests.servers.mongodb_fixtures import Raw, database, kept, mongodb, raw, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 from tests.stores.filters import MOST_DOCUMENTS, corpora, filters
 from tests.stores.test_text_index import words
 
-__all__ = ["database", "kept", "mongodb", "raw", "server"]
+__all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
+
+pytestmark = LEFT_SOCKETS
 
 EVERYTHING = Filter()
 

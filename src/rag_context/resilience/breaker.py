@@ -2,9 +2,7 @@
 
 Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time may try
 (half-open): its success closes the breaker, its failure opens it anew. An admission that ends without a
-verdict (cancelled, crashed) only frees its place. Calls that fail together count as one: what began before a
-failure was counted tells nothing new, and one moment's stall under many clients is no dead backend. Nygard,
-"Release It!" (2007), is the pattern's source.
+verdict (cancelled, crashed) only frees its place. Nygard, "Release It!" (2007), is the pattern's source.
 """
 
 import time
@@ -73,7 +71,6 @@ class Breaker:
         self._cooldown = cooldown
         self._clock = clock
         self._failures = 0
-        self._counted = 0
         self._openings = 0
         self._open_until: float | None = None
         self._probing = False
@@ -105,12 +102,12 @@ class Breaker:
         """Let one call in. Raises: BreakerOpenError unless closed."""
         if not self.closed:
             raise self._refusal()
-        openings, counted = self._openings, self._counted
+        era = self._openings
         admission = Admission()
         try:
             yield admission
         finally:
-            if openings == self._openings and (admission.verdict or counted == self._counted):
+            if admission.verdict is not None and era == self._openings:
                 self._settle(admission.verdict)
 
     @contextmanager
@@ -124,17 +121,15 @@ class Breaker:
             yield admission
         finally:
             self._probing = False
-            self._settle(admission.verdict)
+            if admission.verdict is not None:
+                self._settle(admission.verdict)
 
-    def _settle(self, succeeded: bool | None) -> None:
-        if succeeded is None:
-            return
+    def _settle(self, succeeded: bool) -> None:
         if succeeded:
             self._failures = self._openings = 0
             self._open_until = None
             return
         self._failures += 1
-        self._counted += 1
         if self._failures >= self._threshold:
             self._openings += 1
             self._open_until = self._clock() + self._cooldown(self._openings)

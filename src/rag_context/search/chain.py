@@ -29,6 +29,7 @@ WARNINGS: Mapping[Level, str] = {
     Level.OPEN: "Circuit breaker is open - too many failures",
 }
 TEXT_MISSING = "Text search unavailable, using vector search alone"
+NEIGHBOURS_MISSING = "Passages are ranked without what surrounds them, which could not be had in time"
 
 
 class SearchChain:
@@ -113,8 +114,12 @@ class SearchChain:
     async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
         text = await legs.start_text()
         gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
+        warning = None
+        if gathered.neighbours_lost is not None:
+            legs.lose_neighbours(gathered.neighbours_lost)
+            warning = NEIGHBOURS_MISSING
         answer = await self._assemble(query, legs, gathered, None, deadline)
-        return replace(answer, level=level)
+        return replace(answer, level=level, warning=warning)
 
     async def _hedge(self, vector: "asyncio.Task[VectorFinds]", legs: Legs) -> None:
         """Wait a while for a vector search alone; slow or failed, the text leg starts beside it."""

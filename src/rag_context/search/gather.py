@@ -31,6 +31,9 @@ class Gathered:
     text_lost: str | None = None
     """Why the text side is missing, where it was lost only now."""
 
+    neighbours_lost: str | None = None
+    """Why what the words found is ranked without its surroundings, where those could not be had."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
@@ -74,12 +77,14 @@ async def gather(
     try:
         return await _united(exact, raw, refs, text)
     except BackendError:
-        if finds is None:
-            return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, None, text)
         if not exact.troubles:
             raise
+    trouble = str(exact.troubles[0])
+    if finds is None:
+        candidates = [_candidate(ref, raw) for ref in refs.values()]
+        return replace(_gathered(candidates, {}, {}, None, text), neighbours_lost=trouble)
     candidates = [_candidate(hit.chunk, _Raw(raw.cosines, {})) for hit in finds.hits]
-    return replace(_gathered(candidates, {}, {}, finds, None), text_lost=str(exact.troubles[0]))
+    return replace(_gathered(candidates, {}, {}, finds, None), text_lost=trouble)
 
 
 async def _united(

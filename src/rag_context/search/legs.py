@@ -100,6 +100,10 @@ class Legs:
         found = self.reports.get("text")
         self.reports["text"] = LegReport(LegStatus.FAILED, found.latency_ms if found is not None else 0.0, detail)
 
+    def lose_neighbours(self, detail: str) -> None:
+        """Note that what the text leg found is ranked without its surroundings."""
+        self.reports["neighbours"] = LegReport(LegStatus.FAILED, 0.0, detail)
+
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query
         with self._reported("embedding"):
