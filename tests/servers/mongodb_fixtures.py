@@ -14,10 +14,10 @@ from tests.servers.mongodb import empty, mongodb_database, mongodb_server
 
 Raw: TypeAlias = AsyncDatabase[dict[str, Any]]
 
-LEFT_SOCKETS = (
+LEFT_SOCKETS = [
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
     pytest.mark.filterwarnings("ignore:Exception ignored in. <socket:pytest.PytestUnraisableExceptionWarning"),
-)
+]
 """Marks of the modules in which the driver is used: given up while it connects, it leaves its socket to the garbage
 collector. Everywhere else a socket that is not closed fails the test."""
 
