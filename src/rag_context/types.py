@@ -170,7 +170,10 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`."""
+    """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`.
+
+    Of `tags` a document has all; of every group of `any_tags` it has at least one.
+    """
 
     tenant: Tenant = DEFAULT_TENANT
     content_type: str | None = None
@@ -180,6 +183,7 @@ class Filter:
     source: str | None = None
     source_prefix: str | None = None
     tags: tuple[str, ...] = ()
+    any_tags: tuple[tuple[str, ...], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
 

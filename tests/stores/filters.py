@@ -30,6 +30,7 @@ def passes(document: Document, where: Filter) -> bool:
         and all(asked is None or asked == value for asked, value in equal)
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
+        and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and (where.since is None or document.timestamp >= where.since)
         and (where.until is None or document.timestamp < where.until)
     )
@@ -40,6 +41,9 @@ def optional(values: tuple[str, ...]) -> st.SearchStrategy[str | None]:
 
 
 tags = st.lists(st.sampled_from(TAGS), max_size=2, unique=True).map(tuple)
+tag_groups = st.lists(
+    st.lists(st.sampled_from((*TAGS, "nowhere")), min_size=1, max_size=2, unique=True).map(tuple), max_size=2
+).map(tuple)
 moments = st.integers(0, 20).map(lambda count: NOON + minutes(count))
 
 filters = st.builds(
@@ -52,6 +56,7 @@ filters = st.builds(
     source=optional(SOURCES),
     source_prefix=optional(PREFIXES),
     tags=tags,
+    any_tags=tag_groups,
     since=st.one_of(st.none(), moments),
     until=st.one_of(st.none(), moments),
 )

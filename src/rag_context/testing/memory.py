@@ -363,6 +363,7 @@ def _passes(document: Document, where: Filter) -> bool:
         and all(want is None or want == have for want, have in wanted)
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
+        and all(set(group) & set(metadata.tags) for group in where.any_tags)
         and (where.since is None or document.timestamp >= where.since)
         and (where.until is None or document.timestamp < where.until)
     )

@@ -37,6 +37,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         and all(asked is None or asked == fields.get(field) for asked, field in equal)
         and str(fields.get(payload.SOURCE, "")).startswith(where.source_prefix or "")
         and set(where.tags) <= set(fields.get(payload.TAGS) or ())
+        and all(set(group) & set(fields.get(payload.TAGS) or ()) for group in where.any_tags)
         and (where.since is None or at >= payload.microseconds(where.since))
         and (where.until is None or at < payload.microseconds(where.until))
     )
@@ -53,12 +54,17 @@ def _narrowing(where: Filter) -> list[Where]:
     )
     parts: list[Where] = [{field: {"$eq": asked}} for asked, field in equal if asked is not None]
     parts += [{payload.TAGS: {"$contains": tag}} for tag in where.tags]
+    parts += [_any([{payload.TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{payload.FOLDERS: {"$contains": folder}} for folder in payload.folders(where.source_prefix or "")[-1:]]
     if where.since is not None:
         parts.append({payload.TIMESTAMP: {"$gte": payload.microseconds(where.since)}})
     if where.until is not None:
         parts.append({payload.TIMESTAMP: {"$lt": payload.microseconds(where.until)}})
     return parts
+
+
+def _any(parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {"$or": parts}
 
 
 def _all(parts: list[Where]) -> Where:

@@ -47,6 +47,7 @@ def condition(where: Filter) -> Query:
         parts.append({"source": _starting_with(where.source_prefix)})
     if where.tags:
         parts.append({"metadata.tags": {"$all": list(where.tags)}})
+    parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]
     if where.since is not None:
         parts.append(_not_before(where.since))
     if where.until is not None:

@@ -96,6 +96,10 @@ class TagLists(Codes[str]):
         holding = [self._holding.get(tag, set()) for tag in tags]
         return np.array(sorted(set.intersection(*holding)), dtype=np.int32)
 
+    def with_any(self, tags: Sequence[str]) -> NDArray[np.int32]:
+        """The numbers of the lists that hold at least one of `tags`."""
+        return np.array(sorted(set().union(*(self._holding.get(tag, set()) for tag in tags))), dtype=np.int32)
+
     def _came(self, value: str, code: int) -> None:
         for tag in json.loads(value):
             self._holding.setdefault(tag, set()).add(code)
@@ -175,6 +179,7 @@ class Columns:
             masks.append(self._among(_SOURCE, len(self._sources), self._sources.starting_with(where.source_prefix)))
         if where.tags:
             masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
+        masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]
         if where.since is not None:
             masks.append(self._timestamps[:size] >= microseconds(where.since))
         if where.until is not None:

@@ -54,6 +54,10 @@ def condition(where: Filter) -> Condition:
     for tag in where.tags:
         parts.append("EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag = ?)")
         values.append(tag)
+    for group in where.any_tags:
+        marks = ", ".join("?" * len(group))
+        parts.append(f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))")
+        values.extend(group)
     if where.since is not None:
         parts.append("d.timestamp >= ?")
         values.append(microseconds(where.since))

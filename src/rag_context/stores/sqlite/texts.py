@@ -217,7 +217,7 @@ class SqliteTexts:
                 return None
             if frequency <= NARROWING_SHARE * snapshot.chunks:
                 masks.append(self._postings.having(facet, snapshot, connection).keys)
-        if where.source_prefix or where.since is not None or where.until is not None:
+        if where.any_tags or where.source_prefix or where.since is not None or where.until is not None:
             sql, values = condition(where)
             keys = connection.execute(_FILTERED.format(condition=sql), (*values, FEW + 1)).fetchall()
             if len(keys) <= FEW:
