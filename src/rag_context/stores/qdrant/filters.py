@@ -37,9 +37,7 @@ def conditions(where: Filter) -> models.Filter:
         )
         if value is not None
     ]
-    must += [
-        models.FieldCondition(key=fields.TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags
-    ]
+    must += [models.FieldCondition(key=fields.TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
     must += _begins(where.source_prefix or "")
     if where.since is not None or where.until is not None:
         period = models.DatetimeRange(gte=_aware(where.since), lt=_aware(where.until))

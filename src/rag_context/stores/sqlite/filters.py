@@ -56,7 +56,9 @@ def condition(where: Filter) -> Condition:
         values.append(tag)
     for group in where.any_tags:
         marks = ", ".join("?" * len(group))
-        parts.append(f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))")
+        parts.append(
+            f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))"  # noqa: S608
+        )
         values.extend(group)
     if where.since is not None:
         parts.append("d.timestamp >= ?")
