@@ -240,3 +240,39 @@ async def test_another_model_behind_the_address_is_refused_until_the_index_is_ma
         await store.documents.drop_vectors()
         await bound.bind()
         np.testing.assert_allclose(await bound.embed_query("text"), stub.vector("text"), atol=1e-6)
+
+
+async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path: Path) -> None:
+    """D-10: the model was another one when it was last asked for, and nobody asked since."""
+    async with (
+        open_database(tmp_path / "index.db") as store,
+        embedding_stub() as stub,
+        embedder_over(stub.url) as embedder,
+    ):
+        bound = BoundEmbedder(embedder, store.documents)
+        await bound.bind()
+        before = bound.model.fingerprint
+        stub.seed = "another"
+        await store.documents.drop_vectors()
+        await bound.bind()
+        recorded = await store.documents.recorded_model()
+        assert recorded is not None
+        assert not same_model(recorded.fingerprint, before)
+        assert same_model(recorded.fingerprint, fingerprint(stub.vector(PROBE)))
+
+
+async def test_a_model_that_came_back_is_noticed_by_comparing_it_with_the_index(tmp_path: Path) -> None:
+    """D-10: nothing was embedded since, so that no answer told of it."""
+    async with (
+        open_database(tmp_path / "index.db") as store,
+        embedding_stub() as stub,
+        embedder_over(stub.url) as embedder,
+    ):
+        bound = BoundEmbedder(embedder, store.documents)
+        await bound.bind()
+        stub.seed = "another"
+        with pytest.raises(BackendRejectedError):
+            await bound.ping()
+        stub.seed = "one"
+        await bound.bind()
+        np.testing.assert_allclose(await bound.embed_query("text"), stub.vector("text"), atol=1e-6)

@@ -34,19 +34,22 @@ class BoundEmbedder:
 
     async def bind(self) -> None:
         """Compare with the index, and give an index without a model this one. Raises: BackendError."""
-        model = self._inner.model
         try:
-            self._recorded = await self._agreed(model)
+            self._recorded = await self._agreed()
         except BackendError as error:
             self._trouble = f": {error}"
             raise
 
-    async def _agreed(self, model: EmbeddingModel) -> EmbeddingModel | None:
+    async def _agreed(self) -> EmbeddingModel | None:
         """The model that the index records by now."""
+        model = self._inner.model
         recorded = await self._registry.recorded_model()
+        if recorded is None or not same_vectors(model, recorded):
+            # What is known of the model may be old: another process drops the vectors when the model has changed.
+            await self._inner.ping()
         if recorded is None:
             with suppress(IndexMismatchError):  # another process was faster: what it recorded is read below
-                await self._registry.adopt_model(model)
+                await self._registry.adopt_model(self._inner.model)
             recorded = await self._registry.recorded_model()
         return recorded
 

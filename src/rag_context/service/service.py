@@ -285,10 +285,11 @@ class Service:
             on_progress: told how many documents are done, and of how many.
 
         Raises:
-            BackendError: the model or the store is not there.
+            BackendError: the model or the store is not there, or another process works with another model.
         """
         total = await self._parts.registry.drop_vectors()
         await self._parts.embedder.bind()
+        _ = self._parts.embedder.model  # another process may have given the index its own model meanwhile
         on_progress(0, total)
         await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
         # The upkeep's own sweep may have done a part of them.
