@@ -38,8 +38,8 @@ test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
 
-faults: $(STAMP) ## Every fault of every backend, measured, and the table of docs/faults.md (some minutes)
-	$(PY) -m tests.faults
+faults: $(STAMP) ## Every fault of every backend, measured, and the table of docs/faults.md (some minutes; ARGS="--outages 40")
+	$(PY) -m tests.faults $(ARGS)
 
 check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
 	$(PY) scripts/generate_docs.py --check

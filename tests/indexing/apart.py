@@ -18,10 +18,9 @@ from rag_context.ports import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import open_documents, open_vectors
-from rag_context.stores.sqlite.halves import SqliteVectorHalf
-from rag_context.stores.sqlite.store import SqliteDocumentHalf
 from rag_context.testing import FakeEmbedder
 from rag_context.types import Chunk, Document, Filter, Matrix, Metadata, Span
+from rag_context.wiring.stores import DocumentHome, VectorHome
 
 T = TypeVar("T")
 
@@ -151,8 +150,8 @@ class _Far:
 class Apart:
     """Both halves, opened, with a writer over a wire that can be broken."""
 
-    home: SqliteDocumentHalf
-    vectors: SqliteVectorHalf
+    home: DocumentHome
+    vectors: VectorHome
     fake: FakeEmbedder = field(default_factory=lambda: FakeEmbedder(dimension=16))
     wire: Wire = field(default_factory=Wire)
 
@@ -262,7 +261,7 @@ class Apart:
 async def opened(directory: Path) -> AsyncIterator[Apart]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
-        apart = Apart(home, vectors)
+        apart = Apart(DocumentHome(home.documents, home.writer, home.texts, home.metrics), vectors)
         await apart.writer.adopt_model(apart.fake.model)
         apart.wire.mend()
         yield apart

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -13,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rag_context.errors import BackendError
 from rag_context.stores.sqlite import FILE_NAME, open_database
 from rag_context.types import Document, Filter
-from tests.indexing.apart import chunks_of, document, opened
+from tests.indexing.apart import Apart, chunks_of, document, opened
 
 SENTENCES = ("The wolf sleeps", "Nobody stirs", "A dragon wakes", "It is hungry")
 QUERIES = ("wolf", "dragon hungry", "nobody stirs", "sleeps")
@@ -41,9 +42,12 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.apart = await self.stack.enter_async_context(opened(directory))
+        self.apart = await self._open_apart(directory)
         self.one = await self.stack.enter_async_context(open_database(directory / FILE_NAME))
         await self.one.documents.adopt_model(self.apart.fake.model)
+
+    async def _open_apart(self, directory: Path) -> Apart:
+        return await self.stack.enter_async_context(opened(directory))
 
     def teardown(self) -> None:
         try:
@@ -141,11 +145,12 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
             for where in (Filter(), Filter(tags=("x",))):
                 texts = [await each.texts.search(query, limit=50, where=where) for each in (self.apart.home, self.one)]
                 assert texts[0] == texts[1]
-                found = [
-                    await each.search(vector, limit=50, where=where) for each in (self.apart.vectors, self.one.vectors)
+                here, there = [
+                    {hit.chunk: hit.cosine for hit in await each.search(vector, limit=50, where=where)}
+                    for each in (self.apart.vectors, self.one.vectors)
                 ]
-                assert found[0] == found[1]
-                ids = [hit.chunk.id for hit in found[1]]
+                assert here == pytest.approx(there, abs=1e-6)
+                ids = [chunk.id for chunk in there]
                 assert await self.apart.home.documents.passages(ids) == await self.one.documents.passages(ids)
                 assert await self.apart.vectors.passages(ids) == await self.one.documents.passages(ids)
 

@@ -1,0 +1,50 @@
+"""Writes, deletions, crashes and repairs in any order: MongoDB and Qdrant end with what one SQLite file has."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from rag_context.stores.mongodb import open_mongodb
+from rag_context.stores.qdrant import CollectionPlan, open_qdrant
+from rag_context.wiring.stores import DocumentHome
+from tests.indexing.apart import Apart
+from tests.indexing.test_two_stores_at_random import TwoStoresAtRandom
+from tests.servers.mongodb import empty
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, kept, left_sockets, server
+from tests.servers.qdrant import Endpoint, endpoint
+
+__all__ = ["kept", "left_sockets", "server"]
+
+pytestmark = LEFT_SOCKETS
+
+
+@pytest.fixture(scope="module")
+def qdrant() -> Iterator[Endpoint]:
+    with endpoint() as found:
+        yield found
+
+
+def test_two_servers_end_with_what_one_file_has(kept: str, qdrant: Endpoint) -> None:
+    class Servers(TwoStoresAtRandom):
+        async def _open_apart(self, directory: Path) -> Apart:
+            empty(kept)
+            store = await self.stack.enter_async_context(open_mongodb(kept))
+            vectors = await self.stack.enter_async_context(
+                open_qdrant(qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=qdrant.api_key)
+            )
+            self.stack.push_async_callback(vectors.clear)
+            apart = Apart(DocumentHome(store.documents, store.documents, store.texts, store.metrics), vectors)
+            await apart.writer.adopt_model(apart.fake.model)
+            apart.wire.mend()
+            return apart
+
+    run_state_machine_as_test(
+        Servers,
+        settings=settings(
+            max_examples=8, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
