@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, timezone
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -103,6 +104,16 @@ async def test_another_question_is_another_answer(processes: Processes, query: Q
     await processes.settle()
     assert await processes.other.fetch(query, 1, "index:5") is None
     assert await processes.other.fetch(Query("q"), 1, "index:5") is not None
+
+
+async def test_vectors_that_differ_in_one_number_are_asked_apart() -> None:
+    cache = ResultCache(10, 60.0, FrozenClock())
+    vector = np.zeros(5_000, dtype=np.float32)
+    other = vector.copy()
+    other[2_500] = 1e-6
+    cache.put(Query("", vector=vector), 1, answer())
+    assert cache.get(Query("", vector=vector.copy()), 1) is not None
+    assert cache.get(Query("", vector=other), 1) is None
 
 
 async def test_another_state_of_the_index_or_another_index_is_another_answer(processes: Processes) -> None:

@@ -12,10 +12,10 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.ports import DocumentStore
+from rag_context.ports import DocumentStore, VectorStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
-from rag_context.search.chain import NEIGHBOURS_MISSING, TEXT_MISSING, WARNINGS, SearchChain
+from rag_context.search.chain import NEIGHBOURS_MISSING, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
 from rag_context.types import Filter, Tenant
@@ -137,6 +137,22 @@ async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_k
     assert answer.results[0].passage.chunk.text == TEXTS["retry"]
     assert answer.warning == (TEXT_MISSING if mode is Mode.HYBRID else None)
     assert answer.total_indexed == 3
+
+
+async def test_words_that_were_lost_beside_the_vectors_answer_by_themselves_and_say_so(bench: Bench) -> None:
+    """F-1, F-4: the document store is late once and the vector store dies meanwhile; the words were found before."""
+    late: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours")
+    late.fault = HANGS
+    dying: Faulty[VectorStore] = Faulty(bench.sources.vectors, "passages")
+    dying.fault = DEAD
+    sources = replace(bench.sources, documents=late.port, vectors=dying.port)
+    answer = await SearchChain(sources, bench.breaker, deadline_s=0.4).search(ASK)
+    assert answer.level is Level.TEXT
+    assert answer.warning == WARNINGS[Level.TEXT]
+    assert found(answer)[0] == "retry"
+    assert answer.legs["text"].status is LegStatus.OK
+    assert answer.legs["neighbours"].status is LegStatus.FAILED
+    assert late.calls == 1, "what was waited for once is not waited for again"
 
 
 @pytest.mark.parametrize(
@@ -343,3 +359,30 @@ async def open_breaker(bench: Bench) -> None:
         await bench.chain.search(ASK)
     assert not bench.breaker.closed
     bench.embedder.fault = bench.texts.fault = None
+
+
+async def test_a_vector_alone_walks_the_vector_leg_alone(bench: Bench) -> None:
+    vector = await bench.fake.embed_query(ASK.text)
+    bench.embedder.fault = bench.texts.fault = DEAD
+    answer = await bench.chain.search(Query("", vector=vector))
+    assert (answer.level, answer.warning, list(answer.legs)) == (Level.PRIMARY, None, ["vector"])
+    assert found(answer)[0] == "retry"
+
+
+async def test_a_vector_beside_words_spares_the_embedding_of_these(bench: Bench) -> None:
+    whole = await bench.chain.search(ASK)
+    vector = await bench.fake.embed_query(ASK.text)
+    bench.embedder.fault = DEAD
+    answer = await bench.chain.search(replace(ASK, vector=vector))
+    assert set(answer.legs) == {"vector", "text"}
+    assert [result.ranked for result in answer.results] == [result.ranked for result in whole.results]
+
+
+async def test_a_vector_without_a_vector_store_is_level_3_and_counts_for_no_breaker(bench: Bench) -> None:
+    vector = await bench.fake.embed_query(ASK.text)
+    bench.vectors.fault = DEAD
+    for _ in range(6):
+        answer = await bench.chain.search(Query("", vector=vector))
+        assert (answer.level, answer.results, answer.warning) == (Level.EMPTY, (), WORDLESS)
+    assert bench.breaker.closed
+    assert (await bench.chain.search(ASK)).level is Level.TEXT

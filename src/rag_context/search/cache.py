@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import partial
 
+import numpy as np
 from cachetools import TTLCache
 
 from rag_context import __version__
@@ -94,5 +95,10 @@ def _shared_key(query: Query, stamp: str) -> str:
 
 
 def _digest(*parts: object) -> str:
-    said = json.dumps(parts, default=str, sort_keys=True)
+    said = json.dumps(parts, default=_told, sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _told(value: object) -> str:
+    """An array by all of its numbers; as a text it would be abbreviated."""
+    return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from rag_context.errors import BackendError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.gather import Gathered, gather
+from rag_context.search.gather import Gathered, gather, words_alone
 from rag_context.search.legs import Legs, Sources, VectorFinds
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
@@ -28,6 +28,7 @@ WARNINGS: Mapping[Level, str] = {
     Level.EMPTY: "All search methods failed, returning empty results",
     Level.OPEN: "Circuit breaker is open - too many failures",
 }
+WORDLESS = "Vector search unavailable, and a vector alone has no words to search for instead"
 TEXT_MISSING = "Text search unavailable, using vector search alone"
 NEIGHBOURS_MISSING = "Passages are ranked without what surrounds them, which could not be had in time"
 
@@ -64,10 +65,10 @@ class SearchChain:
             entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
             with entry as admission:
                 answer = await self._descend(query, deadline)
-                if answer.level is Level.EMPTY:
-                    admission.fail()
-                else:
+                if answer.level is not Level.EMPTY:
                     admission.succeed()
+                elif query.has_words:  # a vector alone does not tell whether the words could have been searched
+                    admission.fail()
         except BreakerOpenError:
             return self._refused()
         if self.breaker.closed:
@@ -78,20 +79,23 @@ class SearchChain:
         for_legs = deadline.sooner((1.0 - LEGS_SHARE) * self._deadline_s)
         errors: list[str] = []
         with Legs(self._sources, query, for_legs, self._clock) as legs:
-            for level in (self._primary, self._text):
+            for level in (self._primary, self._text) if query.has_words else (self._primary,):
                 try:
                     return await level(query, legs, deadline)
                 except BackendError as error:
                     logger.warning("search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
-            return _nothing(legs.reports, "; ".join(errors))
+            empty = _nothing(legs.reports, "; ".join(errors))
+            return empty if query.has_words else replace(empty, warning=WORDLESS)
 
     async def _primary(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
         """Level 1: what was asked for, whole or with a label that says which leg is missing."""
         if query.mode is Mode.TEXT:
             return await self._from_text(query, legs, deadline, Level.PRIMARY)
         vector = legs.start_vector()
-        if query.mode is Mode.VECTOR:
+        if not query.has_words:
+            finds, text, warning = await vector, None, None
+        elif query.mode is Mode.VECTOR:
             await self._hedge(vector, legs)
             finds, text, warning = await vector, None, None
         else:
@@ -113,7 +117,11 @@ class SearchChain:
 
     async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
         text = await legs.start_text()
-        gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
+        if legs.text_lost is not None:  # the document store has been waited for once: what time is left, passages need
+            legs.regain_text()
+            gathered = words_alone(text, legs.text_lost)
+        else:
+            gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
         warning = None
         if gathered.neighbours_lost is not None:
             legs.lose_neighbours(gathered.neighbours_lost)

@@ -81,10 +81,16 @@ async def gather(
             raise
     trouble = str(exact.troubles[0])
     if finds is None:
-        candidates = [_candidate(ref, raw) for ref in refs.values()]
-        return replace(_gathered(candidates, {}, {}, None, text), neighbours_lost=trouble)
+        return words_alone(text, trouble)
     candidates = [_candidate(hit.chunk, _Raw(raw.cosines, {})) for hit in finds.hits]
     return replace(_gathered(candidates, {}, {}, finds, None), text_lost=trouble)
+
+
+def words_alone(text: Sequence[TextHit], trouble: str) -> Gathered:
+    """What the words found, as it stands; `trouble` is why its surroundings are not there."""
+    raw = _Raw({}, {hit.chunk.id: hit for hit in text})
+    candidates = [_candidate(hit.chunk, raw) for hit in text]
+    return replace(_gathered(candidates, {}, {}, None, text), neighbours_lost=trouble)
 
 
 async def _united(

@@ -66,6 +66,8 @@ class Legs:
         self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
         self._vector: asyncio.Task[VectorFinds] | None = None
         self._text: asyncio.Task[Sequence[TextHit]] | None = None
+        self.text_lost: str | None = None
+        """Why what the text leg found could not be used beside the vectors."""
 
     def __enter__(self) -> "Legs":
         return self
@@ -96,9 +98,15 @@ class Legs:
         return report is not None and report.status is not LegStatus.OK
 
     def lose_text(self, detail: str) -> None:
-        """Note that what the text leg found cannot be used after all."""
+        """Note that what the text leg found cannot be used beside the vectors."""
         found = self.reports.get("text")
         self.reports["text"] = LegReport(LegStatus.FAILED, found.latency_ms if found is not None else 0.0, detail)
+        self.text_lost = detail
+
+    def regain_text(self) -> None:
+        """Note that what the text leg found, and was lost beside the vectors, is used by itself."""
+        found = self.reports["text"]
+        self.reports["text"] = LegReport(LegStatus.OK, found.latency_ms)
 
     def lose_neighbours(self, detail: str) -> None:
         """Note that what the text leg found is ranked without its surroundings."""
@@ -106,13 +114,19 @@ class Legs:
 
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query
-        with self._reported("embedding"):
-            vector = await sources.embedding.call(lambda: sources.embedder.embed_query(query.text), self._deadline)
+        vector = query.vector
+        if vector is None:
+            vector = await self._embedded()
         with self._reported("vector"):
             hits = await sources.vector_store.call(
                 lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
             )
         return VectorFinds(vector, hits, sources.embedder.model.calibration)
+
+    async def _embedded(self) -> Vector:
+        sources, text = self._sources, self._query.text
+        with self._reported("embedding"):
+            return await sources.embedding.call(lambda: sources.embedder.embed_query(text), self._deadline)
 
     async def _walk_text(self) -> Sequence[TextHit]:
         with self._reported("text"):

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
 from rag_context.search.ranking import Ranked
-from rag_context.types import Filter, Passage
+from rag_context.types import Filter, Passage, Vector
 
 
 class Mode(StrEnum):
@@ -38,13 +38,23 @@ class LegStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, what it may see, and how it wants to be answered. `min_score` None: the model's threshold."""
+    """A question, what it may see, and how it wants to be answered. `min_score` None: the model's threshold.
+
+    With a `vector` of its own, nothing is embedded; with a vector and no text, only the vector leg has something to
+    search for.
+    """
 
     text: str
     limit: int = 5
     where: Filter = field(default_factory=Filter)
     mode: Mode = Mode.HYBRID
     min_score: float | None = None
+    vector: Vector | None = None
+
+    @property
+    def has_words(self) -> bool:
+        """Whether there is something for the text leg to search for."""
+        return self.vector is None or bool(self.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
