@@ -153,3 +153,25 @@ def test_closing_forgets_earlier_openings() -> None:
         admission.succeed()
     fail(breaker)
     assert breaker.retry_after_s == 1.0
+
+
+def test_a_trial_gets_in_whatever_the_state_and_its_success_closes() -> None:
+    clock = FrozenClock()
+    breaker = make(clock)
+    open_it(breaker)
+    until = breaker.retry_after_s
+    with breaker.trial() as admission:
+        admission.fail()
+    with breaker.trial():
+        pass
+    assert (breaker.state, breaker.retry_after_s) == (BreakerState.OPEN, until)
+    with breaker.trial() as admission:
+        admission.succeed()
+    assert breaker.closed
+
+
+def test_a_failed_trial_counts_while_it_is_closed() -> None:
+    breaker = make(FrozenClock(), threshold=1)
+    with breaker.trial() as admission:
+        admission.fail()
+    assert not breaker.closed

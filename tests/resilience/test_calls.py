@@ -157,3 +157,29 @@ async def test_loading_is_no_trouble() -> None:
     with pytest.raises(BackendStartingError):
         await part.call(Calls(BackendStartingError("x", "loading")), soon())
     assert part.troubles == 0
+
+
+async def test_what_insists_gets_through_where_searches_gave_up_too_soon() -> None:
+    """F-3: a write waits longer than a search, and is not refused for what searches could not wait for."""
+    calls = Calls(*(BackendTimeoutError("documents", "late") for _ in range(3)))
+    dependency = Dependency("documents", alive)
+    for _ in range(3):
+        with pytest.raises(BackendTimeoutError):
+            await dependency.call(calls, soon())
+    with pytest.raises(BreakerOpenError):
+        await dependency.call(calls, soon())
+    assert await dependency.insist(calls, soon()) == "done"
+    assert await dependency.call(calls, soon()) == "done"
+
+
+async def test_what_insists_on_a_dead_one_is_told_so_and_keeps_nobody_waiting() -> None:
+    clock = FrozenClock()
+    dependency = Dependency("documents", alive, clock)
+    for _ in range(3):
+        with pytest.raises(BackendUnavailableError):
+            await dependency.insist(Calls(unavailable(), unavailable()), soon())
+    until = dependency.breaker.retry_after_s
+    assert until > 0.0
+    with pytest.raises(BackendUnavailableError, match="reset"):
+        await dependency.insist(Calls(unavailable()), soon())
+    assert dependency.breaker.retry_after_s == until

@@ -124,6 +124,16 @@ class Breaker:
             if admission.verdict is not None:
                 self._settle(admission.verdict)
 
+    @contextmanager
+    def trial(self) -> Iterator[Admission]:
+        """Let one call in whatever the state: its success closes; open, its failure changes nothing."""
+        admission = Admission()
+        try:
+            yield admission
+        finally:
+            if admission.verdict is not None and (admission.verdict or self.closed):
+                self._settle(admission.verdict)
+
     def _settle(self, succeeded: bool) -> None:
         if succeeded:
             self._failures = self._openings = 0

@@ -20,6 +20,9 @@ T = TypeVar("T")
 FAILURES_TO_OPEN = 3
 FIRST_PROBE_S = 1.0
 LAST_PROBE_S = 15.0
+INSISTING_S = 2.0
+"""Longest wait of a call that insists on a dependency which is skipped."""
+
 RETRY_NEEDS_S = 0.05
 """A failed call is tried once more only where this much of its time is left."""
 
@@ -64,6 +67,17 @@ class Dependency:
                 if deadline.remaining_s < RETRY_NEEDS_S:
                     raise
             return await self._settled(work, deadline, admission)
+
+    async def insist(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """As `call`, and also where it is skipped: searches that were in a hurry may have given it up too soon.
+
+        Raises:
+            BackendError: it failed; where it was skipped, after two seconds at most.
+        """
+        if self.breaker.closed:
+            return await self.call(work, deadline)
+        with self.breaker.trial() as admission:
+            return await self._settled(work, deadline.sooner(max(deadline.remaining_s - INSISTING_S, 0.0)), admission)
 
     async def probe(self, deadline: Deadline) -> str:
         """Ping it now: through the breaker's probe when open. Raises: BackendError."""
