@@ -1,1 +1,17 @@
+"""The memory that AI agents share. The names below load what they need when they are first used."""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
+if TYPE_CHECKING:
+    from rag_context.client import AsyncClient, BackgroundIndexer, Client, Context, Metadata, open_context
+
 __version__ = "0.1.0"
+
+__all__ = ["AsyncClient", "BackgroundIndexer", "Client", "Context", "Metadata", "__version__", "open_context"]
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        return getattr(import_module("rag_context.client"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,54 @@
+"""The memory for programs: over HTTP (`Client`, `AsyncClient`), in this process (`open_context`), and behind their
+backs (`BackgroundIndexer`)."""
+
+from rag_context.client.async_client import AsyncClient
+from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
+from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.client import Client
+from rag_context.client.collection_calls import CollectionDocument
+from rag_context.client.context import Context
+from rag_context.client.errors import (
+    AccessDeniedError,
+    ClientError,
+    ConflictRefusedError,
+    NotThereError,
+    RequestRefusedError,
+    ServerBusyError,
+    ServerFailedError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+    UnreadableAnswerError,
+)
+from rag_context.client.in_process import open_context
+from rag_context.client.retries import Retries
+from rag_context.contract.index import BulkLine, BulkReceipt
+from rag_context.types import Metadata
+
+__all__ = [
+    "AccessDeniedError",
+    "AsyncClient",
+    "BackgroundIndexer",
+    "BulkLine",
+    "BulkReceipt",
+    "Client",
+    "ClientError",
+    "CollectionDocument",
+    "ConflictRefusedError",
+    "Context",
+    "Failure",
+    "Filters",
+    "IndexOptions",
+    "Metadata",
+    "NotThereError",
+    "QueueFullError",
+    "RequestRefusedError",
+    "Retries",
+    "SearchOptions",
+    "ServerBusyError",
+    "ServerFailedError",
+    "ServerTimeoutError",
+    "ServerUnreachableError",
+    "TenantOptions",
+    "UnreadableAnswerError",
+    "open_context",
+]

@@ -1,0 +1,149 @@
+// A client of rag-context in one file, with nothing but fetch: Node 18 and later, Deno, Bun, browsers.
+
+export interface SearchOptions {
+  limit?: number;
+  category?: string;
+  sessionId?: string;
+  contentType?: string;
+  game?: string;
+  agent?: string;
+  tags?: string[];
+  /** Exact, or a prefix when it ends in `*`. */
+  source?: string;
+  since?: string;
+  until?: string;
+  minScore?: number;
+  mode?: "hybrid" | "vector" | "text";
+  maxTokens?: number;
+}
+
+export interface SearchResult {
+  content: string;
+  /** Relevance, 0 to 1, comparable between questions. */
+  score: number;
+  source: string;
+  timestamp: string;
+  metadata: Record<string, unknown>;
+  documentId?: string;
+  chunkId?: string;
+  title?: string;
+  contentType?: string;
+  sessionId?: string;
+  startLine?: number;
+  endLine?: number;
+}
+
+export interface SearchAnswer {
+  results: SearchResult[];
+  latency: number;
+  fallback: boolean;
+  /** 1: vectors and words, 2: words only, 3: nothing could be searched, 4: circuit breaker open. */
+  fallbackLevel: 1 | 2 | 3 | 4;
+  circuitBreakerOpen: boolean;
+  totalIndexed: number;
+  requestId: string;
+  warning?: string;
+}
+
+export interface Document {
+  content: string;
+  contentType: string;
+  sessionId: string;
+  source: string;
+  metadata?: Record<string, unknown>;
+  agent?: string;
+}
+
+export interface Receipt {
+  success: boolean;
+  status: "indexed" | "unchanged" | "replaced" | "pending";
+  documentId: string;
+  chunksIndexed: number;
+  warning?: string;
+  redactions?: Record<string, number>;
+}
+
+export interface Health {
+  healthy: boolean;
+  indexedDocuments: number;
+  pendingDocuments: number;
+  version: string;
+}
+
+export class RagContextError extends Error {
+  status: number | undefined;
+  code: string | undefined;
+  requestId: string;
+  details: { field: string; message: string }[];
+
+  constructor(message: string, requestId: string, status?: number, body: Record<string, unknown> = {}) {
+    super(message);
+    this.name = "RagContextError";
+    this.status = status;
+    this.code = body.code as string | undefined;
+    this.requestId = (body.requestId as string | undefined) ?? requestId;
+    this.details = (body.details as { field: string; message: string }[] | undefined) ?? [];
+  }
+}
+
+const TRIES = 3;
+const LONGEST_WAIT_MS = 5000;
+
+export class RagContext {
+  #url: string;
+  #headers: Record<string, string>;
+  #timeoutMs: number;
+
+  constructor(url = "http://localhost:3000", options: { apiKey?: string; timeoutMs?: number } = {}) {
+    this.#url = url.replace(/\/+$/, "");
+    this.#headers = { "Content-Type": "application/json" };
+    if (options.apiKey) this.#headers.Authorization = `Bearer ${options.apiKey}`;
+    this.#timeoutMs = options.timeoutMs ?? 30_000;
+  }
+
+  search(query: string, options: SearchOptions = {}): Promise<SearchAnswer> {
+    return this.call("rag_context_search", { query, ...options });
+  }
+
+  index(document: Document): Promise<Receipt> {
+    return this.call("rag_context_index", document);
+  }
+
+  health(): Promise<Health> {
+    return this.call("rag_context_health", {});
+  }
+
+  /** Runs any tool. Every write may be repeated, because the same document gets the same id, so what fails on the
+   * way, and the answers 429 and 503, are tried again. */
+  async call<Answer>(tool: string, body: object): Promise<Answer> {
+    const requestId = crypto.randomUUID();
+    for (let attempt = 1; ; attempt++) {
+      let wait = 100 * 2 ** (attempt - 1);
+      try {
+        const reply = await fetch(`${this.#url}/tools/${encodeURIComponent(tool)}`, {
+          method: "POST",
+          headers: { ...this.#headers, "X-Request-ID": requestId },
+          body: JSON.stringify(body),
+          signal: AbortSignal.timeout(this.#timeoutMs),
+        });
+        if (reply.ok) return (await reply.json()) as Answer;
+        const told: Record<string, unknown> = await reply.json().catch(() => ({}));
+        const asked = Number(reply.headers.get("Retry-After") ?? Number.NaN) * 1000;
+        const busy = reply.status === 429 || reply.status === 503;
+        if (!busy || attempt === TRIES || asked > LONGEST_WAIT_MS) {
+          const message = (told.error as string | undefined) ?? `HTTP ${reply.status}`;
+          throw new RagContextError(message, requestId, reply.status, told);
+        }
+        if (asked >= 0) wait = asked;
+      } catch (error) {
+        if (error instanceof RagContextError) throw error;
+        const late = error instanceof DOMException && error.name === "TimeoutError";
+        if (late || attempt === TRIES) {
+          const what = late ? "did not answer in time" : "cannot be reached";
+          throw new RagContextError(`${new URL(this.#url).origin} ${what}`, requestId);
+        }
+      }
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
+}

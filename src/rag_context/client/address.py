@@ -1,0 +1,85 @@
+"""Where the server is, and with which key: as the caller says, else as the settings say, else where it is found.
+
+A running server keeps a file beside its index. What the file says is believed only when the server there answers
+with the same instance: something else may listen at that address by now, and must not be shown the key.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_context.errors import ConfigurationError
+from rag_context.server.discovery import Announcement, read_announcement, server_url
+from rag_context.settings import Settings, load_settings, mask_url
+
+FIND_TIMEOUT_S = 2.0
+_URL = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?")
+_KEY = re.compile(r"[!-~]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What is known before anything is asked.
+
+    Attributes:
+        url: the address; None: the server of `data_dir`, else the one at `otherwise`.
+        data_dir: folder of the index whose server is meant.
+        otherwise: where a server of these settings would listen.
+        key: the API key; None where none is set.
+    """
+
+    url: str | None
+    data_dir: Path | None
+    otherwise: str
+    key: str | None = field(repr=False)
+
+    @property
+    def announced(self) -> Announcement | None:
+        """The server that the file beside the index names, if it is to be looked for."""
+        return read_announcement(self.data_dir) if self.url is None and self.data_dir is not None else None
+
+    @property
+    def without_asking(self) -> str:
+        """The address where no server announces itself."""
+        return self.url or self.otherwise
+
+
+def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None) -> Address:
+    """The address, from arguments and settings; an `api_key` of "" is none. With both told, no settings are read.
+
+    Raises:
+        ConfigurationError: The settings cannot be read, or address or key cannot be used.
+    """
+    if base_url is not None and not _URL.fullmatch(base_url):
+        raise ConfigurationError(f"{mask_url(base_url)!r} is not an http:// or https:// address of a server.")
+    if base_url is not None and api_key is not None:
+        return Address(base_url.rstrip("/"), None, base_url, _checked(api_key))
+    settings = load_settings(flags={"data_dir": data_dir}, cwd=Path.cwd()).settings
+    told = base_url or (settings.client.url if data_dir is None else None)
+    return Address(
+        url=None if told is None else told.rstrip("/"),
+        data_dir=settings.data_dir,
+        otherwise=server_url(settings.server.host, settings.server.port),
+        key=_checked(_key(settings) if api_key is None else api_key),
+    )
+
+
+def is_announced(body: bytes, announcement: Announcement) -> bool:
+    """Whether the answer of `/live` is that of the server which announced itself."""
+    try:
+        told = json.loads(body)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and told.get("instance") == announcement.instance
+
+
+def _checked(key: str | None) -> str | None:
+    if key and not _KEY.fullmatch(key):
+        raise ConfigurationError("The API key must be printable ASCII without spaces.")
+    return key or None
+
+
+def _key(settings: Settings) -> str | None:
+    key = settings.server.api_key
+    return None if key is None else key.get_secret_value()

@@ -1,0 +1,231 @@
+"""Indexing behind a program's back: hand a text over and go on; it is kept soon, or its failure is told."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+from uuid import NAMESPACE_URL, uuid5
+
+from rag_context.client import calls
+from rag_context.client.calls import IndexOptions
+from rag_context.client.client import Client
+from rag_context.client.context import Context
+from rag_context.client.lanes import Lanes
+from rag_context.client.retries import Retries
+from rag_context.errors import RagContextError
+from rag_context.types import CHAT, CODE, DECISION
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY = 5
+CAPACITY = 1000
+DRAIN_S = 30.0
+PATIENT = Retries(tries=8, base_s=0.5, cap_s=30.0)
+"""About a minute of trying, on top of what the context itself does."""
+
+
+class QueueFullError(RagContextError):
+    """As many documents wait as may; this one was not taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedDocument:
+    """A document that waits to be indexed."""
+
+    content: str = field(repr=False)
+    content_type: str
+    session_id: str
+    source: str
+    options: IndexOptions = field(repr=False)
+
+    @property
+    def lane(self) -> tuple[str, str, str]:
+        """What must keep its order: versions of one thing, and the turns of one talk."""
+        return self.content_type, self.session_id, self.source
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A document that is not known to be kept. `error` is None where there was no time left for it."""
+
+    document: QueuedDocument
+    error: Exception | None
+
+
+class BackgroundIndexer:
+    """A bounded queue in front of a `Context`, for the time of an `async with` block.
+
+    Five documents are indexed at once, those of one source and session in their order. A server that is away is tried
+    again for about a minute. At the end of the block the queue is worked off for `drain_s` seconds; what is left then
+    is in `left`. Whatever could not be kept is counted, logged without its text, and told to `on_failure`.
+
+    Args:
+        context: where documents go.
+        concurrency: documents indexed at once.
+        capacity: most documents that wait.
+        retries: how long an absent server is tried again.
+        drain_s: how long the end of the block waits for the queue.
+        on_failure: hears of each document that could not be kept.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        concurrency: int = CONCURRENCY,
+        capacity: int = CAPACITY,
+        retries: Retries = PATIENT,
+        drain_s: float = DRAIN_S,
+        on_failure: Callable[[Failure], None] | None = None,
+    ) -> None:
+        if isinstance(context, Client):
+            raise TypeError("a BackgroundIndexer works with an AsyncClient, or with what open_context gives")
+        self._context = context
+        self._concurrency = concurrency
+        self._capacity = capacity
+        self._retries = retries
+        self._drain_s = drain_s
+        self._on_failure = on_failure
+        self._lanes: Lanes[QueuedDocument] | None = None
+        self._workers: list[asyncio.Task[None]] = []
+        self._running: list[QueuedDocument] = []
+        self.indexed = 0
+        """Documents that are kept."""
+        self.failed = 0
+        """Documents that could not be kept."""
+        self.left: tuple[QueuedDocument, ...] = ()
+        """Documents for which the end of the block left no time."""
+
+    async def __aenter__(self) -> Self:
+        self._lanes = Lanes(self._capacity, lambda document: document.lane)
+        self._workers = [asyncio.create_task(self._work(self._lanes)) for _ in range(self._concurrency)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def waiting(self) -> int:
+        """Documents that are queued or being indexed."""
+        return len(self._lanes or ()) + len(self._running)
+
+    def queue_chat_session(self, session_id: str, content: str, agent: str | None = None) -> None:
+        """Have a chat kept. Raises as `queue` does."""
+        self.queue(
+            content,
+            content_type=CHAT,
+            session_id=session_id,
+            source=_source(CHAT, session_id),
+            options={"metadata": {"agent": agent}, "agent": agent},
+        )
+
+    def queue_decision(self, decision_id: str, content: str, category: str | None = None) -> None:
+        """Have a decision kept; a later one of the same id replaces it. Raises as `queue` does."""
+        self.queue(
+            content,
+            content_type=DECISION,
+            session_id=decision_id,
+            source=_source(DECISION, decision_id),
+            options={"metadata": {"category": category, "decision_id": decision_id}},
+        )
+
+    def queue_code_documentation(self, file_path: str, content: str) -> None:
+        """Have what is said of a file kept; later words on the same file replace it. Raises as `queue` does."""
+        session_id = str(uuid5(NAMESPACE_URL, file_path))
+        self.queue(content, content_type=CODE, session_id=session_id, source=file_path, options={})
+
+    def queue(
+        self, content: str, *, content_type: str, session_id: str, source: str, options: IndexOptions | None = None
+    ) -> None:
+        """Have a document kept; any thread may call this.
+
+        Raises:
+            InvalidInputError: It cannot be a document.
+            QueueFullError: Too many wait; see `wait_for_room`.
+            RuntimeError: Outside the `async with` block.
+        """
+        document = QueuedDocument(content, content_type, session_id, source, options or {})
+        calls.index_request(content, content_type, session_id, source, document.options)
+        if self._lanes is None:
+            raise RuntimeError("a BackgroundIndexer takes documents inside its `async with` block only")
+        if not self._lanes.put(document):
+            raise QueueFullError(
+                f"{self._capacity} documents wait already; try again later, or `await wait_for_room()`"
+            )
+
+    async def wait_for_room(self) -> None:
+        """Wait until a document would be taken: how a producer keeps pace."""
+        if self._lanes is not None:
+            await self._lanes.wait_for_room()
+
+    async def wait_until_done(self) -> None:
+        """Wait until everything handed over so far is kept, or has failed."""
+        if self._lanes is not None:
+            await self._lanes.wait_until_done()
+
+    async def close(self) -> None:
+        """Take no more, work the queue off for as long as there is time, and say what is left."""
+        lanes, self._lanes = self._lanes, None
+        if lanes is None:
+            return
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await lanes.wait_until_done()
+        except TimeoutError:
+            logger.warning("documents are left in the queue: %d", len(lanes) + len(self._running))
+        finally:
+            for worker in self._workers:
+                worker.cancel()
+            await asyncio.wait(self._workers)
+            self.left = (*self._running, *lanes.empty())
+            self._running.clear()
+            for document in self.left:
+                self._tell(Failure(document, None))
+
+    async def _work(self, lanes: Lanes[QueuedDocument]) -> None:
+        while True:
+            document = await lanes.take()
+            self._running.append(document)
+            failure = await self._index(document)  # cancelled, it stays among those that run, and so is left
+            self._running.remove(document)
+            lanes.done(document)
+            if failure is None:
+                self.indexed += 1
+            else:
+                self.failed += 1
+                self._tell(failure)
+
+    async def _index(self, document: QueuedDocument) -> Failure | None:
+        try:
+            async for attempt in self._retries.patient():
+                with attempt:
+                    await self._context.index(
+                        document.content,
+                        content_type=document.content_type,
+                        session_id=document.session_id,
+                        source=document.source,
+                        **document.options,
+                    )
+        except RagContextError as error:
+            logger.warning("%s %r could not be indexed: %s", document.content_type, document.source, error)
+            return Failure(document, error)
+        except Exception as error:
+            logger.exception("%s %r could not be indexed", document.content_type, document.source)
+            return Failure(document, error)
+        return None
+
+    def _tell(self, failure: Failure) -> None:
+        if self._on_failure is None:
+            return
+        try:
+            self._on_failure(failure)
+        except Exception:
+            logger.exception("on_failure failed")
+
+
+def _source(content_type: str, session_id: str) -> str:
+    return f"h0und://{content_type}/{session_id}"

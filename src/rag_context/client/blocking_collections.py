@@ -1,0 +1,148 @@
+"""Collections of a server, for threads."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from rag_context.client import collection_calls as calls
+from rag_context.client.calls import Call
+from rag_context.client.collection_calls import CollectionDocument, Embedding
+from rag_context.contract.collections import (
+    AddedDocumentsResponse,
+    CollectionResponse,
+    CollectionsResponse,
+    CreatedCollectionResponse,
+    DeletedDocumentResponse,
+    DocumentsResponse,
+    DroppedCollectionResponse,
+    EmptiedCollectionResponse,
+    MetadataResponse,
+    ProviderHealthResponse,
+    ProviderResponse,
+    ProvidersResponse,
+    QueryResponse,
+    ValuesResponse,
+)
+
+Answer = TypeVar("Answer")
+
+
+class Send(Protocol):
+    """How a call is made."""
+
+    def __call__(self, call: Call[Answer], request_id: str | None) -> Answer: ...
+
+
+class Collections:
+    """Named sets of documents with vectors of their own; see the page on collections.
+
+    Args:
+        send: how a call is made.
+        connection: the connection that the collections live on.
+    """
+
+    def __init__(self, send: Send, connection: str = calls.DEFAULT_CONNECTION) -> None:
+        self._send = send
+        self._connection = connection
+
+    def on(self, connection: str) -> "Collections":
+        """The collections of another connection."""
+        return Collections(self._send, connection)
+
+    def list(self, *, request_id: str | None = None) -> CollectionsResponse:
+        """All of them, by name."""
+        return self._send(calls.collections(self._connection), request_id)
+
+    def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
+        """One of them. Raises: NotFoundError."""
+        return self._send(calls.collection(name, self._connection), request_id)
+
+    def create(
+        self,
+        name: str,
+        *,
+        metadata: Mapping[str, object] | None = None,
+        embedding_provider: str | None = None,
+        embedding_model: str | None = None,
+        request_id: str | None = None,
+    ) -> CreatedCollectionResponse:
+        """Make an empty one; with the embedding provider `rag-context` the server embeds. Raises: ConflictError."""
+        call = calls.create(name, metadata, embedding_provider, embedding_model, self._connection)
+        return self._send(call, request_id)
+
+    def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
+        """Remove one with all that is in it. Raises: NotFoundError."""
+        return self._send(calls.drop(name, self._connection), request_id)
+
+    def replace_metadata(
+        self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
+    ) -> MetadataResponse:
+        """Give a collection other metadata."""
+        return self._send(calls.put_metadata(name, metadata, False, self._connection), request_id)
+
+    def merge_metadata(
+        self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
+    ) -> MetadataResponse:
+        """Set these keys of a collection's metadata and keep the others."""
+        return self._send(calls.put_metadata(name, metadata, True, self._connection), request_id)
+
+    def add(
+        self, name: str, documents: Iterable[CollectionDocument], *, request_id: str | None = None
+    ) -> AddedDocumentsResponse:
+        """Store documents, all of them or none; a known id is replaced."""
+        return self._send(calls.add(name, documents, self._connection), request_id)
+
+    def documents(
+        self,
+        name: str,
+        *,
+        where: Mapping[str, object] | None = None,
+        limit: int = 100,
+        offset: int = 0,
+        request_id: str | None = None,
+    ) -> DocumentsResponse:
+        """A page of the documents that pass a filter, by id; at most 1000."""
+        return self._send(calls.documents(name, where, limit, offset, self._connection), request_id)
+
+    def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
+        """Remove a document. Raises: NotFoundError."""
+        return self._send(calls.delete(name, document_id, self._connection), request_id)
+
+    def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
+        """Remove all documents of a collection, or none; the collection stays."""
+        return self._send(calls.empty(name, self._connection), request_id)
+
+    def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
+        """The distinct values of a metadata field, sorted."""
+        return self._send(calls.values(name, field, self._connection), request_id)
+
+    def query(
+        self,
+        name: str,
+        *,
+        text: str | None = None,
+        embedding: Embedding | None = None,
+        where: Mapping[str, object] | None = None,
+        top_k: int = 10,
+        request_id: str | None = None,
+    ) -> QueryResponse:
+        """The documents nearest to a vector, or to a text where the server embeds."""
+        return self._send(calls.query(name, text, embedding, where, top_k, self._connection), request_id)
+
+    def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
+        """What collections can be kept by, also what is not installed here."""
+        return self._send(calls.providers(), request_id)
+
+    def provider(self, name: str, *, request_id: str | None = None) -> ProviderResponse:
+        """One of them. Raises: NotFoundError."""
+        return self._send(calls.provider(name), request_id)
+
+    def test(
+        self,
+        provider: str,
+        configuration: Mapping[str, object] | None = None,
+        *,
+        connection: str | None = None,
+        request_id: str | None = None,
+    ) -> ProviderHealthResponse:
+        """Try a provider with a configuration, or as a connection has it."""
+        return self._send(calls.test(provider, configuration, connection), request_id)

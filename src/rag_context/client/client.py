@@ -1,0 +1,185 @@
+"""The client for threads, and for programs without an event loop."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import httpx2
+
+from rag_context.client import calls
+from rag_context.client.address import address_of
+from rag_context.client.batches import batches
+from rag_context.client.blocking_collections import Collections
+from rag_context.client.calls import BulkLike, Call, Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.fast import FAST_LIMIT, FastAnswers
+from rag_context.client.http import BlockingHttp, timeout_of
+from rag_context.client.replies import request_id_of
+from rag_context.client.retries import Retries
+from rag_context.contract.delete import DeleteResponse
+from rag_context.contract.get import GetResponse
+from rag_context.contract.health import HealthResponse
+from rag_context.contract.index import BulkReceipt, IndexResponse
+from rag_context.contract.listing import MAX_LISTED, ListedDocument, ListResponse
+from rag_context.contract.reindex import ReindexResponse
+from rag_context.contract.search import SearchResponse
+from rag_context.contract.similar import SimilarResponse
+from rag_context.contract.stats import StatsResponse, TimeRange
+from rag_context.types import Json
+
+Answer = TypeVar("Answer")
+
+TIMEOUT_S = 30.0
+
+
+class Client:
+    """A server's memory, as `AsyncClient` without coroutines. Threads may share one.
+
+    Args:
+        base_url: the server's address; else the setting `client.url` (`RAG_CONTEXT_URL`), else the running server of
+            the data directory, else the one at this machine's configured port.
+        api_key: the key to send; else that of the settings.
+        data_dir: the data directory whose server is meant; takes the place of the setting `client.url`.
+        timeout_s: how long to wait for an answer.
+        retries: when a failed call is tried again.
+        transport: how requests travel, where not over the network as they are.
+        clock: monotonic seconds, for what `search_fast` remembers.
+
+    Raises:
+        ConfigurationError: The settings cannot be read, or address or key cannot be used.
+    """
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        data_dir: Path | None = None,
+        timeout_s: float = TIMEOUT_S,
+        retries: Retries = Retries(),  # noqa: B008  (frozen)
+        transport: httpx2.BaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        http = httpx2.Client(timeout=timeout_of(timeout_s), trust_env=False, transport=transport)
+        self._http = BlockingHttp(http, address_of(base_url, api_key, data_dir), retries)
+        self._fast = FastAnswers(clock)
+        self.collections = Collections(self._send)
+        """Collections and their providers."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._http.close()
+
+    def search(self, query: str, *, request_id: str | None = None, **options: Unpack[SearchOptions]) -> SearchResponse:
+        """Ask for the passages that answer a question; a degraded server answers too, and says so."""
+        return self._send(calls.search(query, options), request_id)
+
+    def search_fast(
+        self, query: str, game: str | None = None, agent: str | None = None, *, request_id: str | None = None
+    ) -> SearchResponse:
+        """Ask for at most 3 passages; an answer of level 1 is remembered for five minutes, or until a write."""
+        answer = self._fast.get(query, game)
+        if answer is None:
+            answer = self.search(query, limit=FAST_LIMIT, game=game, agent=agent, request_id=request_id)
+            self._fast.put(query, game, answer)
+        return answer
+
+    def index(
+        self,
+        content: str,
+        *,
+        content_type: str,
+        session_id: str,
+        source: str,
+        request_id: str | None = None,
+        **options: Unpack[IndexOptions],
+    ) -> IndexResponse:
+        """Keep a document. The same text again changes nothing."""
+        return self._write(calls.index(content, content_type, session_id, source, options), request_id)
+
+    def bulk(self, documents: Iterable[BulkLike], *, request_id: str | None = None) -> Iterator[BulkReceipt]:
+        """Keep many documents; a receipt for each, in their order, as soon as its batch is done.
+
+        Documents are read no further ahead than one batch. One that is wrong gets a receipt that says so.
+        """
+        used = request_id_of(request_id)
+        for batch in batches(documents):
+            self._http.send_batch(batch, used)
+            self._fast.clear()
+            yield from batch.receipts()
+
+    def get(self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]) -> GetResponse:
+        """All of one document. Raises: NotFoundError."""
+        return self._send(calls.get(document_id, tenant), request_id)
+
+    def list(
+        self, *, limit: int = 20, cursor: str | None = None, request_id: str | None = None, **filters: Unpack[Filters]
+    ) -> ListResponse:
+        """One page of documents, newest first; `cursor` is the `next_cursor` of the page before."""
+        return self._send(calls.listing(limit, cursor, filters), request_id)
+
+    def list_all(self, *, request_id: str | None = None, **filters: Unpack[Filters]) -> Iterator[ListedDocument]:
+        """All documents, newest first, page by page."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=MAX_LISTED, cursor=cursor, request_id=request_id, **filters)
+            yield from page.documents
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    def similar(
+        self, document_id: str, *, limit: int = 5, request_id: str | None = None, **tenant: Unpack[TenantOptions]
+    ) -> SimilarResponse:
+        """The documents most like one. Raises: NotFoundError."""
+        return self._send(calls.similar(document_id, limit, tenant), request_id)
+
+    def delete(
+        self,
+        *,
+        document_id: str | None = None,
+        source: str | None = None,
+        session_id: str | None = None,
+        dry_run: bool = False,
+        request_id: str | None = None,
+        **tenant: Unpack[TenantOptions],
+    ) -> DeleteResponse:
+        """Remove the documents that exactly one of the first three names, or say which would go."""
+        return self._write(calls.delete(document_id, source, session_id, dry_run, tenant), request_id)
+
+    def reindex(
+        self, *, force: bool = False, status_only: bool = False, request_id: str | None = None
+    ) -> ReindexResponse:
+        """Have all vectors made anew behind the searches, or say how far that is."""
+        return self._write(calls.reindex(force, status_only), request_id)
+
+    def health(self, *, request_id: str | None = None) -> HealthResponse:
+        """How the system is."""
+        return self._send(calls.health(), request_id)
+
+    def stats(self, time_range: timedelta | TimeRange = "24h", *, request_id: str | None = None) -> StatsResponse:
+        """What the searches of a span add up to; a timedelta is rounded up to 1h, 24h or 7d, and else is 30d."""
+        return self._send(calls.stats(time_range), request_id)
+
+    def call(self, tool: str, /, *, request_id: str | None = None, **arguments: object) -> dict[str, Json]:
+        """Run any tool by its name, with arguments and answer as they are on the wire."""
+        return self._write(calls.tool(tool, arguments), request_id)
+
+    def _write(self, call: Call[Answer], request_id: str | None) -> Answer:
+        try:
+            return self._send(call, request_id)
+        finally:
+            self._fast.clear()
+
+    def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
+        return self._http.send(call, request_id_of(request_id))

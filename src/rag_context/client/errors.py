@@ -1,0 +1,103 @@
+"""What a client raises. Each is also the error that the same mistake raises inside the server.
+
+    ClientError                      status, code, details, request_id, retry_after_s
+    ├── RequestRefusedError          the request is wrong: 400, 413, 415 ...       an InvalidInputError
+    ├── AccessDeniedError            the key is missing, unknown or may not: 401, 403
+    ├── NotThereError                the thing named is not there: 404             a NotFoundError
+    ├── ConflictRefusedError         it is there already, or not in that state: 409   a ConflictError
+    ├── ServerBusyError              not now: 429, 503                             a BackendUnavailableError
+    ├── ServerFailedError            a fault of the server: other 5xx              a BackendError
+    ├── ServerUnreachableError       nothing answered                              a BackendUnavailableError
+    ├── ServerTimeoutError           no answer in time                             a BackendTimeoutError
+    └── UnreadableAnswerError        no answer of ours                             a BackendDataError
+
+A request that is wrong by itself is never sent: it raises a plain `InvalidInputError`.
+"""
+
+from collections.abc import Sequence
+
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConflictError,
+    FieldError,
+    InvalidInputError,
+    NotFoundError,
+    RagContextError,
+)
+
+COMPONENT = "server"
+"""Component of those errors that are a `BackendError`."""
+
+
+class ClientError(RagContextError):
+    """A call that failed.
+
+    Attributes:
+        status: HTTP status; None where there was no answer.
+        code: the server's word for programs, such as `INVALID_INPUT`.
+        details: every field at fault.
+        request_id: the id of the call in the server's logs.
+        retry_after_s: how long the server asks to wait.
+    """
+
+    component = COMPONENT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        request_id: str,
+        status: int | None = None,
+        code: str | None = None,
+        details: Sequence[FieldError] = (),
+        retry_after_s: float | None = None,
+    ) -> None:
+        Exception.__init__(self, message)
+        self.request_id = request_id
+        self.status = status
+        self.code = code
+        self.details = tuple(details)
+        self.retry_after_s = retry_after_s
+        answered = f"HTTP {status}" if status is not None else "no answer"
+        self.add_note(f"{answered}, request id {request_id}")
+
+
+class RequestRefusedError(ClientError, InvalidInputError):
+    """The server says that the request is wrong; `details` names every field at fault."""
+
+
+class AccessDeniedError(ClientError):
+    """The server wants another API key."""
+
+
+class NotThereError(ClientError, NotFoundError):
+    """The thing named in the request does not exist."""
+
+
+class ConflictRefusedError(ClientError, ConflictError):
+    """The thing exists already, or is not in the state that the call needs."""
+
+
+class ServerBusyError(ClientError, BackendUnavailableError):
+    """The server cannot do it now and did not do it; trying again later may help."""
+
+
+class ServerFailedError(ClientError, BackendError):
+    """The server failed; `request_id` finds the reason in its log."""
+
+
+class ServerUnreachableError(ClientError, BackendUnavailableError):
+    """Nothing answered. `sent` says whether the request may have arrived all the same."""
+
+    sent: bool = False
+
+
+class ServerTimeoutError(ClientError, BackendTimeoutError):
+    """There was no answer in time; the work may have been done all the same."""
+
+
+class UnreadableAnswerError(ClientError, BackendDataError):
+    """What answered is no server of ours, or one of another version."""

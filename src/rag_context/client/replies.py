@@ -1,0 +1,145 @@
+"""From what came back, or did not, to an answer or an error of ours."""
+
+import json
+import os
+import re
+from typing import TypeVar
+
+import httpx2
+
+from rag_context.client.calls import Call
+from rag_context.client.errors import (
+    AccessDeniedError,
+    ClientError,
+    ConflictRefusedError,
+    NotThereError,
+    RequestRefusedError,
+    ServerBusyError,
+    ServerFailedError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+    UnreadableAnswerError,
+)
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.settings import mask_url
+
+Answer = TypeVar("Answer")
+
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_BY_STATUS: dict[int, type[ClientError]] = {
+    401: AccessDeniedError,
+    403: AccessDeniedError,
+    404: NotThereError,
+    409: ConflictRefusedError,
+    429: ServerBusyError,
+    503: ServerBusyError,
+}
+_GATEWAY = (502, 504)
+_NEVER_SENT = (httpx2.ConnectError, httpx2.ConnectTimeout)
+
+
+def request_id_of(given: str | None) -> str:
+    """The id of a call: the caller's, or a new one.
+
+    Raises:
+        InvalidInputError: It cannot stand in a header.
+    """
+    if given is None:
+        return os.urandom(12).hex()
+    if not _REQUEST_ID.fullmatch(given):
+        raise InvalidInputError("request_id must be 1 to 128 printable ASCII characters without spaces")
+    return given
+
+
+def headers_of(call: Call[Answer], request_id: str, key: str | None) -> dict[str, str]:
+    """What goes with a call."""
+    headers = {"X-Request-ID": request_id}
+    if call.body is not None:
+        headers["Content-Type"] = "application/json"
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def answer_of(call: Call[Answer], reply: httpx2.Response, request_id: str) -> Answer:
+    """What a reply says. Raises: ClientError."""
+    if not reply.is_success:
+        raise refusal(reply, request_id)
+    try:
+        return call.read(reply.content)
+    except ValueError as error:
+        raise unreadable(reply, request_id) from error
+
+
+def unreadable(reply: httpx2.Response, request_id: str) -> UnreadableAnswerError:
+    """An answer of another form than ours."""
+    return UnreadableAnswerError(
+        f"{site(reply.url)} answered something else than expected: is it another server, or another version?",
+        request_id=request_id,
+        status=reply.status_code,
+    )
+
+
+def refusal(reply: httpx2.Response, request_id: str) -> ClientError:
+    """What a reply other than 2xx means; its body has been read."""
+    status = reply.status_code
+    told = _told(reply)
+    message, code = told.get("error"), told.get("code")
+    sentence = message if isinstance(message, str) else f"{site(reply.url)} answered HTTP {status}"
+    if status in _GATEWAY:
+        return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
+    kind = _BY_STATUS.get(status)
+    if kind is None:
+        kind = ServerFailedError if status >= 500 else RequestRefusedError if status >= 400 else UnreadableAnswerError
+    return kind(
+        sentence,
+        request_id=str(told.get("requestId") or request_id),
+        status=status,
+        code=code if isinstance(code, str) else None,
+        details=_details(told.get("details")),
+        retry_after_s=_seconds(reply.headers.get("retry-after")),
+    )
+
+
+def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
+    """What a failure on the way means."""
+    place = site(url)
+    sent = not isinstance(error, _NEVER_SENT)
+    if isinstance(error, httpx2.InvalidURL | httpx2.UnsupportedProtocol):
+        return ServerUnreachableError(f"{place} is not an http:// or https:// address", request_id=request_id)
+    if isinstance(error, httpx2.TimeoutException) and sent:
+        return ServerTimeoutError(f"{place} did not answer in time", request_id=request_id)
+    if sent:
+        return unreachable(f"The connection to {place} broke before the answer was complete", request_id, sent=True)
+    return unreachable(
+        f"No server answers at {place}: start one with `rag-context serve`, or say where it is", request_id, sent=False
+    )
+
+
+def unreachable(message: str, request_id: str, *, sent: bool, status: int | None = None) -> ServerUnreachableError:
+    """Nothing that answers for a call."""
+    error = ServerUnreachableError(message, request_id=request_id, status=status)
+    error.sent = sent
+    return error
+
+
+def site(url: httpx2.URL | str) -> str:
+    """The place of an address, without its path and any password."""
+    return re.sub(r"(?<=[^:/])/.*", "", mask_url(str(url)))
+
+
+def _told(reply: httpx2.Response) -> dict[str, object]:
+    try:
+        body = json.loads(reply.content)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _details(details: object) -> tuple[FieldError, ...]:
+    found = details if isinstance(details, list) else []
+    return tuple(FieldError(str(d.get("field", "")), str(d.get("message", ""))) for d in found if isinstance(d, dict))
+
+
+def _seconds(value: str | None) -> float | None:
+    return float(value) if value is not None and re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", value.strip()) else None

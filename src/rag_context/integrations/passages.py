@@ -1,0 +1,27 @@
+"""What every retriever says of a passage: plain JSON values, the writer's own words first, ours in front of them."""
+
+from rag_context.contract.search import SearchResponse, SearchResult
+from rag_context.types import Json
+
+
+def metadata_of(answer: SearchResponse, result: SearchResult) -> dict[str, Json]:
+    """Where a passage is from, and how the answer came about; keys without a value are left out.
+
+    `fallback_level` is always there, and `warning` where the answer may be less than it could be.
+    """
+    ours: dict[str, Json] = {
+        "source": result.source,
+        "title": result.title,
+        "score": result.score,
+        "timestamp": result.timestamp.isoformat(),
+        "content_type": result.content_type,
+        "session_id": result.session_id,
+        "document_id": result.document_id,
+        "chunk_id": result.chunk_id,
+        "heading": result.heading,
+        "start_line": result.start_line,
+        "end_line": result.end_line,
+        "fallback_level": answer.fallback_level,
+        "warning": answer.warning,
+    }
+    return {**result.metadata, **{name: value for name, value in ours.items() if value is not None}}

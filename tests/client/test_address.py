@@ -1,0 +1,95 @@
+"""A client finds its server: as it is told, as the settings say, or by the data directory."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rag_context.client import AsyncClient, Client, Retries, ServerUnreachableError
+from rag_context.client.address import address_of
+from rag_context.server.discovery import FILE_NAME
+from rag_context.server.options import ServerOptions
+from tests.end_to_end.process import Served
+from tests.server.running import running
+from tests.server.stub_service import StubService
+
+from .scripted import reply, scripted
+
+QUICK = Retries(tries=3, base_s=0.0)
+
+
+@pytest.fixture
+def data_dir(server: Served, tmp_path: Path) -> Path:
+    """A data directory that announces the shared server."""
+    instance = server.get("/live").json()["instance"]
+    announce(tmp_path, server.url, instance)
+    return tmp_path
+
+
+def announce(data_dir: Path, url: str, instance: str) -> None:
+    (data_dir / FILE_NAME).write_text(json.dumps({"pid": 1, "url": url, "instance": instance}))
+
+
+async def test_the_server_of_a_data_directory_is_found(data_dir: Path) -> None:
+    with Client(data_dir=data_dir) as client:
+        assert client.health().healthy
+    async with AsyncClient(data_dir=data_dir) as async_client:
+        assert (await async_client.health()).healthy
+
+
+async def test_a_stranger_at_the_announced_address_is_neither_asked_nor_shown_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MCP_SERVER_PORT", "1")
+    strange = reply(200, {"instance": "another"})
+    with scripted([strange] * 6) as stranger:
+        announce(tmp_path, stranger.url, "ours")
+        with (
+            Client(data_dir=tmp_path, api_key="k-1", retries=QUICK) as client,
+            pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"),
+        ):
+            client.health()
+        async with AsyncClient(data_dir=tmp_path, api_key="k-1", retries=QUICK) as async_client:
+            with pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"):
+                await async_client.health()
+    assert {asked.line for asked in stranger.asked} == {"GET /live HTTP/1.1"}
+    assert "k-1" not in str([asked.headers for asked in stranger.asked])
+
+
+def test_a_client_follows_its_server_to_another_port(tmp_path: Path) -> None:
+    with Client(data_dir=tmp_path) as client:
+        for instance in ("one", "two"):
+            stub = StubService()
+            with running(stub, ServerOptions(port=0, instance_id=instance)) as door:
+                announce(tmp_path, door.url, instance)
+                client.search("where are you?")
+            assert len(stub.searches) == 1
+
+
+def test_settings_say_where_the_server_is_and_with_which_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Served
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAG_CONTEXT_URL", f"{server.url}/")
+    monkeypatch.setenv("RAG_CONTEXT_API_KEY", "k-2")
+    assert address_of(None, None, None).url == server.url
+    assert address_of(None, None, None).key == "k-2"
+    assert address_of("http://other:1", None, None).url == "http://other:1"
+    assert address_of(None, "", None).key is None
+    with Client() as client:
+        assert client.health().healthy
+    assert address_of(None, None, tmp_path).url is None  # a directory that is named is meant
+    assert "k-2" not in repr(address_of(None, None, None))
+
+
+def test_with_address_and_key_told_no_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rag-context.toml").write_text("this is no TOML")
+    assert address_of("http://host:1/", "k", None).without_asking == "http://host:1"
+
+
+def test_a_left_over_announcement_leads_to_the_configured_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MCP_SERVER_PORT", "1")
+    announce(tmp_path, "http://127.0.0.1:9", "gone")
+    with Client(data_dir=tmp_path) as client, pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"):
+        client.health()

@@ -1,0 +1,210 @@
+"""Documents handed over are kept behind the program's back, and none is lost without a word."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from rag_context.client import (
+    AsyncClient,
+    BackgroundIndexer,
+    Client,
+    Context,
+    Failure,
+    QueueFullError,
+    Retries,
+    open_context,
+)
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.settings import Settings
+from tests.end_to_end.process import Served
+
+QUICK = Retries(tries=4, base_s=0.0, cap_s=0.0)
+
+
+@dataclass
+class Doorkeeper:
+    """A context that lets documents through one by one, and fails as often as it is told."""
+
+    failures: list[Exception] = field(default_factory=list)
+    gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))
+    kept: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    inside: int = 0
+    most: int = 0
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def index(self, content: str, **named: Any) -> None:
+        self.calls.append({"content": content, **named})
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.entered.set()
+        try:
+            await asyncio.sleep(0)
+            await self.gate.acquire()
+            if self.failures:
+                raise self.failures.pop()
+            self.kept.append((named["session_id"], content))
+        finally:
+            self.inside -= 1
+
+
+def indexer(doorkeeper: Doorkeeper, **options: Any) -> BackgroundIndexer:
+    return BackgroundIndexer(cast("Context", doorkeeper), **{"retries": QUICK, **options})
+
+
+@pytest.mark.parametrize("way", ["server", "in process"])
+async def test_all_three_kinds_are_found_afterwards(way: str, server: Served, tmp_path: Path) -> None:
+    where = AsyncClient(server.url, api_key="") if way == "server" else open_context(Settings(data_dir=tmp_path))
+    async with where as context:
+        async with BackgroundIndexer(context) as behind:
+            behind.queue_chat_session("talk-1", "[Ann] Use the blue valve.", "scout")
+            behind.queue_decision("ADR-7", "We keep the blue valve closed.", "architecture")
+            behind.queue_decision("ADR-7", "We keep the blue valve open.", "architecture")
+            behind.queue_code_documentation("src/valve.py", "def valve(): opens the blue valve")
+        assert (behind.indexed, behind.failed, behind.left, behind.waiting) == (4, 0, (), 0)
+        found = {document.source: document async for document in context.list_all()}
+        chat, decision, code = (
+            found[source] for source in ("h0und://chat/talk-1", "h0und://decision/ADR-7", "src/valve.py")
+        )
+        assert (chat.content_type, chat.session_id, chat.metadata) == ("chat", "talk-1", {"agent": "scout"})
+        assert decision.metadata == {"category": "architecture", "decisionId": "ADR-7"}
+        assert (await context.get(decision.document_id)).content == "We keep the blue valve open."
+        async with BackgroundIndexer(context) as behind:
+            behind.queue_code_documentation("src/valve.py", "def valve(): shuts the blue valve")
+        (again,) = [document async for document in context.list_all(source="src/valve.py")]
+        assert (again.document_id, again.session_id) == (code.document_id, code.session_id)
+
+
+async def test_five_at_once_and_no_more() -> None:
+    doorkeeper = Doorkeeper()
+    async with indexer(doorkeeper) as behind:
+        for n in range(50):
+            behind.queue_chat_session(f"s{n}", "text")
+    assert doorkeeper.most == 5
+    assert len(doorkeeper.kept) == 50
+
+
+async def test_texts_of_one_session_keep_their_order_while_others_overtake() -> None:
+    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
+    async with indexer(doorkeeper) as behind:
+        for n in range(20):
+            behind.queue_decision("ADR-1", f"version {n}")
+        behind.queue_decision("ADR-2", "another")
+        await doorkeeper.entered.wait()
+        while doorkeeper.inside < 2:
+            await asyncio.sleep(0)
+        assert {call["session_id"] for call in doorkeeper.calls} == {"ADR-1", "ADR-2"}
+        for _ in range(21):
+            doorkeeper.gate.release()
+    assert [text for session, text in doorkeeper.kept if session == "ADR-1"] == [f"version {n}" for n in range(20)]
+
+
+async def test_a_server_that_comes_back_is_all_that_is_needed() -> None:
+    doorkeeper = Doorkeeper(failures=[BackendUnavailableError("server", "away") for _ in range(3)])
+    async with indexer(doorkeeper) as behind:
+        behind.queue_chat_session("s", "text")
+    assert (behind.indexed, behind.failed) == (1, 0)
+    assert len(doorkeeper.calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("errors", "tries"),
+    [
+        ([BackendUnavailableError("server", "away") for _ in range(4)], 4),
+        ([InvalidInputError("contentType must be one of ...")], 1),
+        ([ZeroDivisionError()], 1),
+    ],
+)
+async def test_what_cannot_be_kept_is_told_and_the_rest_goes_on(errors: list[Exception], tries: int) -> None:
+    told: list[Failure] = []
+    doorkeeper = Doorkeeper(failures=list(errors))
+    async with indexer(doorkeeper, on_failure=told.append, concurrency=1) as behind:
+        behind.queue_decision("D-1", "lost")
+        behind.queue_decision("D-2", "kept")
+    assert (behind.indexed, behind.failed, behind.left) == (1, 1, ())
+    assert [(failure.document.session_id, failure.document.content) for failure in told] == [("D-1", "lost")]
+    assert told[0].error is errors[0]
+    assert len(doorkeeper.calls) == tries + 1
+    assert doorkeeper.kept == [("D-2", "kept")]
+
+
+async def test_a_listener_that_fails_does_not_stop_the_rest() -> None:
+    def broken(_: Failure) -> None:
+        raise ZeroDivisionError
+
+    doorkeeper = Doorkeeper(failures=[InvalidInputError("no")])
+    async with indexer(doorkeeper, on_failure=broken, concurrency=1) as behind:
+        behind.queue_decision("D-1", "lost")
+        behind.queue_decision("D-2", "kept")
+    assert (behind.indexed, behind.failed) == (1, 1)
+
+
+async def test_what_is_no_document_is_refused_at_once() -> None:
+    async with indexer(Doorkeeper()) as behind:
+        with pytest.raises(InvalidInputError, match="Content cannot be empty"):
+            behind.queue_chat_session("s", " ")
+        with pytest.raises(InvalidInputError, match="Session ID required"):
+            behind.queue_decision("", "text")
+        assert behind.waiting == 0
+
+
+async def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
+    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
+    async with indexer(doorkeeper, capacity=2, concurrency=1) as behind:
+        behind.queue_chat_session("s1", "text")
+        await doorkeeper.entered.wait()
+        behind.queue_chat_session("s2", "text")
+        behind.queue_chat_session("s3", "text")
+        with pytest.raises(QueueFullError, match="2 documents wait already"):
+            behind.queue_chat_session("s4", "text")
+        waiting = asyncio.create_task(behind.wait_for_room())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        doorkeeper.gate.release()
+        await waiting
+        behind.queue_chat_session("s4", "text")
+        for _ in range(3):
+            doorkeeper.gate.release()
+        await behind.wait_until_done()
+        assert behind.indexed == 4
+
+
+async def test_the_end_says_what_is_left_when_time_is_up() -> None:
+    told: list[Failure] = []
+    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(1))
+    async with indexer(doorkeeper, concurrency=1, drain_s=0.05, on_failure=told.append) as behind:
+        for n in range(4):
+            behind.queue_chat_session(f"s{n}", "text")
+    assert behind.indexed == 1
+    assert [document.session_id for document in behind.left] == ["s1", "s2", "s3"]
+    assert [failure.error for failure in told] == [None, None, None]
+    with pytest.raises(RuntimeError, match="inside its"):
+        behind.queue_chat_session("s9", "text")
+    with pytest.raises(RuntimeError, match="inside its"):
+        indexer(doorkeeper).queue_chat_session("s9", "text")
+
+
+def test_a_client_without_coroutines_is_refused_at_once() -> None:
+    with Client("http://localhost:3000", api_key="") as client, pytest.raises(TypeError, match="AsyncClient"):
+        BackgroundIndexer(cast("Context", client))
+
+
+async def test_an_error_in_the_block_loses_nothing() -> None:
+    doorkeeper = Doorkeeper()
+    with pytest.raises(ZeroDivisionError):
+        async with indexer(doorkeeper) as behind:
+            behind.queue_chat_session("s", "text")
+            raise ZeroDivisionError
+    assert doorkeeper.kept == [("s", "text")]
+
+
+async def test_any_thread_may_hand_over() -> None:
+    doorkeeper = Doorkeeper()
+    async with indexer(doorkeeper) as behind:
+        await asyncio.gather(
+            *(asyncio.to_thread(behind.queue_chat_session, f"s{n}", "text") for n in range(40)),
+        )
+    assert sorted(doorkeeper.kept) == sorted((f"s{n}", "text") for n in range(40))

@@ -1,0 +1,61 @@
+"""What is particular to the memory inside a process."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from rag_context.client import AsyncClient, RequestRefusedError, open_context
+from rag_context.client.in_process import CALLS_AT_ONCE, Inside
+from rag_context.errors import ConfigurationError
+from rag_context.settings import Settings, VocabularySettings
+
+
+async def test_only_so_many_calls_are_worked_on_at_once_and_the_others_wait() -> None:
+    running: list[int] = []
+    most = 0
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        nonlocal most
+        running.append(1)
+        most = max(most, len(running))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        running.pop()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async with AsyncClient("http://localhost", api_key="", transport=Inside(app)) as client:
+        answers = await asyncio.gather(*(client.call("any") for _ in range(3 * CALLS_AT_ONCE)))
+    assert answers == [{}] * (3 * CALLS_AT_ONCE)
+    assert most == CALLS_AT_ONCE
+
+
+async def test_the_configured_words_are_known(tmp_path: Path) -> None:
+    words = VocabularySettings(content_types=("ticket",), categories=("billing",))
+    async with open_context(Settings(data_dir=tmp_path, vocabulary=words)) as context:
+        await context.index("The invoice was paid twice.", content_type="ticket", session_id="t-1", source="desk")
+        assert (await context.search("invoice", content_type="ticket", category="billing")).fallback_level == 1
+        with pytest.raises(RequestRefusedError, match="ticket"):
+            await context.search("invoice", content_type="letter")
+
+
+async def test_two_of_them_share_a_directory_as_two_processes_would(tmp_path: Path) -> None:
+    async with open_context(data_dir=tmp_path) as one, open_context(Settings(), data_dir=tmp_path) as two:
+        receipt = await one.index("Barn owls hunt voles.", content_type="chat", session_id="s", source="talk")
+        assert (await two.get(receipt.document_id)).content == "Barn owls hunt voles."
+
+
+async def test_a_configuration_that_cannot_work_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="file"):
+        async with open_context(data_dir=tmp_path / "file"):
+            pass
+
+
+async def test_what_was_kept_is_there_the_next_time(tmp_path: Path) -> None:
+    async with open_context(data_dir=tmp_path) as context:
+        await context.index("Barn owls hunt voles.", content_type="chat", session_id="s", source="talk")
+    async with open_context(data_dir=tmp_path) as context:
+        assert (await context.search("owls")).results[0].content == "Barn owls hunt voles."

@@ -1,0 +1,240 @@
+"""What happens when the server is away, busy, broken, or none of ours; both clients do the same."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from rag_context.client import (
+    AccessDeniedError,
+    AsyncClient,
+    Client,
+    ClientError,
+    ConflictRefusedError,
+    Context,
+    Retries,
+    ServerBusyError,
+    ServerFailedError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+    UnreadableAnswerError,
+)
+from rag_context.client.calls import Call
+from rag_context.client.http import AsyncHttp
+from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
+from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from tests.server.running import running
+from tests.server.stub_service import StubService
+
+from .scripted import RESET, SILENCE, Scripted, cut, reply, scripted
+from .ways import Threaded
+
+QUICK = Retries(tries=3, base_s=0.0, cap_s=1.0)
+STATS = {
+    "totalDocuments": 1, "totalQueries": 2, "avgLatency": 1.0, "p95Latency": 1.0, "p99Latency": 1.0,
+    "cacheHitRate": 0.0, "fallbackRate": 0.0, "queriesByAgent": {}, "queriesByLevel": {}, "queriesByGame": {},
+    "timeline": [], "aFieldOfALaterVersion": 1,
+}  # fmt: skip
+ANSWER = reply(200, STATS)
+BUSY = reply(503, {"error": "Database unavailable", "code": "SERVICE_UNAVAILABLE", "requestId": "r-9"}, Retry_After="0")
+LINE = {"content": "text", "contentType": "chat", "sessionId": "s", "source": "talk"}
+
+
+@pytest.fixture(params=["client", "async client"])
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@asynccontextmanager
+async def connected(way: str, url: str, **options: Any) -> AsyncIterator[Context]:
+    """A client of either kind that does not wait between its tries."""
+    options = {"api_key": "", "retries": QUICK, **options}
+    if way == "client":
+        with Client(url, **options) as client:
+            yield cast("Context", Threaded(client))
+        return
+    async with AsyncClient(url, **options) as async_client:
+        yield async_client
+
+
+async def failure(way: str, server: Scripted, **options: Any) -> ClientError:
+    async with connected(way, server.url, **options) as context:
+        with pytest.raises(ClientError) as told:
+            await context.stats(request_id="r-1")
+    return told.value
+
+
+@pytest.mark.parametrize("trouble", [RESET, SILENCE, BUSY, cut(200, b'{"total', promised=99), reply(502, b"<html>")])
+async def test_what_passes_is_tried_again_under_the_same_id(way: str, trouble: Any) -> None:
+    with scripted([trouble, trouble, ANSWER]) as server:
+        async with connected(way, server.url) as context:
+            assert (await context.stats(request_id="r-1")).total_queries == 2
+    assert [asked.headers["x-request-id"] for asked in server.asked] == ["r-1", "r-1", "r-1"]
+
+
+async def test_after_three_tries_it_is_told(way: str) -> None:
+    with scripted([BUSY] * 3) as server:
+        error = await failure(way, server)
+    assert isinstance(error, ServerBusyError)
+    assert isinstance(error, BackendUnavailableError)
+    assert str(error) == "Database unavailable"
+    assert (error.status, error.code, error.request_id) == (503, "SERVICE_UNAVAILABLE", "r-9")
+    assert (error.retry_after_s, error.component) == (0.0, "server")
+    assert len(server.asked) == 3
+
+
+async def test_a_longer_wait_than_a_caller_would_sit_out_is_told_at_once(way: str) -> None:
+    with scripted(
+        [reply(429, {"error": "Circuit breaker is open", "code": "CIRCUIT_OPEN"}, Retry_After="60")]
+    ) as server:
+        error = await failure(way, server)
+    assert isinstance(error, ServerBusyError)
+    assert (error.status, error.code, error.retry_after_s) == (429, "CIRCUIT_OPEN", 60.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, AccessDeniedError),
+        (403, AccessDeniedError),
+        (409, ConflictRefusedError),
+        (500, ServerFailedError),
+        (302, UnreadableAnswerError),
+    ],
+)
+async def test_what_would_fail_again_is_not_tried_again(way: str, status: int, kind: type[ClientError]) -> None:
+    with scripted([reply(status, {"error": "No", "code": "SOME_CODE"}), ANSWER]) as server:
+        error = await failure(way, server)
+    assert type(error) is kind
+    assert (error.status, str(error)) == (status, "No")
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b"{}", b"\xff\xfe", b"[]"])
+async def test_an_answer_that_is_none_of_ours_is_called_that(way: str, body: bytes) -> None:
+    with scripted([reply(200, body)]) as server:
+        error = await failure(way, server)
+    assert isinstance(error, UnreadableAnswerError)
+    assert "another server, or another version" in str(error)
+
+
+async def test_an_error_without_our_words_still_says_where_and_what(way: str) -> None:
+    with scripted([reply(500, b"<html>oops</html>")]) as server:
+        error = await failure(way, server)
+    assert isinstance(error, BackendError)
+    assert str(error) == f"{server.url} answered HTTP 500"
+
+
+async def test_where_nobody_listens_the_error_says_what_to_do(way: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    url = f"http://name:secret@127.0.0.1:{port}/under"
+    async with connected(way, url) as context:
+        with pytest.raises(ServerUnreachableError, match="rag-context serve") as told:
+            await context.search("anything")
+    assert isinstance(told.value, BackendUnavailableError)
+    assert f"127.0.0.1:{port}" in str(told.value)
+    assert "secret" not in str(told.value)
+    assert "under" not in str(told.value)
+
+
+async def test_a_server_that_does_not_answer_in_time_is_not_asked_again(way: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        async with connected(way, url, timeout_s=0.05) as context:
+            with pytest.raises(ServerTimeoutError) as told:
+                await context.search("anything")
+    assert isinstance(told.value, BackendTimeoutError)
+
+
+async def test_what_may_not_be_done_twice_is_repeated_only_if_it_was_never_sent() -> None:
+    call = Call("/once", json.loads, b"{}", repeatable=False)
+    with scripted([BUSY, SILENCE, reply(200, {})]) as server:
+        async with AsyncClient(server.url, api_key="", retries=QUICK) as client:
+            with pytest.raises(ServerUnreachableError):
+                await client._http.send(call, "r-1")
+    assert len(server.asked) == 2
+    assert isinstance(client._http, AsyncHttp)
+
+
+async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(way: str) -> None:
+    receipts = [b'{"status":"indexed","line":%d}\n' % n for n in (1, 2, 3)]
+    broken = cut(200, receipts[0] + receipts[1][:9], promised=999)
+    with scripted([broken, reply(200, b'{"status":"unchanged","line":1}\n' + receipts[1])]) as server:
+        async with connected(way, server.url) as context:
+            got = [receipt async for receipt in context.bulk([LINE, {**LINE, "source": "b"}, {**LINE, "source": "c"}])]
+    assert [(r.line, r.status, r.source) for r in got] == [
+        (1, "indexed", "talk"),
+        (2, "unchanged", "b"),
+        (3, "indexed", "c"),
+    ]
+    assert [asked.body.count(b"\n") for asked in server.asked] == [3, 2]
+
+
+async def test_a_bulk_run_with_too_few_receipts_is_not_taken_for_a_success(way: str) -> None:
+    one = reply(200, b'{"status":"indexed"}\n')
+    with scripted([one, one, one]) as server:
+        async with connected(way, server.url) as context:
+            with pytest.raises(ServerUnreachableError, match="broke off"):
+                [receipt async for receipt in context.bulk([{**LINE, "source": str(n)} for n in range(9)])]
+    with scripted([reply(401, {"error": "API key required", "code": "UNAUTHORIZED"})]) as server:
+        async with connected(way, server.url) as context:
+            with pytest.raises(AccessDeniedError):
+                [receipt async for receipt in context.bulk([LINE])]
+
+
+async def test_a_line_separator_inside_a_receipt_does_not_end_it(way: str) -> None:
+    text = '{"status":"rejected","reason":"a\u2028b\u0085c"}\n'
+    with scripted([reply(200, text.encode())]) as server:
+        async with connected(way, server.url) as context:
+            (receipt,) = [receipt async for receipt in context.bulk([LINE])]
+    assert receipt.reason == "a\u2028b\u0085c"
+
+
+async def test_a_cancelled_call_ends_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        async with AsyncClient(f"http://127.0.0.1:{listener.getsockname()[1]}", api_key="") as client:
+            task = asyncio.create_task(client.search("anything"))
+            connection, _ = await asyncio.to_thread(listener.accept)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            connection.close()
+
+
+async def test_only_a_strict_search_fails_when_nothing_can_be_searched(way: str) -> None:
+    with running(StubService(level=4, retry_after_s=42), ServerOptions(port=0)) as door:
+        async with connected(way, door.url) as context:
+            assert (await context.search("q")).fallback_level == 4
+            with pytest.raises(ServerBusyError) as told:
+                await context.search("q", strict=True)
+    assert (told.value.status, told.value.code, told.value.retry_after_s) == (429, "CIRCUIT_OPEN", 42.0)
+
+
+async def test_a_key_opens_what_it_may(way: str) -> None:
+    keys = (ApiKey.parse("reader", hash_key("read-me"), Access.READ),)
+    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as door:
+        async with connected(way, door.url) as context:
+            with pytest.raises(AccessDeniedError) as nobody:
+                await context.search("q")
+        async with connected(way, door.url, api_key="read-me") as context:
+            assert (await context.search("q")).fallback_level == 1
+            with pytest.raises(AccessDeniedError, match="may only read") as reader:
+                await context.index("c", content_type="chat", session_id="s", source="t")
+    assert (nobody.value.status, reader.value.status) == (401, 403)
+
+
+@pytest.mark.parametrize("url", ["localhost:3000", "ftp://host", "http://", "http://a b", "http://host?x=1"])
+def test_an_address_that_cannot_be_one_is_refused_when_it_is_given(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="address"):
+        Client(url)
+
+
+def test_a_key_that_cannot_be_one_is_refused_without_being_shown() -> None:
+    with pytest.raises(ConfigurationError) as told:
+        Client("http://localhost:3000", api_key="geheim\nniß")
+    assert "geheim" not in str(told.value)

@@ -1,0 +1,22 @@
+"""The TypeScript example, run by Node as it is."""
+
+from pathlib import Path
+
+from tests.end_to_end.process import Served
+from tests.mcp.javascript import node
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript" / "example.ts"
+
+
+def test_it_keeps_finds_and_is_refused(server: Served) -> None:
+    done = node(EXAMPLE, server.url)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] in {"kept: indexed, 1 chunk", "kept: unchanged, 1 chunk"}
+    assert lines[1].startswith("found: We keep everything in one SQLite file")
+    assert lines[-1] == "refused: Query cannot be empty (400)"
+
+
+def test_where_nobody_listens_it_says_so() -> None:
+    done = node(EXAMPLE, "http://127.0.0.1:9")
+    assert done.stdout.splitlines() == ["refused: http://127.0.0.1:9 cannot be reached (no answer)"]

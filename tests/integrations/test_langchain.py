@@ -1,0 +1,90 @@
+"""The retriever, as LangChain's own classes use it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from langchain_core.documents import Document
+from langchain_core.runnables import RunnableLambda
+
+from rag_context.client import AsyncClient, Client, open_context
+from rag_context.errors import InvalidInputError
+from rag_context.integrations.langchain import RagContextRetriever
+from rag_context.server.options import ServerOptions
+from rag_context.settings import Settings
+from tests.end_to_end.process import Served
+from tests.server.running import running
+from tests.server.stub_service import WARNINGS, StubService
+
+QUESTION = "what does the owl hunt?"
+
+
+def check(documents: list[Document]) -> None:
+    (document,) = documents
+    assert "voles" in document.page_content
+    said = document.metadata
+    assert (said["source"], said["agent"], said["tags"], said["game"]) == ("owls.md", "scout", ["birds"], "Owls")
+    assert isinstance(said["score"], float)  # ours, and not what the writer called so
+    assert said["fallback_level"] == 1
+    assert "warning" not in said
+    assert document.id == said["chunk_id"]
+
+
+async def test_passages_come_as_documents_with_and_without_coroutines(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        retriever = RagContextRetriever(client=client, options={"limit": 1, "tags": ["birds"]})
+        check(retriever.invoke(QUESTION))
+        check(await retriever.ainvoke(QUESTION))
+        assert [len(found) for found in retriever.batch([QUESTION, QUESTION])] == [1, 1]
+    async with AsyncClient(server.url, api_key="") as async_client:
+        retriever = RagContextRetriever(client=async_client, options={"limit": 1})
+        check(await retriever.ainvoke(QUESTION))
+        with pytest.raises(TypeError, match="use ainvoke"):
+            retriever.invoke(QUESTION)
+
+
+async def test_a_memory_in_this_process_is_retrieved_from(tmp_path: Path) -> None:
+    async with open_context(Settings(data_dir=tmp_path)) as context:
+        await context.index("Voles sleep.", content_type="chat", session_id="s", source="talk")
+        documents = await RagContextRetriever(client=context).ainvoke("voles")
+    assert [document.page_content for document in documents] == ["Voles sleep."]
+
+
+def test_it_is_a_link_of_a_chain(server: Served) -> None:
+    with Client(server.url, api_key="") as client:
+        texts = RunnableLambda[list[Document], list[str]](lambda found: [document.page_content for document in found])
+        chain = RagContextRetriever(client=client, options={"source": "foxes*"}) | texts
+        assert chain.invoke("where do foxes live?") == ["Red foxes dig their dens in sandy slopes."]
+
+
+def test_a_filter_that_does_not_exist_is_refused_when_it_is_given(server: Served) -> None:
+    with Client(server.url, api_key="") as client, pytest.raises(InvalidInputError, match="contenttype"):
+        RagContextRetriever(client=client, options={"contenttype": "chat"})  # type: ignore[typeddict-unknown-key]
+
+
+def test_a_degraded_answer_carries_its_level_and_its_warning() -> None:
+    with running(StubService(level=2), ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+        documents = RagContextRetriever(client=client, options={"limit": 2}).invoke("anything")
+        assert len(documents) == 2
+        for document in documents:
+            assert document.metadata["fallback_level"] == 2
+            assert document.metadata["warning"] == WARNINGS[2]
+
+
+def test_the_run_of_a_chain_is_found_in_the_servers_log() -> None:
+    stub = StubService()
+    with running(stub, ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+        RagContextRetriever(client=client).invoke("anything", run_id=UUID(int=7))
+    assert stub.request_ids == [str(UUID(int=7))]
+
+
+@pytest.mark.parametrize(
+    ("module", "framework", "extra"),
+    [("langchain", "langchain_core", "langchain"), ("llama_index", "llama_index", "llama-index")],
+)
+def test_without_the_framework_the_error_names_the_extra(module: str, framework: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{framework!r}] = None; import rag_context.integrations.{module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert f"pip install 'rag-context[{extra}]'" in done.stderr.splitlines()[-1]
