@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.indexing.redaction import Redacted, Redaction, redact
+from tests.indexing.secret_texts import innocents, secrets
 
 LETTERS = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
 PEM = "MIIEpAIBAAKCAQEA7bq0zZ3X1mVabcdefghijklmnopqrstuvwxyz0123456789AB"
@@ -164,7 +165,10 @@ def test_a_text_without_secrets_is_returned_as_it_is(text: str) -> None:
     [
         "-----BEGIN PRIVATE KEY-----\n", f"-----BEGIN PRIVATE KEY-----\n{PEM}\n", "eyJ", "eyJabcdefghijk.", "ghp_",
         "sk-", "password", 'password="', "password = ", "token=a", "key=", "a://b:", "a.b@", "://", "github_pat_",
-        "ya29.", "authorization: bearer ", "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n",
+        "ya29.", "authorization: bearer ", "sig=", "?sig=%aa", "login a password ", "-u a:", "--password ", ".",
+        "sk", '"auth": "', 'setpassword("', "client_secret=a", "SG.", "SG.aaaaaaaaaaaaaaaa.", "12345678:aa", "pat",
+        "gl", "dp.",
+        "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n",
         "İ",
     ],
 )  # fmt: skip
@@ -172,3 +176,29 @@ def test_hostile_repetition_is_survived(unit: str) -> None:
     """Every place is tried once per pattern, with bounded repeats: a quadratic one would not come to an end here."""
     text = unit * (100_000 // len(unit))
     assert redact(text).content
+
+
+def test_of_real_looking_secrets_nearly_all_go() -> None:
+    found = [(kind, secret in redact(text).content) for kind, text, secret in secrets()]
+    left = sorted({kind for kind, is_left in found if is_left})
+    assert len(found) > 250
+    assert sum(is_left for _, is_left in found) <= 0.05 * len(found), left
+
+
+@pytest.mark.parametrize("text", list(innocents()))
+def test_a_look_alike_stays_whole(text: str) -> None:
+    assert redact(text).content == text
+
+
+def test_look_alikes_stay_whole_in_one_long_text() -> None:
+    text = "\n\n".join(innocents())
+    assert redact(text).content == text
+
+
+def test_secrets_go_from_among_look_alikes_and_nothing_else_does() -> None:
+    around = list(innocents())
+    hidden = [(text, secret) for _, text, secret in secrets(1)]
+    pieces = [piece for pair in zip(around, (text for text, _ in hidden), strict=False) for piece in pair]
+    redacted = redact("\n\n".join(pieces)).content
+    assert sum(secret in redacted for _, secret in hidden[: len(around)]) <= 0.05 * len(hidden)
+    assert all(text in redacted for text in around[: len(hidden)])

@@ -175,6 +175,51 @@ mod tests {
     assert blocks(text, "a.rs")[1][1].startswith("/// Words.\n#[derive")
 
 
+def test_c() -> None:
+    text = """\
+#include <x.h>
+#define ADD(a, b) \\
+  ((a) + (b))
+
+/* Words. */
+struct one { struct other *a; };
+typedef struct { int b; } two_t;
+enum three { A, B };
+static struct one **four(int a, char **b)
+{
+    return 0;
+}
+#ifdef X
+int five(void) { return 5; }
+#endif
+"""
+    assert paths(text, "a.c", 4) == ["", "ADD", "one", "two_t", "three", "four", "", "five", ""]
+    assert blocks(text, "a.c", 4)[2][1].startswith("/* Words. */\n")
+
+
+@pytest.mark.parametrize("extension", ["cpp", "cc", "hpp", "h"])
+def test_cpp(extension: str) -> None:
+    text = """\
+namespace a::b {
+class Declared;
+template <typename T>
+class One : public Base<T> {
+ public:
+  One(int a) : a_(a) {}
+  /// Words.
+  virtual int two() const override { return 1; }
+  T operator+(const T& o) { return o; }
+};
+}  // namespace
+int ns::One<int, x>::three(int a) noexcept { return 1; }
+One &One::operator=(const One &o) { return *this; }
+One::~One() { x(); }
+"""
+    assert paths(text, f"a.{extension}", 4) == [
+        "b", "b.One", "b.One.One", "b.One.two", "b.One.operator", "b", "ns.One.three", "One.operator", "One.One",
+    ]  # fmt: skip
+
+
 def test_a_file_of_another_kind_has_no_definitions() -> None:
     assert definitions(Ruler("x", Words()), "a.rb", 5) is None
     assert definitions(Ruler("x", Words()), "Makefile", 5) is None

@@ -12,15 +12,23 @@ CONTEXT_TOKENS = 32
 _PATH = " > "
 
 
-def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:
+def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:
     """Title and headings that `text` does not hold itself, as one line of at most `CONTEXT_TOKENS` tokens.
+
+    The file, if one is given, stands on a line above: it is matched, and not embedded (`Chunk.embedded`).
 
     Args:
         title: the document's own title; empty where it has none.
         heading: the heading path of the chunk, as in `Span.heading`.
         text: the chunk.
         tokenizer: measures tokens.
+        file: where code lies; empty for other kinds of content.
     """
+    headings = _headings(title, heading, text, tokenizer)
+    return f"{file}\n{headings}" if file else headings
+
+
+def _headings(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:
     parts = dict.fromkeys([title, *heading.split(_PATH)])
     context = _PATH.join(part for part in parts if part and part not in text)
     if not context:

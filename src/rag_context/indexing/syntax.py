@@ -34,8 +34,13 @@ _GRAMMARS = {
     "go": ("tree_sitter_go", "language"),
     "java": ("tree_sitter_java", "language"),
     "rs": ("tree_sitter_rust", "language"),
+    "c": ("tree_sitter_c", "language"),
+    **dict.fromkeys(("h", "cc", "cpp", "cxx", "hh", "hpp", "hxx"), ("tree_sitter_cpp", "language")),
 }
-"""By file extension: the module of the grammar, imported when first needed, and its function."""
+"""By file extension: the module of the grammar, imported when first needed, and its function.
+
+Headers are read as C++, which takes nearly all of C.
+"""
 
 _DEFINITIONS = frozenset(
     """function_definition class_definition
@@ -45,13 +50,17 @@ _DEFINITIONS = frozenset(
     constructor_declaration destructor_declaration property_declaration operator_declaration indexer_declaration
     event_declaration local_function_statement annotation_type_declaration compact_constructor_declaration
     type_spec type_alias
-    function_item struct_item enum_item union_item trait_item impl_item mod_item macro_definition""".split()  # noqa: SIM905
+    function_item struct_item enum_item union_item trait_item impl_item mod_item macro_definition
+    namespace_definition concept_definition type_definition preproc_function_def""".split()  # noqa: SIM905
 )
-"""Python; JavaScript and TypeScript; C# and Java; Go; Rust."""
+"""Python; JavaScript and TypeScript; C# and Java; Go; Rust; C and C++."""
+
+_BODIED = frozenset("struct_specifier union_specifier enum_specifier class_specifier".split())  # noqa: SIM905
+"""Definitions in C and C++ only where a name and a body follow; elsewhere a type in use."""
 
 _WRAPPERS = frozenset(
     """decorated_definition export_statement ambient_declaration expression_statement lexical_declaration
-    variable_declaration type_declaration""".split()  # noqa: SIM905
+    variable_declaration type_declaration template_declaration""".split()  # noqa: SIM905
 )
 """Nodes that stand around a definition and take its name, if they hold just one."""
 
@@ -177,6 +186,8 @@ def _definition(node: Node) -> Node | None:
     """The definition that `node` is, or is wrapped around."""
     if node.type in _DEFINITIONS:
         return node
+    if node.type in _BODIED:
+        return node if node.child_by_field_name("body") and node.child_by_field_name("name") else None
     if node.type in _ASSIGNMENTS:
         value = node.child_by_field_name("value") or node.child_by_field_name("right")
         return node if value is not None and value.type in _FUNCTION_VALUES else None
@@ -187,10 +198,25 @@ def _definition(node: Node) -> Node | None:
 
 
 def _names(definition: Node) -> tuple[str, ...]:
-    """What a definition adds to the path: its name, after that of its receiver (Go)."""
+    """What a definition adds to the path: its name, after that of its receiver (Go) or of what it is in (C++)."""
+    declarator = definition.child_by_field_name("declarator")
+    if declarator is not None and definition.type in ("function_definition", "type_definition"):
+        return _declared(declarator)
     fields = ("type",) if definition.type == "impl_item" else ("receiver", "name", "property", "left")
     nodes = [node for field in fields if (node := definition.child_by_field_name(field)) is not None]
     return tuple(found for node in nodes if (found := _identifier(node)))
+
+
+def _declared(declarator: Node) -> tuple[str, ...]:
+    """The name inside a declarator of C or C++: `**f(int)`, `(*f)(int)`, `A<T>::f(int) const`."""
+    inner: Node | None = declarator
+    while inner is not None:
+        declarator = inner
+        wrapped = declarator.named_children[0] if declarator.named_children else None
+        is_wrapper = declarator.type in ("reference_declarator", "parenthesized_declarator")
+        inner = declarator.child_by_field_name("declarator") or (wrapped if is_wrapper else None)
+    text = (declarator.text or b"").decode("utf-8", "replace")
+    return tuple(_WORD.findall(_TYPE_ARGUMENTS.sub("", text[:MAX_NAME_CHARS])))
 
 
 def _identifier(node: Node) -> str:

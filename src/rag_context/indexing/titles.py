@@ -2,10 +2,12 @@
 
 import re
 
+from rag_context import types
 from rag_context.indexing.markdown import fences, front_matter, sections
-from rag_context.types import CHAT, CODE
 
 MAX_TITLE_CHARS = 200
+FILE_PARTS = 2
+"""Of a path, that say which file it is: the last folder and the name."""
 
 _TITLE = re.compile(r"^title[ \t]*+:[ \t]++(?P<value>[^\n]++)", re.MULTILINE)
 _QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^']|'')*+)'")
@@ -21,11 +23,23 @@ def title_of(content: str, source: str, content_type: str) -> str:
 def own_title(content: str, content_type: str) -> str:
     """The title in the front matter, else the first H1; one line, empty where the document has neither.
 
-    Chats and code have none: a `#` in them is no heading.
+    A chat has none but that in its front matter, and code has none: a `#` in them is no heading.
     """
-    if content_type in (CHAT, CODE):
+    match content_type:
+        case types.CODE:
+            return ""
+        case types.CHAT:
+            return _one_line(_front_matter_title(content))
+        case _:
+            return _one_line(_front_matter_title(content) or _first_h1(content))
+
+
+def code_file(source: str, content_type: str) -> str:
+    """The file that code lies in, with its folder; empty for any other kind of content."""
+    if content_type != types.CODE:
         return ""
-    return _one_line(_front_matter_title(content) or _first_h1(content))
+    parts = [part for part in _SEPARATOR.split(source) if part.strip()]
+    return _one_line("/".join(parts[-FILE_PARTS:]))
 
 
 def _front_matter_title(content: str) -> str:

@@ -1,0 +1,43 @@
+"""What comes out of a file, and why nothing does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Label: TypeAlias = str | int | list[str]
+
+CHAT = "chat"
+DOCUMENTATION = "documentation"
+"""As in `types`, which a worker does without: it brings NumPy, more memory than most files need."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A document taken out of a file.
+
+    `part` names one of several in the same file, and is empty where the file is one document; `session_id` is the
+    talk's own, where it has one; `extra` is what else the file says of it.
+    """
+
+    content: str
+    content_type: str = DOCUMENTATION
+    part: str = ""
+    session_id: str | None = None
+    extra: Mapping[str, Label] = field(default_factory=dict)
+
+
+class ConversionError(Exception):
+    """Why a file, or the rest of it, cannot be used. `expected` among the files of any folder, such as empty ones."""
+
+    def __init__(self, reason: str, *, expected: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
+
+
+def front_matter(title: str) -> str:
+    """A title for a text that does not say it itself, where titles are looked for; empty for an empty one."""
+    title = " ".join(title.split())[:200]
+    if not title:
+        return ""
+    quoted = title.replace("\\", "\\\\").replace('"', '\\"')
+    return f'---\ntitle: "{quoted}"\n---\n\n'

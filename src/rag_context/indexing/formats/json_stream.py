@@ -1,0 +1,90 @@
+"""JSON one element at a time, so that an export of any size needs the memory of its largest conversation.
+
+What is broken off is read as far as it goes: the beginning of a file is recognised by the same code.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from json import JSONDecodeError
+from typing import TypeAlias
+
+Fields: TypeAlias = dict[str, object]
+
+_STEP = 1 << 20
+_BETWEEN = re.compile(r"[\s,]*+")
+_LIST = re.compile(r"\"(?:messages|conversations?|turns|transcript|chat|history)\"\s*+:\s*+\[\s*+(?=\{)")
+_OBJECT = re.compile(r"\s*+\{")
+_BEFORE_LIST_CHARS = 1 << 16
+_decoder = json.JSONDecoder(strict=False)  # exports hold control characters as they were typed
+
+
+class BrokenOffError(ValueError):
+    """What follows the elements so far is not JSON, or is not all there."""
+
+
+def elements(data: bytes) -> Iterator[Fields]:
+    """The objects of a JSON array, or of the messages in an object, as far as they are whole."""
+    try:
+        yield from whole_elements(data)
+    except BrokenOffError:
+        return
+
+
+def whole_elements(data: bytes) -> Iterator[Fields]:
+    """As `elements`. Raises: BrokenOffError where the array does not come to its end."""
+    source = _Text(data)
+    source.more()
+    opening = _LIST.search(source.text, 0, _BEFORE_LIST_CHARS) if _OBJECT.match(source.text) else None
+    if opening is None and not source.text.lstrip().startswith("["):
+        raise BrokenOffError
+    place = opening.end() if opening else source.text.index("[") + 1
+    while True:
+        place = _BETWEEN.match(source.text, place).end()  # type: ignore[union-attr]  # it matches anywhere
+        if source.text.startswith("]", place):
+            return
+        try:
+            element, place = _decoder.raw_decode(source.text, place)
+        except (JSONDecodeError, RecursionError) as error:
+            source.text, place = source.text[place:], 0
+            if not source.more():
+                raise BrokenOffError from error
+            continue
+        if isinstance(element, dict):
+            yield element
+
+
+def lines(data: bytes) -> Iterator[Fields]:
+    """The objects among the lines; a line that is none is passed over."""
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        end = len(data) if end < 0 else end
+        try:
+            element = json.loads(data[start:end].strip(b"\xef\xbb\xbf \t\r"))
+        except (ValueError, RecursionError):
+            element = None
+        if isinstance(element, dict):
+            yield element
+        start = end + 1
+
+
+class _Text:
+    """Bytes as text, a piece more at a time; each piece as long as what is held, so that nothing is read often."""
+
+    def __init__(self, data: bytes) -> None:
+        self.text = ""
+        self._data = data
+        self._read = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
+
+    def more(self) -> bool:
+        """Read on; False where there is no more."""
+        if self._read >= len(self._data):
+            return False
+        size = max(_STEP, len(self.text))
+        piece = self._data[self._read : self._read + size]
+        self._read += size
+        self.text += self._decoder.decode(piece, final=self._read >= len(self._data))
+        return True
