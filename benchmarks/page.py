@@ -33,6 +33,8 @@ _TAIL = """
   data file of garbage.
 - **100 000 chunks**: random vectors and invented text with a natural skew, through the store itself. Every question
   holds three words that are in a large part of all chunks; the first to ask for such a word pays for reading its list.
+- **collections**: the same documents as the same JSON over HTTP to both servers, 1 000 at a time; Chroma's is started
+  by its own command, in the same run. Questions take turns. Writing the requests out is not counted.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Where the time goes](profiles.md) shows a profile of one search and of a bulk index.

@@ -26,6 +26,7 @@ from rag_context.types import (
     Place,
     Retrievals,
     Stored,
+    Tenant,
 )
 
 RETRIEVALS_FLUSH_S = 1.0
@@ -109,6 +110,14 @@ class SqliteDocuments:
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
         return await self._database.read(partial(listings.read_inventory, after, limit))
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        """Which version is there of each document, whatever its tenant."""
+        return await self._database.read(partial(listings.read_content_hashes, list(document_ids)))
+
+    async def tenants(self) -> list[Tenant]:
+        """Everybody of whom there are documents."""
+        return await self._database.read(listings.read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; what was noted within the last second may be missing."""

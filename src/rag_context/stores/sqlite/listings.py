@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.filters import condition, microseconds, moment
 from rag_context.stores.sqlite.passages import METADATA, read_metadata
-from rag_context.types import Filter, Listing, Place, Retrievals, Stored
+from rag_context.types import Filter, Listing, Place, Retrievals, Stored, Tenant
 
 _LISTING = f"""
 SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status, {METADATA}
@@ -44,6 +44,24 @@ def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> di
     """Documents by ascending id, those behind `after`."""
     rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
     return {row[0]: _state(row) for row in rows}
+
+
+def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
+    """Which version is there of each document."""
+    rows = connection.execute(
+        "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
+        (json.dumps(document_ids),),
+    )
+    return dict(rows.fetchall())
+
+
+def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
+    """Everybody of whom there are documents."""
+    rows = connection.execute(
+        """SELECT project, branch, path_hash FROM tenants AS t
+           WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
+    )
+    return [Tenant(*row) for row in rows]
 
 
 def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:

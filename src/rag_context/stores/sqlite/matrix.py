@@ -1,25 +1,19 @@
 """All vectors in memory: exact search under any filter, and nothing to tune.
 
-Rows stand in blocks, so that the matrix grows without being copied; the last row fills the place of one that
-goes, so that it shrinks too. Readers share it, a change has it to itself: no search sees half a change.
+Readers share it, a change has it to itself: no search sees half a change.
 """
 
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 
 import numpy as np
 
 from rag_context.errors import BackendDataError
-from rag_context.stores.sqlite.columns import Columns, Rows, StoredVector
+from rag_context.stores.sqlite.blocks import Blocks, best
+from rag_context.stores.sqlite.columns import Columns, StoredVector
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.types import Filter, Matrix, Vector, VectorHit
-
-BLOCK_ROWS = 8192
-
-FEW = 0.2
-"""Up to this share of the rows, copying the matching ones out costs less than multiplying all of them."""
+from rag_context.types import Filter, Vector, VectorHit
 
 
 class Gate:
@@ -79,7 +73,7 @@ class VectorMatrix:
     def __init__(self) -> None:
         self._gate = Gate()
         self._dimension: int | None = None
-        self._blocks: list[Matrix] = []
+        self._vectors = Blocks()
         self._columns = Columns()
         self._ids: list[str] = []
         self._rows: dict[str, int] = {}
@@ -117,10 +111,10 @@ class VectorMatrix:
             rows = self._columns.matching(where)
             if rows is not None and not len(rows):
                 return []
-            scores = self._scores(query, rows)
-            best = _best(scores, limit)
-            found = best if rows is None else rows[best]
-            named = zip((-scores[best]).tolist(), [self._ids[row] for row in found], found.tolist(), strict=True)
+            scores = self._vectors.scores(query, rows)
+            highest = best(scores, limit)
+            found = highest if rows is None else rows[highest]
+            named = zip((-scores[highest]).tolist(), [self._ids[row] for row in found], found.tolist(), strict=True)
             order = sorted(named)[:limit]
             return [VectorHit(self._columns.reference(row, chunk), -negative) for negative, chunk, row in order]
 
@@ -148,7 +142,7 @@ class VectorMatrix:
         query = self._checked(vector)
         known = {chunk: self._rows[chunk] for chunk in chunks if chunk in self._rows}
         order = sorted(known, key=known.__getitem__)
-        scores = self._scores_of(query, np.array([known[chunk] for chunk in order], dtype=np.intp))
+        scores = self._vectors.scores_of(query, np.array([known[chunk] for chunk in order], dtype=np.intp))
         return dict(zip(order, scores.tolist(), strict=True))
 
     def _checked(self, vector: Vector) -> Vector:
@@ -165,21 +159,10 @@ class VectorMatrix:
         self._dimension = dimension
         vectors = np.frombuffer(b"".join([row.vector for row in new]), dtype="<f4").reshape(len(new), dimension)
         start = len(self._ids)
-        for taken in range(0, len(new), BLOCK_ROWS):
-            self._copy_in(start + taken, vectors[taken : taken + BLOCK_ROWS])
+        self._vectors.append(vectors)
         self._columns.append(new)
         self._ids.extend([row.chunk for row in new])
         self._rows.update(zip((row.chunk for row in new), range(start, start + len(new)), strict=True))
-
-    def _copy_in(self, start: int, vectors: Matrix) -> None:
-        """At most one block's worth, which may begin in one block and end in the next."""
-        while len(vectors):
-            block, offset = divmod(start, BLOCK_ROWS)
-            if block == len(self._blocks):
-                self._blocks.append(np.empty((BLOCK_ROWS, vectors.shape[1]), dtype=np.float32))
-            fits = min(len(vectors), BLOCK_ROWS - offset)
-            self._blocks[block][offset : offset + fits] = vectors[:fits]
-            start, vectors = start + fits, vectors[fits:]
 
     def _remove(self, chunk: str) -> None:
         row = self._rows.pop(chunk, None)
@@ -187,46 +170,10 @@ class VectorMatrix:
             return
         last = len(self._ids) - 1
         self._columns.move_last_to(row)
+        self._vectors.move_last_to(row)
         moved = self._ids.pop()
         if row != last:
-            self._blocks[row // BLOCK_ROWS][row % BLOCK_ROWS] = self._blocks[last // BLOCK_ROWS][last % BLOCK_ROWS]
             self._ids[row] = moved
             self._rows[moved] = row
-        if last % BLOCK_ROWS == 0:
-            self._blocks.pop()
         if last == 0:
             self._dimension = None
-
-    def _scores(self, query: Vector, rows: Rows | None) -> Vector:
-        """Cosines of `rows` (ascending), or of all.
-
-        `vecdot` takes each row by itself: equal vectors get equal cosines wherever they stand, and no thread pool of
-        a BLAS competes with the threads that search (with two busy cores it made a search 30 times as slow).
-        """
-        size = len(self._ids)
-        if rows is not None and len(rows) <= FEW * size:
-            return self._scores_of(query, rows)
-        scores = np.empty(size, dtype=np.float32)
-        for number, block in enumerate(self._blocks):
-            start = number * BLOCK_ROWS
-            end = min(start + BLOCK_ROWS, size)
-            np.vecdot(block[: end - start], query, out=scores[start:end])
-        return scores if rows is None else scores[rows]
-
-    def _scores_of(self, query: Vector, rows: Rows) -> Vector:
-        """`(len(rows),)` cosines of `rows`, which ascend."""
-        scores = np.empty(len(rows), dtype=np.float32)
-        cuts = np.searchsorted(rows, np.arange(len(self._blocks) + 1) * BLOCK_ROWS).tolist()
-        for number, (start, end) in enumerate(pairwise(cuts)):
-            if start < end:
-                vectors = self._blocks[number].take(rows[start:end] - number * BLOCK_ROWS, axis=0)
-                np.vecdot(vectors, query, out=scores[start:end])
-        return scores
-
-
-def _best(scores: Vector, limit: int) -> Rows:
-    """Where the highest `limit` scores are, and all that equal the last of them."""
-    surplus = len(scores) - limit
-    if surplus <= 0:
-        return np.arange(len(scores))
-    return np.flatnonzero(scores >= np.partition(scores, surplus)[surplus])

@@ -1,0 +1,9 @@
+"""Collections in the embedded store's file: the provider that needs nothing but a data directory.
+
+Texts, metadata and vectors are rows of the file; what a filter or a search looks at is held in memory and follows
+the file by sequence number, so that several processes share it.
+"""
+
+from rag_context.stores.sqlite.collections.provider import SqliteCollections, open_collections
+
+__all__ = ["SqliteCollections", "open_collections"]

@@ -1,0 +1,174 @@
+"""What a write does to the tables of collections. Each function runs inside one savepoint."""
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
+
+from rag_context.errors import InvalidInputError
+from rag_context.provider import Collection, Entry
+from rag_context.stores.sqlite.collections.reading import find, read_collection
+from rag_context.stores.sqlite.filters import microseconds
+from rag_context.types import Json, Matrix
+from rag_context.where.metadata import shown
+
+REMEMBERED_DELETIONS = 20_000
+"""Processes further behind than this load what they hold anew."""
+
+SWEPT_AT_ONCE = 500
+"""Entries; others that write wait for so many at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Entries as they are stored, column by column."""
+
+    ids: Sequence[str]
+    metadata: Sequence[str]
+    texts: Sequence[str]
+    vectors: Sequence[bytes]
+    dimension: int
+
+
+def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
+    """Entries with their vectors (`(len(entries), dim) float32`), written out.
+
+    Raises:
+        InvalidInputError: an id is there twice.
+    """
+    ids = [entry.id for entry in entries]
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        twice = next(id_ for id_ in ids if id_ in seen or seen.add(id_))  # type: ignore[func-returns-value]
+        raise InvalidInputError(f"The id {shown(twice)} is given twice.")
+    return Rows(
+        ids,
+        [as_text(entry.metadata) for entry in entries],
+        [entry.text for entry in entries],
+        [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")],
+        vectors.shape[1],
+    )
+
+
+def as_text(metadata: Mapping[str, Json]) -> str:
+    """JSON that reads back as exactly this."""
+    return json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
+
+
+def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
+    """Make an empty collection; False where the name is taken."""
+    return _insert(replace(collection, dimension=None), created, connection)
+
+
+def drop(name: str, connection: sqlite3.Connection) -> None:
+    """Remove a collection; its entries are to be swept."""
+    connection.execute("DELETE FROM collections WHERE key = ?", (find(name, connection).key,))
+
+
+def empty(name: str, connection: sqlite3.Connection) -> int:
+    """Put an empty collection in its place; returns how many entries are to be swept."""
+    collection = read_collection(name, connection)
+    connection.execute("DELETE FROM collections WHERE name = ?", (name,))
+    assert collection.created is not None  # noqa: S101  (every stored one has a date)
+    _insert(collection, collection.created, connection)
+    return collection.count
+
+
+def replace_metadata(name: str, metadata: str, connection: sqlite3.Connection) -> Collection:
+    """Put other metadata (JSON) in place."""
+    connection.execute("UPDATE collections SET metadata = ? WHERE name = ?", (metadata, name))
+    return read_collection(name, connection)
+
+
+def merge_metadata(name: str, metadata: Mapping[str, Json], connection: sqlite3.Connection) -> Collection:
+    """Set these keys and keep the others."""
+    known = read_collection(name, connection).metadata
+    return replace_metadata(name, as_text({**known, **metadata}), connection)
+
+
+def upsert(name: str, rows: Rows, connection: sqlite3.Connection) -> None:
+    """Store entries, in place of those with their ids.
+
+    Raises:
+        InvalidInputError: the vectors are of another dimension than the collection's.
+    """
+    place = find(name, connection)
+    if not rows.ids:
+        return
+    if place.dimension is None:
+        connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (rows.dimension, place.key))
+    elif place.dimension != rows.dimension:
+        raise wrong_dimension(name, place.dimension, rows.dimension)
+    if place.entries:
+        connection.executemany(
+            "DELETE FROM entries WHERE collection = ? AND id = ?", [(place.key, id_) for id_ in rows.ids]
+        )
+    first: int = connection.execute(
+        "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'entries'"
+    ).fetchone()[0]
+    connection.executemany(
+        "INSERT INTO entries VALUES (?, ?, ?, ?)",
+        [
+            (seq, place.key, id_, metadata)
+            for seq, (id_, metadata) in enumerate(zip(rows.ids, rows.metadata, strict=True), first)
+        ],
+    )
+    connection.executemany("INSERT INTO entry_texts VALUES (?, ?)", enumerate(rows.texts, first))
+    connection.executemany("INSERT INTO entry_vectors VALUES (?, ?)", enumerate(rows.vectors, first))
+
+
+def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
+    """Remove one entry; False where it is unknown."""
+    key = find(name, connection).key
+    deleted = connection.execute("DELETE FROM entries WHERE collection = ? AND id = ?", (key, id_)).rowcount > 0
+    if deleted:
+        connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
+        _forget_old_deletions(connection)
+    return deleted
+
+
+def sweep(connection: sqlite3.Connection) -> bool:
+    """Remove some of what hangs on discarded collections; False once there is nothing left of them."""
+    row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
+    if row is None:
+        return False
+    swept = connection.execute(
+        "DELETE FROM entries WHERE seq IN (SELECT seq FROM entries WHERE collection = ? LIMIT ?)",
+        (row[0], SWEPT_AT_ONCE),
+    ).rowcount
+    if swept < SWEPT_AT_ONCE:
+        connection.execute("DELETE FROM discarded_collections WHERE key = ?", row)
+    return True
+
+
+def wrong_dimension(name: str, known: int, given: int) -> InvalidInputError:
+    """The error for a vector that cannot be compared with a collection's."""
+    return InvalidInputError(f"Collection '{name}' has vectors of dimension {known}, not {given}.")
+
+
+def _insert(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
+    inserted = connection.execute(
+        """INSERT INTO collections (name, metadata, embedding_provider, embedding_model, dimension, created)
+           VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING""",
+        (
+            collection.name,
+            as_text(collection.metadata),
+            collection.embedding_provider,
+            collection.embedding_model,
+            collection.dimension,
+            microseconds(created),
+        ),
+    )
+    return inserted.rowcount > 0
+
+
+def _forget_old_deletions(connection: sqlite3.Connection) -> None:
+    """Shorten the list of deletions once it is twice as long as it has to be."""
+    oldest, newest = connection.execute(
+        "SELECT (SELECT min(seq) FROM entry_deletions), (SELECT max(seq) FROM entry_deletions)"
+    ).fetchone()
+    if newest - oldest >= 2 * REMEMBERED_DELETIONS:
+        connection.execute("DELETE FROM entry_deletions WHERE seq <= ?", (newest - REMEMBERED_DELETIONS,))

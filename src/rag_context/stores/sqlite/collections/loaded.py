@@ -1,0 +1,199 @@
+"""A collection in memory: its vectors, and the fields that filters have asked for, following the file.
+
+Readers share it, a change has it to itself: no question sees half a change.
+"""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from rag_context.clauses import Path
+from rag_context.errors import BackendDataError
+from rag_context.stores.sqlite.blocks import Blocks
+from rag_context.stores.sqlite.collections.columns import FieldColumn
+from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.matrix import Gate
+from rag_context.types import Json
+from rag_context.where import value_at
+
+AT_ONCE = 4096
+"""Entries read in one step. What an interrupted reader has read before its last step is kept."""
+
+MOST_COLUMNS = 64
+"""Fields held at a time; the one that was not asked for the longest goes first."""
+
+_NEW = """
+SELECT e.seq, e.id, e.metadata, v.vector
+FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
+WHERE e.collection = ? AND e.seq > ? ORDER BY e.seq LIMIT ?
+"""
+
+_METADATA = "SELECT seq, metadata FROM entries WHERE collection = ?"
+
+_NEWEST_DELETION = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry_deletions'"
+
+_CHANGING = -1
+"""The version of what is between two versions; it is brought to the one that was begun, or to a newer one."""
+
+T = TypeVar("T")
+
+
+class _Stored(NamedTuple):
+    seq: int
+    id: str
+    metadata: str
+    vector: bytes
+
+
+class LoadedCollection:
+    """The collection with this key. Safe to use from several threads.
+
+    Args:
+        key: of the collection in the file.
+    """
+
+    def __init__(self, key: int) -> None:
+        self._key = key
+        self._gate = Gate()
+        self._changing = threading.Lock()
+        self._clear()
+
+    def ask(
+        self,
+        version: int,
+        paths: Sequence[Path],
+        question: Callable[[CollectionView], T],
+        connection: sqlite3.Connection,
+    ) -> tuple[T] | None:
+        """Bring it up to the snapshot's version, and put a question to it that needs the columns of these fields.
+
+        Returns:
+            the answer; None where another thread has brought it further than this snapshot: ask in a newer one.
+        """
+        with self._changing:
+            if self._version < version and self._begun <= version:
+                self._follow(version, connection)
+            columns = self._provided(paths, connection) if self._version == version else {}
+        with self._gate.reading():
+            if self._version != version:
+                return None
+            return (question(CollectionView(self._ids, self._seqs, self._vectors, columns, self._order)),)
+
+    def _clear(self) -> None:
+        self._version = _CHANGING
+        self._begun = 0
+        self._last_entry = 0
+        self._last_deletion: int | None = None
+        self._ids: list[str] = []
+        self._seqs: list[int] = []
+        self._rows: dict[str, int] = {}
+        self._vectors = Blocks()
+        self._vector_bytes: int | None = None
+        self._columns: dict[Path, FieldColumn] = {}
+        self._order = IdOrder()
+
+    def _follow(self, version: int, connection: sqlite3.Connection) -> None:
+        """Read before changing: an interrupted reader leaves whole steps behind."""
+        if self._last_deletion is not None and self._last_deletion < _forgotten(connection):
+            with self._gate.writing():
+                self._clear()
+        self._begun = version
+        newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
+        since = newest if self._last_deletion is None else self._last_deletion
+        gone = [
+            id_
+            for (id_,) in connection.execute(
+                "SELECT id FROM entry_deletions WHERE seq > ? AND collection = ?", (since, self._key)
+            )
+        ]
+        while new := self._read(connection):
+            self._change(gone, new)
+            self._last_entry, self._last_deletion = new[-1].seq, newest
+            gone = []
+        if gone:
+            self._change(gone, [])
+        self._last_deletion = newest
+        self._version = version
+
+    def _read(self, connection: sqlite3.Connection) -> list[_Stored]:
+        new = [_Stored(*row) for row in connection.execute(_NEW, (self._key, self._last_entry, AT_ONCE))]
+        if new and self._vector_bytes is None:
+            self._vector_bytes = len(new[0].vector)
+        if any(len(row.vector) != self._vector_bytes for row in new):
+            raise BackendDataError(COMPONENT, "The vectors of a collection differ in length; copy it into a new one.")
+        return new
+
+    def _change(self, gone: Sequence[str], new: Sequence[_Stored]) -> None:
+        metadata = _parsed([row.metadata for row in new]) if self._columns else []
+        with self._gate.writing():
+            self._version = _CHANGING
+            self._order.forget()
+            for id_ in gone:
+                self._remove(id_)
+            for row in new:
+                self._remove(row.id)
+            if new:
+                self._append(new, metadata)
+
+    def _append(self, new: Sequence[_Stored], metadata: Sequence[Mapping[str, Json]]) -> None:
+        start = len(self._ids)
+        self._vectors.append(np.frombuffer(b"".join([row.vector for row in new]), dtype="<f4").reshape(len(new), -1))
+        self._ids.extend([row.id for row in new])
+        self._seqs.extend([row.seq for row in new])
+        self._rows.update(zip([row.id for row in new], range(start, start + len(new)), strict=True))
+        for path, column in list(self._columns.items()):
+            column.append([value_at(values, path) for values in metadata])
+            if column.is_worn:
+                del self._columns[path]
+
+    def _remove(self, id_: str) -> None:
+        row = self._rows.pop(id_, None)
+        if row is None:
+            return
+        self._vectors.move_last_to(row)
+        for column in self._columns.values():
+            column.move_last_to(row)
+        moved, seq = self._ids.pop(), self._seqs.pop()
+        if row < len(self._ids):
+            self._ids[row], self._seqs[row] = moved, seq
+            self._rows[moved] = row
+
+    def _provided(self, paths: Sequence[Path], connection: sqlite3.Connection) -> dict[Path, FieldColumn]:
+        """The fields' columns; for those that are not there the metadata of all entries is read."""
+        missing = [path for path in dict.fromkeys(paths) if path not in self._columns]
+        if missing:
+            self._columns.update(zip(missing, self._built(missing, connection), strict=True))
+        asked = {path: self._columns.pop(path) for path in dict.fromkeys(paths)}
+        self._columns.update(asked)
+        for path in list(self._columns)[: max(len(self._columns) - MOST_COLUMNS, 0)]:
+            del self._columns[path]
+        return asked
+
+    def _built(self, paths: Sequence[Path], connection: sqlite3.Connection) -> list[FieldColumn]:
+        row_of = {seq: row for row, seq in enumerate(self._seqs)}
+        columns = [FieldColumn(len(row_of)) for _ in paths]
+        cursor = connection.execute(_METADATA, (self._key,))
+        while batch := cursor.fetchmany(AT_ONCE):
+            rows = [row_of[seq] for seq, _ in batch]
+            metadata = _parsed([text for _, text in batch])
+            for path, column in zip(paths, columns, strict=True):
+                column.put(rows, [value_at(values, path) for values in metadata])
+        return columns
+
+
+def _parsed(texts: Sequence[str]) -> list[dict[str, Json]]:
+    """Many objects in one call of the parser."""
+    objects: list[dict[str, Json]] = json.loads(f"[{','.join(texts)}]")
+    return objects
+
+
+def _forgotten(connection: sqlite3.Connection) -> int:
+    """The last deletion that is no longer listed."""
+    oldest: int | None = connection.execute("SELECT min(seq) FROM entry_deletions").fetchone()[0]
+    newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
+    return newest if oldest is None else oldest - 1

@@ -1,0 +1,233 @@
+"""`Provider` over the embedded file."""
+
+import asyncio
+import logging
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path as FilePath
+from typing import TypeVar
+
+from rag_context.clauses import EVERYTHING, Clause, Path
+from rag_context.errors import BackendError, ConfigurationError
+from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.stores.sqlite.collections import changes, reading
+from rag_context.stores.sqlite.collections.memory import Memory
+from rag_context.stores.sqlite.collections.reading import CollectionRow
+from rag_context.stores.sqlite.collections.view import CollectionView, paths_of
+from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.database import Database
+from rag_context.types import Json, Matrix, Status, Vector
+
+LOCK_TIMEOUT_S = 4.0
+
+PATIENCE = 8
+"""So often in a row what is in memory may be newer than a snapshot, before the file must be an older copy of itself."""
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+class SqliteCollections:
+    """Collections in the file at `path`, which is opened by the first call.
+
+    Args:
+        path: the file, beside whatever else it holds; made when it is not there.
+        lock_timeout_s: how long a write waits for others that write.
+        clock: seconds, for what is idle.
+        now: the date of what is made.
+    """
+
+    def __init__(
+        self,
+        path: FilePath,
+        *,
+        lock_timeout_s: float = LOCK_TIMEOUT_S,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._file = path
+        self._lock_timeout_s = lock_timeout_s
+        self._clock = clock
+        self._now = now
+        self._database: Database | None = None
+        self._memory = Memory(clock)
+        self._to_sweep = False
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Everything but making vectors; no operator is slower than another."""
+        return Capabilities()
+
+    async def collections(self) -> list[Collection]:
+        """All of them, by name."""
+        return await self._opened().read(reading.read_collections)
+
+    async def collection(self, name: str) -> Collection | None:
+        """One by name; None where there is none."""
+        return await self._opened().read(partial(reading.look_for, name))
+
+    async def create(self, collection: Collection) -> bool:
+        """Make an empty collection; False where the name is taken."""
+        return await self._opened().write(partial(changes.create, collection, collection.created or self._now()))
+
+    async def drop(self, name: str) -> None:
+        """Remove a collection at once; its space in the file is freed little by little."""
+        await self._opened().write(partial(changes.drop, name))
+        self._start_sweeping()
+
+    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Put other metadata in place."""
+        return await self._opened().write(partial(changes.replace_metadata, name, changes.as_text(metadata)))
+
+    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Set these keys and keep the others, as one step."""
+        return await self._opened().write(partial(changes.merge_metadata, name, metadata))
+
+    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+        """Store entries with their vectors (`(len(entries), dim) float32`) in one transaction.
+
+        Raises:
+            InvalidInputError: the vectors are of another dimension than the collection's, or an id is there twice.
+        """
+        rows = await asyncio.to_thread(changes.rows_of, entries, vectors)
+        await self._opened().write(partial(changes.upsert, name, rows))
+
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
+        """What `where` lets through, by id."""
+        if where == EVERYTHING:
+            return await self._opened().read(partial(reading.read_page, name, limit, offset))
+
+        def page(_: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> EntryPage:
+            seqs, total = view.matching(where, limit, offset)
+            return EntryPage(tuple(reading.read_entries(seqs, connection)), total)
+
+        return await self._ask(name, paths_of(where), page)
+
+    async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors (`(dim,) float32`) of the given entries; unknown ones are left out."""
+        return await self._opened().read(partial(reading.read_vectors, name, list(ids)))
+
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id. Exact under every filter.
+
+        Raises:
+            InvalidInputError: the vector is of another dimension than the collection's.
+        """
+
+        def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
+            if row.dimension is not None and row.dimension != len(vector):
+                raise changes.wrong_dimension(name, row.dimension, len(vector))
+            nearest = view.nearest(vector, where, limit)
+            entries = reading.read_entries([scored.seq for scored in nearest], connection)
+            return [EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
+
+        return await self._ask(name, paths_of(where), hits)
+
+    async def delete(self, name: str, id_: str) -> bool:
+        """Remove one entry; False where it is unknown."""
+        return await self._opened().write(partial(changes.delete, name, id_))
+
+    async def empty(self, name: str) -> int:
+        """Remove all entries at once; their space in the file is freed little by little. Returns how many."""
+        emptied = await self._opened().write(partial(changes.empty, name))
+        self._start_sweeping()
+        return emptied
+
+    async def values(self, name: str, path: Path) -> list[Json]:
+        """The distinct strings, numbers and booleans of a field, those in lists one by one."""
+
+        def values(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[Json]:
+            return view.values(path)
+
+        return await self._ask(name, [path], values)
+
+    async def health(self) -> ProviderHealth:
+        """Reads the file; the size is that of the whole file, with whatever else it holds."""
+        checked, started = self._now(), self._clock()
+        status, error, count, size = Status.HEALTHY, None, None, None
+        try:
+            count, size = await self._opened().read(reading.count_collections)
+        except (BackendError, ConfigurationError) as failure:
+            status, error = Status.UNAVAILABLE, str(failure)
+        return ProviderHealth(status, checked, (self._clock() - started) * 1000.0, error, count, size)
+
+    async def close(self) -> None:
+        """Let what was asked for end, and close the file."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.wait({self._sweeping})
+        if self._database is not None:
+            await self._database.close()
+
+    def _opened(self) -> Database:
+        if self._database is None:
+            self._database = Database(self._file, lock_timeout_s=self._lock_timeout_s)
+            self._database.follow(self._tidy)
+            self._start_sweeping()
+        return self._database
+
+    async def _ask(
+        self,
+        name: str,
+        paths: Iterable[Path],
+        question: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
+    ) -> T:
+        """Put a question to the collection in memory, brought up to the state of the file."""
+        asked = list(paths)
+        database = self._opened()
+
+        def answer(connection: sqlite3.Connection) -> tuple[T] | None:
+            row = reading.find(name, connection)
+            loaded = self._memory.of(row.key, database.file.generation)
+            return loaded.ask(row.version, asked, lambda view: question(row, view, connection), connection)
+
+        attempts = 0
+        while (answered := await database.read(answer)) is None:
+            attempts += 1
+            if attempts % PATIENCE == 0:
+                self._memory.clear()
+        return answered[0]
+
+    def _tidy(self, connection: sqlite3.Connection) -> None:
+        if len(self._memory):
+            self._memory.keep_only({key for (key,) in connection.execute("SELECT key FROM collections")})
+
+    def _start_sweeping(self) -> None:
+        self._to_sweep = True
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = asyncio.create_task(self._sweep(), name="sweep discarded collections")
+
+    async def _sweep(self) -> None:
+        """Free what is discarded; what is left when this is cut short is swept after the next opening."""
+        database = self._opened()
+        try:
+            while self._to_sweep:
+                self._to_sweep = False
+                while await database.read(reading.has_discarded):
+                    await database.write(changes.sweep)
+        except BackendError as error:
+            logger.info("discarded collections are swept later: %s", error)
+
+
+@asynccontextmanager
+async def open_collections(
+    path: FilePath, *, lock_timeout_s: float = LOCK_TIMEOUT_S
+) -> AsyncIterator[SqliteCollections]:
+    """The collections in the file at `path`; nothing is opened or started before the first call.
+
+    A file that is broken or locked is no error here: the calls raise `BackendError` until it can be used.
+
+    Raises:
+        ConfigurationError: the file can never be kept there.
+    """
+    DatabaseFile(path).check_place()
+    collections = SqliteCollections(path, lock_timeout_s=lock_timeout_s)
+    try:
+        yield collections
+    finally:
+        await collections.close()

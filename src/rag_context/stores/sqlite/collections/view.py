@@ -1,0 +1,140 @@
+"""A question to a collection in memory: which entries a filter lets through, and which vectors are nearest."""
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.clauses import (
+    EVERYTHING,
+    Clause,
+    Comparison,
+    Conjunction,
+    Disjunction,
+    Membership,
+    Negation,
+    Operator,
+    Path,
+    Scalar,
+)
+from rag_context.stores.sqlite.blocks import Blocks, Rows, best
+from rag_context.stores.sqlite.collections.columns import FieldColumn, Mask
+from rag_context.types import Json, Vector
+
+FEW = 0.125
+"""Up to this share of the entries, sorting those that match costs less than ordering all of them."""
+
+
+class ScoredEntry(NamedTuple):
+    """An entry by its number in the file, and its cosine to the query."""
+
+    seq: int
+    cosine: float
+
+
+class IdOrder:
+    """The place of every row in the order of the ids; made when it is first needed."""
+
+    def __init__(self) -> None:
+        self.ranks: NDArray[np.intp] | None = None
+
+    def forget(self) -> None:
+        """The rows have changed."""
+        self.ranks = None
+
+    def made(self, ids: Sequence[str]) -> NDArray[np.intp]:
+        """`(n,)`: for each row how many ids come before its own (by code points)."""
+        ranks = self.ranks
+        if ranks is None:
+            order = sorted(range(len(ids)), key=ids.__getitem__)
+            ranks = np.empty(len(order), dtype=np.intp)
+            ranks[order] = np.arange(len(order))
+            self.ranks = ranks
+        return ranks
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionView:
+    """The entries of a collection row by row, with the columns that a question needs. Nobody changes them meanwhile."""
+
+    ids: Sequence[str]
+    seqs: Sequence[int]
+    vectors: Blocks
+    columns: Mapping[Path, FieldColumn]
+    order: IdOrder
+
+    def matching(self, where: Clause, limit: int, offset: int) -> tuple[list[int], int]:
+        """The numbers of a page of the entries that `where` lets through, by id; and how many there are."""
+        rows = np.flatnonzero(self._mask(where))
+        return [self.seqs[row] for row in self._page(rows, limit, offset)], len(rows)
+
+    def nearest(self, vector: Vector, where: Clause, limit: int) -> list[ScoredEntry]:
+        """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id."""
+        rows = None if where == EVERYTHING else np.flatnonzero(self._mask(where))
+        if limit < 1 or not self.ids or (rows is not None and not len(rows)):
+            return []
+        scores = self.vectors.scores(np.ascontiguousarray(vector, dtype=np.float32), rows)
+        highest = best(scores, limit)
+        found = highest if rows is None else rows[highest]
+        named = zip((-scores[highest]).tolist(), [self.ids[row] for row in found], found.tolist(), strict=True)
+        return [ScoredEntry(self.seqs[row], -negative) for negative, _, row in sorted(named)[:limit]]
+
+    def values(self, path: Path) -> list[Json]:
+        """The distinct values of a field."""
+        return self.columns[path].distinct()
+
+    def _mask(self, clause: Clause) -> Mask:
+        """`(n,)`: which entries a clause lets through."""
+        match clause:
+            case Comparison(path, operator, value):
+                return _compared(self.columns[path], operator, value)
+            case Membership(path, values):
+                return self.columns[path].among(values)
+            case Conjunction(parts):
+                masks = [self._mask(part) for part in parts]
+                return np.logical_and.reduce(masks) if masks else np.ones(len(self.ids), dtype=np.bool_)
+            case Disjunction(parts):
+                masks = [self._mask(part) for part in parts]
+                return np.logical_or.reduce(masks) if masks else np.zeros(len(self.ids), dtype=np.bool_)
+            case Negation(part):
+                return ~self._mask(part)
+
+    def _page(self, rows: Rows, limit: int, offset: int) -> list[int]:
+        end = offset + limit
+        if self.order.ranks is None and len(rows) <= FEW * len(self.ids):
+            return heapq.nsmallest(end, rows.tolist(), key=self.ids.__getitem__)[offset:]
+        ranks = self.order.made(self.ids)[rows]
+        if end < len(rows):
+            first = np.argpartition(ranks, end)[:end]
+            rows, ranks = rows[first], ranks[first]
+        page: list[int] = rows[np.argsort(ranks)][offset:end].tolist()
+        return page
+
+
+def paths_of(clause: Clause) -> Iterator[Path]:
+    """The fields that a clause asks for."""
+    match clause:
+        case Comparison(path) | Membership(path):
+            yield path
+        case Conjunction(parts) | Disjunction(parts):
+            for part in parts:
+                yield from paths_of(part)
+        case Negation(part):
+            yield from paths_of(part)
+
+
+def _compared(column: FieldColumn, operator: Operator, value: Scalar) -> Mask:
+    match operator:
+        case Operator.EQUAL:
+            return column.equal(value)
+        case Operator.NOT_EQUAL:
+            return ~column.equal(value)
+        case Operator.EXISTS:
+            return column.existing() if value else ~column.existing()
+        case Operator.CONTAINS:
+            return column.containing(value)
+        case _:
+            return column.ordered(operator, value)

@@ -1,0 +1,115 @@
+"""A provider of collections in memory: the port's contract in its plainest form. For tests only."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from rag_context.clauses import Clause
+from rag_context.errors import InvalidInputError, NotFoundError
+from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.types import Json, Matrix, Status, Vector
+from rag_context.where import matches, value_at
+
+
+@dataclass(slots=True)
+class _Held:
+    collection: Collection
+    rows: dict[str, tuple[Entry, Vector]] = field(default_factory=dict)
+
+
+class MemoryCollections:
+    """Fits the `Provider` port; every filter is applied by the one reference evaluator."""
+
+    def __init__(self) -> None:
+        self.capabilities = Capabilities()
+        self._held: dict[str, _Held] = {}
+
+    async def collections(self) -> list[Collection]:
+        return [self._shown(self._held[name]) for name in sorted(self._held)]
+
+    async def collection(self, name: str) -> Collection | None:
+        held = self._held.get(name)
+        return None if held is None else self._shown(held)
+
+    async def create(self, collection: Collection) -> bool:
+        if collection.name in self._held:
+            return False
+        created = collection.created or datetime.now(UTC)
+        self._held[collection.name] = _Held(replace(collection, count=0, dimension=None, created=created))
+        return True
+
+    async def drop(self, name: str) -> None:
+        self._known(name)
+        del self._held[name]
+
+    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        held = self._known(name)
+        held.collection = replace(held.collection, metadata=dict(metadata))
+        return self._shown(held)
+
+    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        return await self.replace_metadata(name, {**self._known(name).collection.metadata, **metadata})
+
+    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+        held = self._known(name)
+        if not entries:
+            return
+        _check_dimension(held, vectors.shape[1])
+        held.collection = replace(held.collection, dimension=vectors.shape[1])
+        held.rows.update({entry.id: (entry, vector) for entry, vector in zip(entries, vectors, strict=True)})
+
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
+        found = [entry for entry, _ in self._matching(name, where)]
+        return EntryPage(tuple(found[offset : offset + limit]), len(found))
+
+    async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
+        rows = self._known(name).rows
+        return {id_: rows[id_][1] for id_ in ids if id_ in rows}
+
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
+        _check_dimension(self._known(name), len(vector))
+        hits = [EntryHit(entry, float(np.dot(row, vector))) for entry, row in self._matching(name, where)]
+        return sorted(hits, key=lambda hit: -hit.cosine)[:limit]
+
+    async def delete(self, name: str, id_: str) -> bool:
+        return self._known(name).rows.pop(id_, None) is not None
+
+    async def empty(self, name: str) -> int:
+        rows = self._known(name).rows
+        gone = len(rows)
+        rows.clear()
+        return gone
+
+    async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
+        found: dict[tuple[bool, Json], Json] = {}
+        for entry, _ in self._known(name).rows.values():
+            value = value_at(entry.metadata, path)
+            for single in value if isinstance(value, list) else [value]:
+                if isinstance(single, str | int | float):
+                    found.setdefault((isinstance(single, bool), single), single)
+        return list(found.values())
+
+    async def health(self) -> ProviderHealth:
+        return ProviderHealth(Status.HEALTHY, datetime.now(UTC), 0.0, collections=len(self._held))
+
+    def _known(self, name: str) -> _Held:
+        if name not in self._held:
+            raise NotFoundError(f"Collection '{name}' not found")
+        return self._held[name]
+
+    def _matching(self, name: str, where: Clause) -> list[tuple[Entry, Vector]]:
+        rows = self._known(name).rows
+        return [rows[id_] for id_ in sorted(rows) if matches(where, rows[id_][0].metadata)]
+
+    def _shown(self, held: _Held) -> Collection:
+        return replace(held.collection, count=len(held.rows))
+
+
+def _check_dimension(held: _Held, dimension: int) -> None:
+    bound = held.collection.dimension
+    if bound is not None and bound != dimension:
+        raise InvalidInputError(
+            f"Collection '{held.collection.name}' holds vectors of {bound} dimensions, not of {dimension}"
+        )

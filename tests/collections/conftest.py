@@ -1,0 +1,103 @@
+"""Every provider, for the tests that each must pass."""
+
+import runpy
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from rag_context.collections.registry import ProviderKind
+from rag_context.provider import Provider
+from rag_context.stores.qdrant.connection import Transport
+from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite.collections import open_collections
+from rag_context.testing.collections import MemoryCollections
+from tests.collections.opening import chroma_collections, qdrant_collections
+from tests.servers.chroma import chroma_server
+from tests.servers.process import ServerProcess
+from tests.servers.qdrant import Endpoint, endpoint
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples/provider-in-one-file/rag_context_json_files.py"
+
+Opener = Callable[[pytest.FixtureRequest], AbstractAsyncContextManager[Provider]]
+
+
+@asynccontextmanager
+async def embedded(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    folder: Path = request.getfixturevalue("tmp_path")
+    async with open_collections(folder / FILE_NAME) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def memory(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    yield MemoryCollections()
+
+
+@asynccontextmanager
+async def qdrant(request: pytest.FixtureRequest, transport: Transport) -> AsyncIterator[Provider]:
+    server: Endpoint = request.getfixturevalue("qdrant_server")
+    async with qdrant_collections(server, transport=transport) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def chroma(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    server: ServerProcess = request.getfixturevalue("chroma_collections_server")
+    async with chroma_collections(f"http://{server.host}:{server.port}") as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def chroma_folder(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    folder: Path = request.getfixturevalue("chroma_collections_folder")
+    async with chroma_collections(folder) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def example(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    """The provider that the documentation shows."""
+    kind: ProviderKind[BaseModel] = runpy.run_path(str(EXAMPLE))["KIND"]
+    folder: Path = request.getfixturevalue("tmp_path")
+    async with kind.open(kind.configuration(folder=folder / "files")) as provider:
+        yield provider
+
+
+OPENERS: dict[str, Opener] = {
+    "embedded": embedded,
+    "memory": memory,
+    "qdrant over http": lambda request: qdrant(request, "http"),
+    "qdrant over grpc": lambda request: qdrant(request, "grpc"),
+    "chroma": chroma,
+    "chroma in a folder": chroma_folder,
+    "example": example,
+}
+"""How each provider is opened, empty."""
+
+
+@pytest.fixture(scope="session")
+def qdrant_server() -> Iterator[Endpoint]:
+    """The real server at RAG_TEST_QDRANT_URL, or a stand-in."""
+    with endpoint() as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def chroma_collections_server() -> Iterator[ServerProcess]:
+    with chroma_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def chroma_collections_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chroma")
+
+
+@pytest.fixture(params=list(OPENERS))
+async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
+    """Every provider; each must pass every test that asks for it."""
+    async with OPENERS[request.param](request) as opened:
+        yield opened
