@@ -115,6 +115,12 @@ class StandIn:
             score_threshold=asked.score_threshold,
         )
 
+    async def set_payload(self, name: str, asked: models.SetPayload) -> models.UpdateResult:
+        ids = asked.points or []
+        if len(await self.memory.retrieve(self.known(name), ids)) < len(ids):
+            raise RefusedError(404, "Not found: No point with that id found")
+        return await self.memory.set_payload(name, asked.payload, points=ids, key=asked.key)
+
     def known(self, name: str) -> str:
         if name not in self.made:
             raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
@@ -152,6 +158,10 @@ async def _upsert(server: StandIn, name: str, body: bytes) -> object:
 async def _delete(server: StandIn, name: str, body: bytes) -> object:
     selector: models.PointsSelector = TypeAdapter(models.PointsSelector).validate_json(body)
     return await server.memory.delete(server.known(name), selector)
+
+
+async def _set_payload(server: StandIn, name: str, body: bytes) -> object:
+    return await server.set_payload(name, models.SetPayload.model_validate_json(body))
 
 
 async def _retrieve(server: StandIn, name: str, body: bytes) -> object:
@@ -205,6 +215,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("PUT", "/collections/{name}/points"): _upsert,
     ("POST", "/collections/{name}/points"): _retrieve,
     ("POST", "/collections/{name}/points/delete"): _delete,
+    ("POST", "/collections/{name}/points/payload"): _set_payload,
     ("POST", "/collections/{name}/points/query"): _query,
     ("POST", "/collections/{name}/points/query/batch"): _query_batch,
     ("POST", "/collections/{name}/points/scroll"): _scroll,

@@ -62,6 +62,13 @@ class _Collections(_Services, CollectionsServicer):
         gone = self.run(lambda: self.server.remove(request.collection_name), context)
         return wire.CollectionOperationResponse(result=gone)
 
+    def List(self, request: Any, context: Any) -> Any:  # noqa: N802
+        async def work() -> list[str]:
+            return list(self.server.made)
+
+        names = self.run(work, context)
+        return wire.ListCollectionsResponse(collections=[wire.CollectionDescription(name=name) for name in names])
+
 
 class _Points(_Services, PointsServicer):
     def CreateFieldIndex(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -85,6 +92,14 @@ class _Points(_Services, PointsServicer):
             return await self.server.memory.delete(self.server.known(request.collection_name), selector)
 
         return _done(self.run(work, context))
+
+    def SetPayload(self, request: Any, context: Any) -> Any:  # noqa: N802
+        asked = models.SetPayload(
+            payload=GrpcToRest.convert_payload(request.payload),
+            points=[GrpcToRest.convert_point_id(each) for each in request.points_selector.points.ids],
+            key=request.key if request.HasField("key") else None,
+        )
+        return _done(self.run(lambda: self.server.set_payload(request.collection_name, asked), context))
 
     def Get(self, request: Any, context: Any) -> Any:  # noqa: N802
         ids = [GrpcToRest.convert_point_id(each) for each in request.ids]
@@ -118,6 +133,7 @@ class _Points(_Services, PointsServicer):
                 limit=request.limit,
                 offset=offset,
                 with_payload=GrpcToRest.convert_with_payload_selector(request.with_payload),
+                with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
             )
 
         records, following = self.run(work, context)
@@ -127,8 +143,10 @@ class _Points(_Services, PointsServicer):
         )
 
     def Count(self, request: Any, context: Any) -> Any:  # noqa: N802
+        where = GrpcToRest.convert_filter(request.filter) if request.HasField("filter") else None
+
         async def work() -> models.CountResult:
-            return await self.server.memory.count(self.server.known(request.collection_name))
+            return await self.server.memory.count(self.server.known(request.collection_name), where)
 
         return wire.CountResponse(result=RestToGrpc.convert_count_result(self.run(work, context)))
 

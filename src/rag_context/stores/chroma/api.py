@@ -1,7 +1,7 @@
 """What is asked of Chroma, whether it runs as a server or inside this process."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
@@ -29,6 +29,8 @@ class Opened:
     id: str
     space: str
     dimension: int | None
+    name: str = ""
+    fields: Fields = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class Rows:
 
 class CollectionGoneError(BackendRejectedError):
     """The collection was removed, or replaced by one of the same name."""
+
+
+class NameTakenError(BackendRejectedError):
+    """There is a collection of this name."""
 
 
 class RowsMovedError(BackendUnavailableError):
@@ -68,6 +74,18 @@ class ChromaApi(Protocol):
 
     async def find(self, name: str) -> Opened | None:
         """The collection of this name, if it is there."""
+        ...
+
+    async def all(self) -> list[Opened]:
+        """All collections, whoever made them."""
+        ...
+
+    async def create(self, name: str, fields: Fields) -> Opened | None:
+        """Make a collection; None where the name is taken."""
+        ...
+
+    async def describe(self, collection: str, fields: Fields) -> None:
+        """Put other fields, one at least, in place of a collection's."""
         ...
 
     async def drop(self, name: str) -> None:

@@ -21,6 +21,8 @@ from rag_context.stores.chroma.api import (
     HNSW,
     LOST_ROW,
     CollectionGoneError,
+    Fields,
+    NameTakenError,
     Opened,
     Part,
     Rows,
@@ -31,6 +33,9 @@ from rag_context.stores.chroma.api import (
 from rag_context.types import Vector
 
 THREADS = 4
+
+_NAME_TAKEN = "already exists"
+"""What Chroma says of it, as an internal error."""
 
 T = TypeVar("T")
 
@@ -66,6 +71,21 @@ class ChromaFolder:
             return await self._run(lambda: self._known(self._opened().get_collection(name, embedding_function=None)))
         except CollectionGoneError:
             return None
+
+    async def all(self) -> list[Opened]:
+        """All collections, whoever made them."""
+        return await self._run(lambda: [self._known(made) for made in self._opened().list_collections()])
+
+    async def create(self, name: str, fields: Fields) -> Opened | None:
+        """Make a collection; None where the name is taken."""
+        try:
+            return await self._run(lambda: self._create(name, fields))
+        except NameTakenError:
+            return None
+
+    async def describe(self, collection: str, fields: Fields) -> None:
+        """Put other fields in place of a collection's."""
+        await self._run(lambda: self._collection(collection).modify(metadata=dict(fields)))
 
     async def drop(self, name: str) -> None:
         """Remove a collection, if it is there."""
@@ -145,11 +165,18 @@ class ChromaFolder:
         client = self._opened()
         return self._known(client.get_or_create_collection(name, configuration=configuration, embedding_function=None))
 
+    def _create(self, name: str, fields: Fields) -> Opened:
+        configuration = cast("Any", {"hnsw": dict(HNSW)})
+        made = self._opened().create_collection(
+            name, configuration=configuration, metadata=dict(fields), embedding_function=None
+        )
+        return self._known(made)
+
     def _known(self, made: Collection) -> Opened:
-        self._collections = {str(made.id): made}
+        self._collections[str(made.id)] = made
         space = (made.configuration_json.get("hnsw") or {}).get("space")
         dimension = made._model.dimension  # noqa: SLF001  (it has no public name)
-        return Opened(str(made.id), str(space), dimension)
+        return Opened(str(made.id), str(space), dimension, made.name, made.metadata or {})
 
     def _collection(self, id_: str) -> Collection:
         known = self._collections.get(id_)
@@ -178,6 +205,8 @@ class ChromaFolder:
         except NotFoundError as error:
             raise CollectionGoneError(COMPONENT, f"{self.place} has no such collection") from error
         except (InternalError, OSError) as error:
+            if _NAME_TAKEN in str(error):
+                raise NameTakenError(COMPONENT, f"{self.place} has a collection of this name") from error
             if LOST_ROW in str(error):
                 raise RowsMovedError(COMPONENT, f"{self.place}: rows went away while they were read") from error
             raise BackendUnavailableError(COMPONENT, f"{self.place} cannot be used ({type(error).__name__})") from error

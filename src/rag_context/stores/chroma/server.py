@@ -27,6 +27,7 @@ from rag_context.stores.chroma.api import (
     LOST_ROW,
     CollectionGoneError,
     Fields,
+    NameTakenError,
     Opened,
     Part,
     Rows,
@@ -43,6 +44,9 @@ TIMEOUT_S = 30.0
 CONNECTIONS = 20
 KEEP_ALIVE_S = 30.0
 
+_PAGE = 500
+"""Collections per call."""
+
 T = TypeVar("T")
 
 
@@ -51,6 +55,8 @@ class _Collection:
     id: str
     configuration_json: dict[str, dict[str, Any] | None]
     dimension: int | None = None
+    name: str = ""
+    metadata: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +81,7 @@ class _Limits:
 
 
 _COLLECTION = TypeAdapter(_Collection)
+_ALL = TypeAdapter(list[_Collection])
 _GOT = TypeAdapter(_Got)
 _NEAR = TypeAdapter(_Near)
 _LIMITS = TypeAdapter(_Limits)
@@ -87,23 +94,24 @@ class ChromaServer:
 
     Args:
         url: the server's address, with user and password where a proxy in front of it asks for them.
+        timeout_s: how long it may be silent.
 
     Raises:
         ConfigurationError: that is no address.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timeout_s: float = TIMEOUT_S) -> None:
         try:
             base = httpx2.URL(url.strip())
         except (httpx2.InvalidURL, ValueError) as error:
-            raise ConfigurationError("stores.chroma_url is no address that can be used") from error
+            raise ConfigurationError("stores.chroma_url (a connection's url) is no address that can be used") from error
         origin = base.copy_with(userinfo=b"", path="/", query=None, fragment=None)
         self.place = f"Chroma at {str(origin).rstrip('/')}"
         self._limits: _Limits | None = None
         self._client = httpx2.AsyncClient(
             base_url=base.copy_with(path=f"{base.path.rstrip('/')}/api/v2/"),
             headers={"User-Agent": f"rag-context/{__version__}", "Content-Type": "application/json"},
-            timeout=httpx2.Timeout(TIMEOUT_S, connect=CONNECT_S),
+            timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,
         )
@@ -118,7 +126,7 @@ class ChromaServer:
         try:
             found = await self._ask("POST", _COLLECTIONS, _COLLECTION, body)
         except CollectionGoneError as error:
-            raise BackendRejectedError(COMPONENT, f"{self.place} does not speak version 2 of Chroma's API") from error
+            raise self._other_version() from error
         return _opened(found)
 
     async def find(self, name: str) -> Opened | None:
@@ -127,6 +135,29 @@ class ChromaServer:
             return _opened(await self._ask("GET", f"{_COLLECTIONS}/{name}", _COLLECTION))
         except CollectionGoneError:
             return None
+
+    async def all(self) -> list[Opened]:
+        """All collections, whoever made them."""
+        found: list[Opened] = []
+        while True:
+            page = await self._ask("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
+            found += map(_opened, page)
+            if len(page) < _PAGE:
+                return found
+
+    async def create(self, name: str, fields: Fields) -> Opened | None:
+        """Make a collection; None where the name is taken."""
+        body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
+        try:
+            return _opened(await self._ask("POST", _COLLECTIONS, _COLLECTION, body))
+        except NameTakenError:
+            return None
+        except CollectionGoneError as error:
+            raise self._other_version() from error
+
+    async def describe(self, collection: str, fields: Fields) -> None:
+        """Put other fields in place of a collection's."""
+        await self._ask("PUT", f"{_COLLECTIONS}/{collection}", _ANYTHING, {"new_metadata": fields})
 
     async def drop(self, name: str) -> None:
         """Remove a collection, if it is there."""
@@ -230,12 +261,17 @@ class ChromaServer:
         except ValidationError as error:
             raise nonsense(self.place, "another body than its API has") from error
 
+    def _other_version(self) -> BackendRejectedError:
+        return BackendRejectedError(COMPONENT, f"{self.place} does not speak version 2 of Chroma's API")
+
     def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
         """Bodies are not repeated: they may hold what was asked."""
         status = response.status_code
         said = f"{self.place} answered {status}"
         if status == httpx2.codes.NOT_FOUND:
             return CollectionGoneError(COMPONENT, f"{said}: there is no such collection")
+        if status == httpx2.codes.CONFLICT:
+            return NameTakenError(COMPONENT, f"{said}: the name is taken")
         if status == httpx2.codes.INTERNAL_SERVER_ERROR and LOST_ROW in response.text:
             return RowsMovedError(COMPONENT, f"{said}: rows went away while they were read")
         if status == httpx2.codes.TOO_MANY_REQUESTS or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
@@ -248,7 +284,7 @@ _COLLECTIONS = "tenants/default_tenant/databases/default_database/collections"
 
 def _opened(found: _Collection) -> Opened:
     settings = found.configuration_json.get("hnsw") or found.configuration_json.get("spann") or {}
-    return Opened(found.id, str(settings.get("space")), found.dimension)
+    return Opened(found.id, str(settings.get("space")), found.dimension, found.name, found.metadata or {})
 
 
 def _encoded(vectors: Matrix | None, limits: _Limits) -> list[str] | list[list[float]]:

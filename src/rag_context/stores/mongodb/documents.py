@@ -25,6 +25,7 @@ from rag_context.stores.mongodb.entries import (
     entry_of,
     listing_of,
     stored_of,
+    tenant_from,
 )
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import behind, condition, key_of
@@ -44,6 +45,7 @@ from rag_context.types import (
     Place,
     Retrievals,
     Stored,
+    Tenant,
 )
 
 RETRIEVALS_FLUSH_S = 1.0
@@ -141,6 +143,18 @@ class MongoDocuments:
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$gt": after}, **OURS}, STATE).sort("_id").limit(limit)
             return {entry["_id"]: stored_of(entry) async for entry in found}
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        """Which version is there of each document, whatever its tenant."""
+        async with self._mongo.reached():
+            found = self._documents.find({"_id": {"$in": list(document_ids)}, **OURS}, {"contentHash": 1})
+            return {entry["_id"]: str(entry["contentHash"]) async for entry in found}
+
+    async def tenants(self) -> list[Tenant]:
+        """Everybody of whom there are documents."""
+        async with self._mongo.reached():
+            found = await self._documents.aggregate([{"$match": OURS}, {"$group": {"_id": "$tenant"}}])
+            return [tenant_from(entry["_id"]) async for entry in found]
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; what was noted within the last second may be missing."""

@@ -104,7 +104,7 @@ def document_of(entry: Entry) -> Document:
     listing = listing_of(entry)
     return Document(
         id=listing.id,
-        tenant=_tenant(entry.get("tenant")),
+        tenant=tenant_from(entry.get("tenant")),
         content_type=listing.content_type,
         session_id=listing.session_id,
         source=listing.source,
@@ -241,7 +241,8 @@ def _metadata(entry: Mapping[str, Any]) -> Metadata:
     )
 
 
-def _tenant(entry: Mapping[str, str] | None) -> Tenant:
+def tenant_from(entry: Mapping[str, str] | None) -> Tenant:
+    """Whose a document is, from its field `tenant`."""
     return DEFAULT_TENANT if entry is None else Tenant(entry["project"], entry["branch"], entry["pathHash"])
 
 

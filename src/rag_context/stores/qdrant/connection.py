@@ -66,7 +66,8 @@ def connect(
     try:
         return Connection(_client(url, api_key, transport, grpc_port, timeout_s), collection, timeout_s)
     except ValueError:  # which repeats the address, and a password in it
-        raise ConfigurationError("stores.qdrant_url is not an address that Qdrant can be reached at.") from None
+        message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
+        raise ConfigurationError(message) from None
 
 
 def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int, timeout_s: float) -> AsyncQdrantClient:

@@ -34,7 +34,7 @@ FAULTS = (
 """What a call may raise where the server, the way to it or the text is at fault. The client asserts that an answer
 has a result, and lets some answers that are no JSON through to its caller."""
 
-_KEY_REFUSED = "Qdrant refused the key: check stores.qdrant_api_key and what that key may do."
+_KEY_REFUSED = "Qdrant refused the key: check stores.qdrant_api_key (a connection's api_key) and what that key may do."
 _UNREADABLE = "Qdrant's answer cannot be read."
 _LONGEST_REASON = 200
 

@@ -1,0 +1,190 @@
+"""Connections: where collections live. Each is opened when it is first used, once, and is kept behind a breaker."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeAlias, TypeVar
+
+from rag_context.collections.embedding import PROBE_S, TextEmbedder, through
+from rag_context.errors import BackendError, BackendUnavailableError, ConfigurationError, NotFoundError
+from rag_context.provider import Provider, ProviderHealth
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.types import Status
+
+DEFAULT = "default"
+
+T = TypeVar("T")
+Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A collection: its name, and the connection that it lives on."""
+
+    name: str
+    connection: str = DEFAULT
+
+
+class Connection:
+    """A provider that is opened when it is first called, and skipped while it is known to be dead.
+
+    Args:
+        id_: as the settings call it.
+        provider: name of the kind of provider.
+        opener: opens it; called again after a failure.
+        embedder: makes vectors of texts for its collections.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        id_: str,
+        provider: str,
+        opener: Opener,
+        embedder: TextEmbedder | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.id = id_
+        self.provider = provider
+        self._embedder = embedder
+        self._opener = opener
+        self._clock = clock
+        self._dependency = Dependency(f"vectors of connection {id_}", self._ping, clock)
+        self._tenancy: _Tenancy | None = None
+
+    @property
+    def embedder(self) -> TextEmbedder:
+        """What embeds texts. Raises: BackendUnavailableError where nothing does."""
+        if self._embedder is None:
+            raise BackendUnavailableError("embedder", "there is nothing here that embeds texts")
+        return self._embedder
+
+    async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
+        """Do `work` with the provider within `seconds`.
+
+        Raises:
+            BackendError: it failed, did not answer in time, or is known to be dead.
+        """
+
+        async def done() -> T:
+            return await work(await self.opened())
+
+        return await through(self._dependency, done, seconds, self._clock)
+
+    async def opened(self) -> Provider:
+        """The provider itself, past the breaker, for work that takes long. Raises: BackendError."""
+        if self._tenancy is None or self._tenancy.failed:
+            self._tenancy = _Tenancy(self._opener, f"connection {self.id}")
+        try:
+            return await self._tenancy.provider()
+        except ConfigurationError as error:
+            raise BackendUnavailableError(self._dependency.name, str(error)) from error
+
+    async def health(self) -> ProviderHealth:
+        """How it is now; never raises."""
+        return await examined(self.opened, self._clock)
+
+    async def close(self) -> None:
+        """Close the provider, if it was opened."""
+        if self._tenancy is not None:
+            await self._tenancy.end()
+
+    async def _ping(self) -> str:
+        health = await (await self.opened()).health()
+        if health.status is Status.UNAVAILABLE:
+            raise BackendUnavailableError(self._dependency.name, health.error or "it did not answer")
+        return health.status.value
+
+
+class Connections(Mapping[str, Connection]):
+    """The connections by id."""
+
+    def __init__(self, connections: Sequence[Connection]) -> None:
+        self._connections = {connection.id: connection for connection in connections}
+
+    def __getitem__(self, id_: str) -> Connection:
+        return self._connections[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._connections)
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def known(self, id_: str) -> Connection:
+        """A connection by its id. Raises: NotFoundError."""
+        found = self._connections.get(id_)
+        if found is None:
+            raise NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
+        return found
+
+    def place(self, text: str) -> Place:
+        """What `connection:name` means; without the id of a connection in front, all of it is a name."""
+        connection, colon, name = text.partition(":")
+        if colon and connection in self._connections:
+            return Place(name, connection)
+        return Place(text)
+
+
+@asynccontextmanager
+async def closing(connections: Connections) -> AsyncIterator[Connections]:
+    """Close all that were opened at the end of the block, the last one first."""
+    try:
+        yield connections
+    finally:
+        for connection in reversed(list(connections.values())):
+            await connection.close()
+
+
+async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[[], float]) -> ProviderHealth:
+    """How a provider is, asked within a bound; never raises a `BackendError`."""
+    started = clock()
+
+    async def ask() -> ProviderHealth:
+        return await (await provider()).health()
+
+    try:
+        return await Deadline.after(PROBE_S, clock).bound("provider", ask())
+    except BackendError as error:
+        latency_ms = (clock() - started) * 1000.0
+        return ProviderHealth(Status.UNAVAILABLE, datetime.now(UTC), latency_ms, error=str(error))
+
+
+class _Tenancy:
+    """A provider held open by a task of its own, since it must be closed by the task that opened it."""
+
+    def __init__(self, opener: Opener, name: str) -> None:
+        self._opened: asyncio.Future[Provider] = asyncio.get_running_loop().create_future()
+        self._leave = asyncio.Event()
+        self._task = asyncio.create_task(self._hold(opener), name=name)
+
+    @property
+    def failed(self) -> bool:
+        return self._task.done()
+
+    async def provider(self) -> Provider:
+        # A caller that gives up must not end an opening that others wait for.
+        return await asyncio.shield(self._opened)
+
+    async def end(self) -> None:
+        self._leave.set()
+        if not self._opened.done():
+            self._task.cancel()
+        await asyncio.wait({self._task})
+
+    async def _hold(self, opener: Opener) -> None:
+        try:
+            async with opener() as provider:
+                self._opened.set_result(provider)
+                await self._leave.wait()
+        except Exception as error:
+            if self._opened.done():
+                raise
+            self._opened.set_exception(error)
+            self._opened.exception()  # if nobody waits any more, it is no news
+        finally:
+            self._opened.cancel()

@@ -1,0 +1,65 @@
+"""Vectors for texts of collections, from an embedder behind its breaker."""
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from rag_context.indexing.indexer import SLICE, SLICE_S
+from rag_context.ports import Embedder
+from rag_context.resilience.breaker import BreakerState
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.types import Matrix, Vector
+
+QUERY_S = 5.0
+PROBE_S = 5.0
+
+T = TypeVar("T")
+
+
+async def through(
+    dependency: Dependency, work: Callable[[], Awaitable[T]], seconds: float, clock: Callable[[], float]
+) -> T:
+    """Do `work` within `seconds` behind a breaker that nobody else probes: the first caller when it is due does.
+
+    Raises:
+        BackendError: it failed, did not answer in time, or is known to be dead.
+    """
+    if dependency.breaker.state is BreakerState.HALF_OPEN:
+        await dependency.probe(Deadline.after(min(seconds, PROBE_S), clock))
+    return await dependency.call(work, Deadline.after(seconds, clock))
+
+
+class TextEmbedder:
+    """Embeds texts and queries.
+
+    Args:
+        embedder: makes the vectors, of length 1.
+        dependency: guards it.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, embedder: Embedder, dependency: Dependency, clock: Callable[[], float] = time.monotonic) -> None:
+        self._embedder = embedder
+        self._dependency = dependency
+        self._clock = clock
+
+    @property
+    def model_name(self) -> str:
+        """Name of the model. Raises: BackendError while it is not known."""
+        return self._embedder.model.name
+
+    async def query(self, text: str) -> Vector:
+        """Embed a query: `(dim,) float32`. Raises: BackendError."""
+        return await through(self._dependency, partial(self._embedder.embed_query, text), QUERY_S, self._clock)
+
+    async def documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages, behind any queries: `(n, dim) float32`. Raises: BackendError."""
+        rows: list[Matrix] = []
+        for start in range(0, len(texts), SLICE):
+            work = partial(self._embedder.embed_documents, texts[start : start + SLICE])
+            rows.append(await through(self._dependency, work, SLICE_S, self._clock))
+        return np.concatenate(rows)

@@ -1,0 +1,269 @@
+"""The kinds of provider there are: those that are built in, and those of plug-ins.
+
+A plug-in is one object, a `ProviderKind`, that a distribution names as an entry point of the group
+`rag_context.providers`. One that is broken is listed with the reason, and never in anybody's way.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from time import perf_counter
+from typing import Any, Generic, TypeVar, get_args
+
+from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from rag_context.collections.plugins import EntryPoints, Plugin, installed, load, sentence_of
+from rag_context.errors import (
+    BackendError,
+    BackendRejectedError,
+    ConfigurationError,
+    FieldError,
+    InvalidInputError,
+    RagContextError,
+)
+from rag_context.provider import Capabilities, Provider, ProviderHealth
+from rag_context.settings import mask_url
+from rag_context.settings.keys import MASK
+from rag_context.settings.models import Expected
+from rag_context.types import Status
+
+PROBE_S = 10.0
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
+_NOTHING = Capabilities(collections=False, search=False, metadata_filtering=False)
+
+C = TypeVar("C", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderKind(Generic[C]):
+    """A kind of provider, as a plug-in hands it in.
+
+    `open` may import what it needs when it is called, so that a kind costs nothing until it is used; it should ask
+    nothing of a server, which may be down and come back. It raises ConfigurationError where it can never work.
+    """
+
+    name: str
+    """Lower-case letters, digits, dashes and underscores; the entry point has the same."""
+    title: str
+    """For people."""
+    capabilities: Capabilities
+    configuration: type[C]
+    """What it needs to be told. Its secrets are `SecretStr`, so that they are shown to nobody."""
+    open: Callable[[C], AbstractAsyncContextManager[Provider]]
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A kind as it is listed, whether it works or not."""
+
+    name: str
+    title: str
+    capabilities: Capabilities = _NOTHING
+    reason: str | None = None
+    """Why it cannot be used, and what helps; None where it can."""
+    distribution: str | None = None
+    """Which one brought it along; None where it is built in."""
+    kind: ProviderKind[Any] | None = None
+
+    @property
+    def available(self) -> bool:
+        """Whether it can be used."""
+        return self.reason is None
+
+    def connection_schema(self) -> dict[str, Any]:
+        """The JSON Schema of its configuration, secrets marked as `writeOnly`; empty where nothing is known of it."""
+        return self.kind.configuration.model_json_schema() if self.kind is not None else {}
+
+    def validated(self, configuration: Mapping[str, object]) -> BaseModel:
+        """Its configuration as it wants it.
+
+        Raises:
+            InvalidInputError: something is wrong; `details` names every field, the message all of them. No values.
+            BackendRejectedError: it cannot be used at all.
+        """
+        model = self._usable().configuration
+        unknown = [] if model.model_config.get("extra") == "allow" else _unknown(model, configuration)
+        try:
+            made: BaseModel = model.model_validate(dict(configuration))
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False, include_input=False)
+            wrong = [_field_error(model, detail) for detail in details if detail["type"] != "extra_forbidden"]
+            raise _refused(self.name, [*unknown, *wrong]) from None  # which would repeat the values
+        if unknown:
+            raise _refused(self.name, unknown)
+        return made
+
+    @asynccontextmanager
+    async def open(self, configuration: BaseModel) -> AsyncIterator[Provider]:
+        """A provider of this kind, until the block ends.
+
+        Raises:
+            ConfigurationError: it can never work like this.
+            BackendError: it cannot be opened.
+        """
+        kind = self._usable()
+        async with AsyncExitStack() as stack:
+            try:
+                provider = await stack.enter_async_context(kind.open(configuration))
+            except RagContextError:
+                raise
+            except Exception as error:
+                message = f"The provider {self.name!r} cannot be opened: {sentence_of(error)}."
+                raise BackendRejectedError("provider", message) from error
+            yield provider
+
+    def _usable(self) -> ProviderKind[Any]:
+        if self.kind is None or self.reason is not None:
+            raise BackendRejectedError("provider", f"The provider {self.name!r} cannot be used: {self.reason}")
+        return self.kind
+
+
+class ProviderRegistry:
+    """All kinds, by name. Plug-ins are imported when they are first asked for, and not before.
+
+    Args:
+        built_in: the kinds that come along; each with the reason why it cannot be used, or None.
+        plugins: where the entry points of plug-ins come from.
+    """
+
+    def __init__(
+        self, built_in: Sequence[tuple[ProviderKind[Any], str | None]], plugins: EntryPoints = installed
+    ) -> None:
+        self._built_in = {
+            kind.name: Registered(kind.name, kind.title, kind.capabilities, reason, kind=kind)
+            for kind, reason in built_in
+        }
+        self._plugins = plugins
+        self._loaded: list[Registered] | None = None
+
+    def __iter__(self) -> Iterator[Registered]:
+        """Every kind, by name; one whose name was taken comes after the one that has it."""
+        return iter(sorted([*self._built_in.values(), *self._others()], key=lambda each: each.name))
+
+    def get(self, name: str) -> Registered | None:
+        """The kind of this name, if there is one."""
+        built_in = self._built_in.get(name)
+        if built_in is not None:
+            return built_in
+        return next((each for each in self._others() if each.name == name), None)
+
+    async def load(self) -> None:
+        """Import the plug-ins in a thread, so that what asks for them next does not wait."""
+        await asyncio.to_thread(self._others)
+
+    def _others(self) -> list[Registered]:
+        if self._loaded is None:
+            self._loaded = _without_doubles(self._built_in, [_registered(plugin) for plugin in load(self._plugins)])
+        return self._loaded
+
+
+async def probe(
+    registered: Registered,
+    configuration: BaseModel,
+    *,
+    timeout_s: float = PROBE_S,
+    clock: Callable[[], float] = perf_counter,
+) -> ProviderHealth:
+    """Open a provider, ask it how it is, and close it again, all within a bound; failures are part of the answer."""
+    checked, started = datetime.now(UTC), clock()
+    try:
+        async with asyncio.timeout(timeout_s), registered.open(configuration) as provider:
+            return await provider.health()
+    except TimeoutError:
+        error = f"It did not answer within {timeout_s:g} s."
+    except (BackendError, ConfigurationError) as failure:
+        error = str(failure)
+    return ProviderHealth(Status.UNAVAILABLE, checked, (clock() - started) * 1000, error)
+
+
+def masked(configuration: BaseModel) -> dict[str, object]:
+    """A configuration as it may be shown: secrets, and passwords in addresses, are masked."""
+    return {name: _masked(value) for name, value in configuration.model_dump().items()}
+
+
+def _registered(plugin: Plugin) -> Registered:
+    """What becomes of a plug-in."""
+    broken = Registered(plugin.name, plugin.name, reason=plugin.reason, distribution=plugin.distribution)
+    kind = plugin.value
+    if plugin.reason is not None:
+        return broken
+    if not isinstance(kind, ProviderKind):
+        return replace(broken, reason=f"It is no ProviderKind, but of type {type(kind).__name__}.")
+    if kind.name != plugin.name or not _NAME.fullmatch(kind.name):
+        reason = f"It calls itself {kind.name!r}, which must be the name of its entry point: {_NAME.pattern}."
+        return replace(broken, reason=reason)
+    try:
+        kind.configuration.model_json_schema()
+    except Exception as error:  # noqa: BLE001  (a stranger's model may do anything)
+        return replace(broken, reason=f"Its configuration cannot be described: {sentence_of(error)}.")
+    return Registered(kind.name, kind.title, kind.capabilities, distribution=plugin.distribution, kind=kind)
+
+
+def _without_doubles(built_in: Mapping[str, Registered], found: Sequence[Registered]) -> list[Registered]:
+    """Of those with one name the first that works has it, a built-in one before all."""
+    holders = dict(built_in)
+    for each in found:
+        if each.available:
+            holders.setdefault(each.name, each)
+    kept = [each for each in found if holders.get(each.name) is each]
+    return kept + [_displaced(each, holders.get(each.name)) for each in found if holders.get(each.name) is not each]
+
+
+def _displaced(each: Registered, holder: Registered | None) -> Registered:
+    if holder is None or not each.available:
+        return each
+    owner = "built in" if holder.distribution is None else f"of {holder.distribution}"
+    reason = f"The name is taken by the provider that is {owner}."
+    return replace(each, reason=reason, capabilities=_NOTHING, kind=None)
+
+
+def _unknown(model: type[BaseModel], configuration: Mapping[str, object]) -> list[FieldError]:
+    known = {field.alias or name for name, field in model.model_fields.items()} | set(model.model_fields)
+    names = ", ".join(model.model_fields) or "none"
+    return [FieldError(key, f"is not known; known are: {names}") for key in map(str, configuration) if key not in known]
+
+
+def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
+    field = ".".join(map(str, detail["loc"]))
+    if detail["type"] == "missing":
+        return FieldError(field, "is required")
+    known = model.model_fields.get(field)
+    expected = None if known is None else _expected(known.annotation, known.metadata)
+    if expected is not None:
+        return FieldError(field, f"must be {expected}")
+    said = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return FieldError(field, said[:1].lower() + said[1:])
+
+
+def _expected(annotation: Any, metadata: Sequence[object]) -> str | None:
+    """What a field must be, where its type says so in words."""
+    for item in (*metadata, *getattr(annotation, "__metadata__", ())):
+        if isinstance(item, Expected):
+            return item.text
+    return next(filter(None, (_expected(argument, ()) for argument in get_args(annotation))), None)
+
+
+def _refused(name: str, details: Sequence[FieldError]) -> InvalidInputError:
+    told = "; ".join(f"{detail.field} {detail.message}".strip() for detail in details)
+    return InvalidInputError(f"The configuration of the provider {name!r} cannot be used: {told}.", details)
+
+
+def _masked(value: object) -> object:
+    match value:
+        case SecretStr() | SecretBytes():
+            return MASK
+        case Mapping():
+            return {str(key): _masked(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_masked(each) for each in value]
+        case str():
+            return mask_url(value) if "://" in value else value
+        case bool() | int() | float() | None:
+            return value
+        case _:
+            return str(value)

@@ -1,0 +1,342 @@
+"""Named collections of documents in Chroma. Others' collections in the same Chroma are neither shown nor touched."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from rag_context.clauses import Clause
+from rag_context.errors import BackendError, BackendRejectedError, InvalidInputError, NotFoundError
+from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.stores.chroma import collections_rows as rows
+from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
+from rag_context.stores.chroma.collections_card import Card, card_of, fields_of, is_ours
+from rag_context.stores.chroma.collections_home import Home
+from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
+from rag_context.stores.facts import CAPABILITIES
+from rag_context.stores.names import engine_name
+from rag_context.stores.operations import check_distinct, operations
+from rag_context.types import Json, Matrix, Status, Vector
+
+if TYPE_CHECKING:
+    from rag_context.stores.chroma.folder import ChromaFolder
+
+PREFIX = "rag-context"
+
+_ATTEMPTS = 4
+_AT_ONCE = 8
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_chroma_server_collections(
+    url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S
+) -> AsyncIterator["ChromaCollections"]:
+    """The collections on a Chroma server, which need not be there yet.
+
+    Args:
+        url: `http://` or `https://`, with user and password where a proxy asks for them.
+        prefix: what the names of all of them begin with in Chroma: letters, digits, dashes and underscores.
+        timeout_s: how long the server may be silent.
+
+    Raises:
+        ConfigurationError: the address cannot be used.
+    """
+    server = ChromaServer(url, timeout_s)
+    try:
+        yield ChromaCollections(server, prefix)
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def open_chroma_dir_collections(path: Path, *, prefix: str = PREFIX) -> AsyncIterator["ChromaCollections"]:
+    """The collections in a folder, in this process; the only one that may use the folder.
+
+    Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
+
+    Args:
+        path: the folder, made when it is missing.
+        prefix: what the names of all of them begin with in Chroma.
+    """
+    folder = await asyncio.to_thread(_folder, path)
+    try:
+        yield ChromaCollections(folder, prefix, path)
+    finally:
+        await folder.close()
+
+
+def _folder(path: Path) -> "ChromaFolder":
+    from rag_context.stores.chroma.folder import ChromaFolder  # noqa: PLC0415  (it takes seconds)
+
+    return ChromaFolder(path)
+
+
+class ChromaCollections:
+    """Fits `provider.Provider`; a row per document.
+
+    Args:
+        api: the calls.
+        prefix: what Chroma's names of the collections begin with.
+        folder: where they are kept, if that can be measured.
+    """
+
+    def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None) -> None:
+        self._api = api
+        self._prefix = prefix
+        self._folder = folder
+        self._describing = asyncio.Lock()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do."""
+        return CAPABILITIES
+
+    async def collections(self) -> list[Collection]:
+        """All of them, by name. Raises: BackendError."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def counted(card: Card) -> Collection:
+            async with limit:
+                return await self._counted(card)
+
+        found = await asyncio.gather(*(counted(card) for card in await self._cards()))
+        return sorted(found, key=lambda each: each.name)
+
+    async def collection(self, name: str) -> Collection | None:
+        """One of them, if it is there. Raises: BackendError."""
+        card = await self._card(name)
+        return None if card is None else await self._counted(card)
+
+    async def create(self, collection: Collection) -> bool:
+        """Make an empty collection; False, and nothing changed, where the name is taken.
+
+        Raises:
+            BackendRejectedError: it is taken in Chroma by a collection that is none of ours.
+            BackendError: Chroma did not answer, or refused.
+        """
+        made = replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
+        if await self._api.create(engine_name(self._prefix, collection.name), fields_of(made)) is not None:
+            return True
+        await self._card(collection.name)
+        return False
+
+    async def drop(self, name: str) -> None:
+        """Remove a collection: its documents first, so that what a crash leaves is an empty one.
+
+        Raises:
+            NotFoundError: there is none.
+            BackendError: it is not removed; the same call again completes it.
+        """
+        card = await self._known(name)
+        await self._api.drop(card.rows_name)
+        await self._api.drop(card.name)
+
+    async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Put other metadata in place of a collection's. Raises: NotFoundError, BackendError."""
+        return await self._described(name, lambda held: replace(held, metadata=dict(metadata)))
+
+    async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
+        """Set these keys and keep the others.
+
+        One step within this process; Chroma has no such step, so of two processes at the same moment the last wins.
+
+        Raises:
+            NotFoundError: there is no such collection.
+            BackendError: Chroma did not answer, or refused.
+        """
+        return await self._described(name, lambda held: replace(held, metadata={**held.metadata, **metadata}))
+
+    async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
+        """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
+
+        As many as Chroma takes at once (some thousands), and up to 16 MB, are all stored or none; of more, a failure
+        may leave the first ones, and the same call again completes them.
+
+        Raises:
+            NotFoundError: there is no such collection.
+            InvalidInputError: it holds vectors of another dimension, or an id is given twice.
+            BackendError: not all of it is stored.
+        """
+        check_distinct(entries)
+        card = await self._known(name)
+        if not entries:
+            return
+        dimension = vectors.shape[1]
+        _check(card, dimension)
+        start = 0
+        for some in operations(entries, lambda entry: rows.size_of(entry, dimension), await self._api.most_rows()):
+            made = await asyncio.to_thread(rows.rows_of, some, vectors[start : start + len(some)])
+            start += len(some)
+            await self._do(name, partial(self._write, dimension=dimension, made=made))
+
+    async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
+        """A page of what a clause lets through, by id, and how much that is in all.
+
+        Raises:
+            NotFoundError: there is no such collection.
+            BackendError: Chroma did not answer, or refused.
+        """
+        return await self._read(name, EntryPage((), 0), lambda home: home.entries(where, limit, offset))
+
+    async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
+
+        Raises:
+            NotFoundError: there is no such collection.
+            BackendError: Chroma did not answer, or refused.
+        """
+        return await self._read(name, {}, lambda home: home.vectors(ids))
+
+    async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries of highest cosine to `vector`, `(dim,) float32`, best first, equal ones by id.
+
+        Raises:
+            NotFoundError: there is no such collection.
+            InvalidInputError: it holds vectors of another dimension.
+            BackendError: Chroma did not answer, or refused.
+        """
+        _check(await self._known(name), len(vector))
+        if limit < 1:
+            return []
+        return await self._read(name, [], lambda home: home.search(vector, limit, where))
+
+    async def delete(self, name: str, id_: str) -> bool:
+        """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
+        return await self._read(name, False, lambda home: home.delete(id_))
+
+    async def empty(self, name: str) -> int:
+        """Remove all entries as one, at once. Raises: NotFoundError, BackendError."""
+        async with self._describing:
+            card = await self._known(name)
+            count = (await self._counted(card)).count
+            if card.rows is not None:
+                await self._api.describe(card.id, fields_of(card.collection))  # which now says the dimension
+                await self._api.drop(card.rows_name)
+        return count
+
+    async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
+        """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
+        nothing: list[Json] = []
+        return await self._read(name, nothing, lambda home: home.values(path))
+
+    async def health(self) -> ProviderHealth:
+        """How Chroma is, how many collections are there, and of a folder how large it is."""
+        checked, started = datetime.now(UTC), time.perf_counter()
+        count, size, error = None, None, None
+        try:
+            count = len(await self._cards())
+            size = None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
+        except BackendError as failure:
+            error = str(failure)
+        latency_ms = (time.perf_counter() - started) * 1000
+        status = Status.HEALTHY if error is None else Status.UNAVAILABLE
+        return ProviderHealth(status, checked, latency_ms, error, count, size)
+
+    async def _cards(self) -> list[Card]:
+        there = {opened.name: opened for opened in await self._api.all()}
+        cards = [
+            card_of(opened) for name, opened in there.items() if name.startswith(f"{self._prefix}.") and is_ours(opened)
+        ]
+        return [card.holding(there.get(card.rows_name)) for card in cards]
+
+    async def _card(self, name: str) -> Card | None:
+        """The card of a collection, if it is there.
+
+        Raises:
+            BackendRejectedError: what is there under its name in Chroma is none of ours.
+        """
+        opened = await self._api.find(engine_name(self._prefix, name))
+        if opened is None:
+            return None
+        if not is_ours(opened):
+            message = f"{self._api.place} has a collection {opened.name!r} that was not made by rag-context."
+            raise BackendRejectedError(COMPONENT, message)
+        card = card_of(opened)
+        return card.holding(await self._api.find(card.rows_name))
+
+    async def _known(self, name: str) -> Card:
+        card = await self._card(name)
+        if card is None:
+            raise _unknown(name)
+        return card
+
+    async def _counted(self, card: Card) -> Collection:
+        try:
+            count = 0 if card.rows is None else await self._api.count(card.rows.id)
+        except CollectionGoneError:
+            count = 0
+        return replace(card.collection, count=count)
+
+    async def _described(self, name: str, change: Callable[[Collection], Collection]) -> Collection:
+        async with self._describing:
+            card = await self._known(name)
+            changed = change(card.collection)
+            try:
+                await self._api.describe(card.id, fields_of(changed))
+            except CollectionGoneError as error:
+                raise _unknown(name) from error
+            return await self._counted(replace(card, collection=changed))
+
+    async def _write(self, card: Card, dimension: int, made: Rows) -> None:
+        _check(card, dimension)
+        opened = card.rows or await self._made(card)
+        try:
+            await self._api.upsert(opened.id, made)
+        except BackendRejectedError:
+            _check(card.holding(await self._api.find(card.rows_name)), dimension)  # another writer was faster
+            raise
+
+    async def _made(self, card: Card) -> Opened:
+        """A place for the documents of a collection."""
+        left = await self._api.find(card.rows_name)
+        if left is not None and not card.owns(left):
+            await self._api.drop(card.rows_name)
+        made = await self._api.create(card.rows_name, card.rows_fields) or await self._api.find(card.rows_name)
+        if made is None or not card.owns(made):
+            raise RowsMovedError(COMPONENT, f"{self._api.place}: the collection was replaced meanwhile")
+        return made
+
+    async def _read(self, name: str, nothing: T, work: Callable[[Home], Awaitable[T]]) -> T:
+        """Do `work` with the documents of a collection; `nothing` where it has none."""
+
+        async def done(card: Card) -> T:
+            return nothing if card.rows is None else await work(Home(self._api, card.rows))
+
+        return await self._do(name, done)
+
+    async def _do(self, name: str, work: Callable[[Card], Awaitable[T]]) -> T:
+        """Do `work`, again where rows, or all of them, were replaced while it was under way."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await work(await self._known(name))
+            except (RowsMovedError, CollectionGoneError):
+                continue
+        return await work(await self._known(name))
+
+
+def _check(card: Card, dimension: int) -> None:
+    bound = card.collection.dimension
+    if bound not in (None, dimension):
+        raise InvalidInputError(
+            f"Collection '{card.collection.name}' holds vectors of dimension {bound}, not {dimension}"
+        )
+
+
+def _unknown(name: str) -> NotFoundError:
+    return NotFoundError(f"Collection '{name}' not found")
+
+
+def _bytes_in(folder: Path) -> int:
+    """How large the files in a folder are; those that go away meanwhile are left out."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            size += path.stat().st_size
+    return size

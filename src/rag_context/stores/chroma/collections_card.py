@@ -1,0 +1,94 @@
+"""A collection of ours is two of Chroma's: one whose fields say what it is, and one for its documents.
+
+So the documents can be removed as one, at once and for good: Chroma marks rows that are removed one by one, and its
+index is slow and finds less for as long as they are many. The second one is made with the first vector. It says whose
+it is, so that one that a removal left behind is never taken for that of a later collection of the same name.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from rag_context.errors import BackendDataError
+from rag_context.provider import Collection
+from rag_context.stores.chroma.api import COMPONENT, Fields, Opened
+from rag_context.types import Json
+
+_CARD = "rag-context:collection"
+_OWNER = "rag-context:documents-of"
+_ROWS = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What is said of a collection, and where that and its documents are in Chroma; its count is not known here."""
+
+    id: str
+    name: str
+    collection: Collection
+    rows: Opened | None = None
+    """None before the first document, and after the last one was emptied out."""
+
+    @property
+    def rows_name(self) -> str:
+        """Chroma's name for its documents; no name of a collection of ours ends like it."""
+        return f"{self.name}.{_ROWS}"
+
+    @property
+    def rows_fields(self) -> Fields:
+        """What says that documents are its own."""
+        return {_OWNER: self.id}
+
+    def owns(self, rows: Opened) -> bool:
+        """Whether documents are its own."""
+        return rows.fields.get(_OWNER) == self.id
+
+    def holding(self, rows: Opened | None) -> "Card":
+        """The card with its documents, where they are its own; their dimension is that of the collection."""
+        if rows is None or not self.owns(rows):
+            return replace(self, rows=None)
+        dimension = rows.dimension or self.collection.dimension
+        return replace(self, rows=rows, collection=replace(self.collection, dimension=dimension))
+
+
+def fields_of(collection: Collection) -> Fields:
+    """A collection's card as fields."""
+    held = {
+        "name": collection.name,
+        "metadata": collection.metadata,
+        "embedding_provider": collection.embedding_provider,
+        "embedding_model": collection.embedding_model,
+        "dimension": collection.dimension,
+        "created": collection.created.isoformat() if collection.created else None,
+    }
+    return {_CARD: json.dumps(held, ensure_ascii=False)}
+
+
+def is_ours(opened: Opened) -> bool:
+    """Whether a collection has a card at all."""
+    return _CARD in opened.fields
+
+
+def card_of(opened: Opened) -> Card:
+    """The card of a collection that has one.
+
+    Raises:
+        BackendDataError: it cannot be read.
+    """
+    try:
+        held = json.loads(opened.fields[_CARD])
+        metadata: Mapping[str, Json] = dict(held["metadata"])
+        created = held["created"]
+        collection = Collection(
+            name=held["name"],
+            metadata=metadata,
+            embedding_provider=held["embedding_provider"],
+            embedding_model=held["embedding_model"],
+            dimension=held["dimension"],
+            created=datetime.fromisoformat(created) if created else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"What is said of Chroma's collection {opened.name!r} cannot be read."
+        raise BackendDataError(COMPONENT, message) from error
+    return Card(opened.id, opened.name, collection)

@@ -1,0 +1,150 @@
+"""The documents of a collection, as they are read."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from rag_context.clauses import Clause
+from rag_context.provider import Entry, EntryHit, EntryPage
+from rag_context.stores.chroma import collections_rows as rows
+from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
+from rag_context.stores.facts import Holds, Narrowing, distinct, narrow, present
+from rag_context.types import Json, Matrix, Vector
+from rag_context.where import matches, value_at
+
+_PAGE = 1000
+_HEAVY = 250
+"""Rows per call: with little of them, and with their texts or vectors."""
+
+_FEW = 400
+"""So many rows are fetched and multiplied sooner than the index is asked for the best of them."""
+
+_WIDE = 2
+_WIDE_LEAST = 64
+_WIDEST = 2000
+"""How many neighbours are asked for: so many times the limit, and four times as many as long as that is not enough.
+Beyond the last, all rows that pass are compared."""
+
+
+class Home:
+    """Reads rows. Every call raises CollectionGoneError where they were removed as one."""
+
+    def __init__(self, api: ChromaApi, rows: Opened) -> None:
+        self._api = api
+        self._id = rows.id
+        self._dimension = rows.dimension
+
+    async def entries(self, where: Clause, limit: int, offset: int) -> EntryPage:
+        """A page of what a clause lets through, by id, and how much that is in all."""
+        ids = sorted(await self._matching(where))
+        page = ids[offset : offset + limit]
+        there = await self._texts(page)
+        return EntryPage(tuple(there[row] for row in page if row in there), len(ids))
+
+    async def delete(self, id_: str) -> bool:
+        """Remove one entry; False where it is unknown."""
+        there = (await self._api.rows(self._id, [rows.row_id(id_)], [])).ids
+        if there:
+            await self._api.delete(self._id, there)
+        return bool(there)
+
+    async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of those of the given entries that exist."""
+        found: dict[str, Vector] = {}
+        for some in _pages([rows.row_id(id_) for id_ in dict.fromkeys(ids)], _HEAVY):
+            page = await self._api.rows(self._id, some, ["embeddings"])
+            found.update(zip(map(rows.id_of, page.ids), self._matrix(page), strict=True))
+        return found
+
+    async def values(self, path: tuple[str, ...]) -> list[Json]:
+        """The distinct values of a field."""
+        condition, _ = rows.where_of(Narrowing(Holds((present(path),)), exact=True))
+        found: list[Json] = []
+        for some in _pages(await self._api.ids(self._id, condition), _PAGE):
+            page = await self._api.rows(self._id, some, ["metadatas"])
+            found += [value_at(rows.metadata_of(fields), path) for fields in page.fields]
+        return distinct(found)
+
+    async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries nearest to a vector, equal ones by id."""
+        best = await self._best(vector, limit, where)
+        there = await self._texts([row for row, _ in best])
+        return [EntryHit(there[row], cosine) for row, cosine in best if row in there]
+
+    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
+        """Rows and cosines of the nearest, from the cheapest way to the surest."""
+        condition, _ = rows.where_of(narrow(where))
+        few = await self._api.ids(self._id, condition, _FEW + 1)
+        if len(few) <= _FEW:
+            return await self._compared(few, vector, limit, where)
+        wide = max(_WIDE * limit, _WIDE_LEAST)
+        while wide <= _WIDEST:
+            near = await self._api.nearest(self._id, vector, wide, condition)
+            cosines = self._cosines(near, vector)
+            hits = _passing(near, cosines, where)
+            if len(hits) >= limit and hits[limit - 1][1] > float(cosines.min()):
+                return hits[:limit]
+            if len(near.ids) < wide:
+                break
+            wide *= 4
+        return await self._compared(await self._matching(where), vector, limit, where)
+
+    async def _compared(self, ids: Sequence[str], vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
+        """The nearest of these rows, every one of which is looked at."""
+        best: list[tuple[str, float]] = []
+        for some in _pages(ids, _HEAVY):
+            page = await self._api.rows(self._id, some, ["metadatas", "embeddings"])
+            best = sorted([*best, *_passing(page, self._cosines(page, vector), where)], key=_order)[:limit]
+        return best
+
+    async def _matching(self, where: Clause) -> list[str]:
+        condition, exact = rows.where_of(narrow(where))
+        ids = await self._api.ids(self._id, condition)
+        if exact:
+            return ids
+        found: list[str] = []
+        for some in _pages(ids, _PAGE):
+            page = await self._api.rows(self._id, some, ["metadatas"])
+            held = zip(page.ids, page.fields, strict=True)
+            found += [id_ for id_, fields in held if matches(where, rows.metadata_of(fields))]
+        return found
+
+    async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """The entries that rows carry, by row."""
+        found: dict[str, Entry] = {}
+        for some in _pages(ids, _HEAVY):
+            page = await self._api.rows(self._id, some, ["metadatas", "documents"])
+            for id_, fields, text in zip(page.ids, page.fields, page.texts, strict=True):
+                found[id_] = Entry(rows.id_of(id_), text, rows.metadata_of(fields))
+        return found
+
+    def _cosines(self, found: Rows, vector: Vector) -> Vector:
+        """Each row by itself, so that equal vectors get equal cosines."""
+        matrix = self._matrix(found)
+        if not len(matrix):
+            return np.zeros(0, dtype=np.float32)
+        cosines: Vector = np.vecdot(matrix, vector)
+        return cosines
+
+    def _matrix(self, found: Rows) -> Matrix:
+        matrix = found.vectors
+        shape = (len(found.ids), self._dimension if found.ids else 0)
+        if matrix is None or matrix.shape != shape or not np.isfinite(matrix).all():
+            raise nonsense(self._api.place, "rows without their vectors")
+        return matrix
+
+
+def _passing(found: Rows, cosines: Vector, where: Clause) -> list[tuple[str, float]]:
+    """Those that a clause lets through, nearest first."""
+    held = zip(found.ids, found.fields, cosines.tolist(), strict=True)
+    return sorted(
+        ((id_, cosine) for id_, fields, cosine in held if matches(where, rows.metadata_of(fields))), key=_order
+    )
+
+
+def _order(hit: tuple[str, float]) -> tuple[float, str]:
+    return -hit[1], hit[0]
+
+
+def _pages(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))

@@ -1,0 +1,120 @@
+"""An entry of a collection as a row of Chroma, and back; facts as Chroma's conditions."""
+
+import json
+from collections.abc import Sequence
+
+from rag_context.errors import BackendDataError
+from rag_context.provider import Entry
+from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
+from rag_context.stores.facts import (
+    Condition,
+    Every,
+    Holds,
+    Lacks,
+    Narrowing,
+    Some,
+    Within,
+    conditions_in,
+    facts_of,
+    numbers_of,
+)
+from rag_context.types import Json, Matrix
+
+METADATA = "metadata"
+FACTS = "facts"
+_NUMBER = "n:"
+_ID = "="
+
+_ANY = "*"
+"""A fact of every row: Chroma takes no empty lists."""
+
+_DIGITS = 22
+"""Characters that one float of a vector takes as JSON, at most."""
+
+_SAID_AGAIN = 3
+"""How many times as long an entry is once its facts are there."""
+
+_MOST_CONDITIONS = 100
+"""More than so many make one statement of SQL that takes longer than reading all rows."""
+
+
+def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
+    """Entries with their vectors, `(n, dim) float32`; the metadata as text too, so that it comes back as it was.
+
+    A row that is replaced keeps fields that the new one lacks: numbers, which count for nothing without their facts.
+    """
+    fields = [
+        {
+            METADATA: json.dumps(entry.metadata, ensure_ascii=False),
+            FACTS: [_ANY, *facts_of(entry.metadata)],
+            **{f"{_NUMBER}{path}": value for path, value in numbers_of(entry.metadata).items()},
+        }
+        for entry in entries
+    ]
+    return Rows([row_id(entry.id) for entry in entries], fields, [entry.text for entry in entries], vectors)
+
+
+def row_id(id_: str) -> str:
+    """The row that stands for an id, in the same order: Chroma's are not empty."""
+    return f"{_ID}{id_}"
+
+
+def id_of(row: str) -> str:
+    """The id that a row stands for."""
+    return row.removeprefix(_ID)
+
+
+def size_of(entry: Entry, dimension: int) -> int:
+    """About how many bytes an entry takes on its way, rather too many than too few."""
+    return dimension * _DIGITS + len(json.dumps([entry.text, entry.metadata])) * _SAID_AGAIN
+
+
+def metadata_of(fields: Fields) -> dict[str, Json]:
+    """The metadata of a row.
+
+    Raises:
+        BackendDataError: the row is not one of ours.
+    """
+    try:
+        found = json.loads(fields[METADATA])
+    except (KeyError, TypeError, ValueError) as error:
+        raise foreign() from error
+    if not isinstance(found, dict):
+        raise foreign()
+    return found
+
+
+def foreign() -> BackendDataError:
+    return BackendDataError(COMPONENT, "A row in one of Chroma's collections was not stored by rag-context.")
+
+
+def where_of(narrowed: Narrowing) -> tuple[Where | None, bool]:
+    """What Chroma is asked, and whether that lets nothing else through."""
+    condition = narrowed.condition
+    if condition is None:
+        return None, narrowed.exact
+    if conditions_in(condition) > _MOST_CONDITIONS:
+        return None, False
+    return _where(condition), narrowed.exact
+
+
+def _where(condition: Condition) -> Where:
+    match condition:
+        case Holds(facts):
+            return _either([{FACTS: {"$contains": fact}} for fact in facts])
+        case Lacks(facts):
+            return _all([{FACTS: {"$not_contains": fact}} for fact in facts])
+        case Within(path, bound, value):
+            return {f"{_NUMBER}{path}": {f"${bound}": value}}
+        case Every(parts):
+            return _all([_where(part) for part in parts])
+        case Some(parts):
+            return _either([_where(part) for part in parts])
+
+
+def _either(parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {"$or": parts}
+
+
+def _all(parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {"$and": parts}

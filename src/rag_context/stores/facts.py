@@ -1,0 +1,304 @@
+"""Metadata as facts: short texts, each of which says one thing of what stands at a path.
+
+An engine that finds whatever holds a word finds by them what a `where` asks for, with its types kept apart: that
+`author.year` is 1 and not "1" or true is one word, that there is a number at `author.year` another. So one index of
+words serves every field. What facts cannot tell (the order of strings, a part of a string) they narrow down; the rest
+is `where.matches`' to say.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal, TypeAlias
+
+from rag_context.clauses import (
+    Clause,
+    Comparison,
+    Conjunction,
+    Disjunction,
+    Membership,
+    Negation,
+    Operator,
+    Path,
+    Scalar,
+)
+from rag_context.provider import Capabilities
+from rag_context.types import Json
+
+CAPABILITIES = Capabilities(scanned_operators=("$contains", "$gt", "$gte", "$lt", "$lte"))
+"""Of a provider that finds by facts: parts of strings and the order of strings are read for, all else is found."""
+
+_LONGEST = 200
+"""Characters of a fact; a longer one is known by its digest."""
+
+_EXACT_BELOW = 2**53
+"""Of integers beyond it, several are one float."""
+
+Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]
+
+
+@dataclass(frozen=True, slots=True)
+class Holds:
+    """At least one of these facts."""
+
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lacks:
+    """None of these facts."""
+
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """The number at a path, as the nearest float, on one side of another. False where there is none."""
+
+    path: str
+    bound: Bound
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """All parts."""
+
+    parts: "tuple[Condition, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """At least one part."""
+
+    parts: "tuple[Condition, ...]"
+
+
+Condition: TypeAlias = Holds | Lacks | Within | Every | Some
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """What lets through all that a clause does; where it is `exact`, nothing else. Without a condition, everything."""
+
+    condition: Condition | None
+    exact: bool
+
+
+_EVERYTHING = Narrowing(None, exact=True)
+_ANYTHING = Narrowing(None, exact=False)
+_NOTHING = Narrowing(Holds(("!",)), exact=True)
+
+_OPPOSITES: Mapping[Operator, Operator] = {
+    Operator.GREATER: Operator.AT_MOST,
+    Operator.AT_LEAST: Operator.LESS,
+    Operator.LESS: Operator.AT_LEAST,
+    Operator.AT_MOST: Operator.GREATER,
+}
+_BOUNDS: Mapping[Operator, tuple[Bound, Bound]] = {
+    Operator.GREATER: ("gt", "gte"),
+    Operator.AT_LEAST: ("gte", "gte"),
+    Operator.LESS: ("lt", "lte"),
+    Operator.AT_MOST: ("lte", "lte"),
+}
+"""How a number is compared: where floats are exact, and where they are not."""
+
+
+def facts_of(metadata: Mapping[str, Json]) -> list[str]:
+    """All facts of a document's metadata, each once."""
+    return list(dict.fromkeys(fact for path, value in _walk(metadata, ()) for fact in _facts_at(path, value)))
+
+
+def numbers_of(metadata: Mapping[str, Json]) -> dict[str, float]:
+    """The nearest float of every number, by its dotted path."""
+    return {
+        dotted(path): _nearest(value)
+        for path, value in _walk(metadata, ())
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
+def present(path: Path) -> str:
+    """The fact that there is a value other than null."""
+    return _fact("+", path)
+
+
+def narrow(clause: Clause) -> Narrowing:
+    """What an engine can be asked for a clause."""
+    match clause:
+        case Comparison(path, operator, value):
+            return _compared(path, operator, value)
+        case Membership(path, values):
+            return _any([_compared(path, Operator.EQUAL, None)] * (None in values) + _one_of(path, values))
+        case Conjunction(parts):
+            return _all([narrow(part) for part in parts])
+        case Disjunction(parts):
+            return _any([narrow(part) for part in parts])
+        case Negation(part):
+            return _opposite(part)
+
+
+def conditions_in(condition: Condition) -> int:
+    """How many facts and bounds are asked for in all."""
+    match condition:
+        case Every(parts) | Some(parts):
+            return sum(map(conditions_in, parts))
+        case Holds(facts) | Lacks(facts):
+            return len(facts)
+        case Within():
+            return 1
+
+
+def dotted(path: Path) -> str:
+    return ".".join(path)
+
+
+def _opposite(clause: Clause) -> Narrowing:
+    """What an engine can be asked for what a clause does not let through."""
+    match clause:
+        case Comparison(path, operator, value):
+            return _not_compared(path, operator, value)
+        case Membership(path, values):
+            facts = tuple(_equal(path, value) for value in values if value is not None)
+            there = [_compared(path, Operator.EXISTS, True)] * (None in values)
+            return _all([*there, Narrowing(Lacks(facts), exact=True)] if facts else there)
+        case Conjunction(parts):
+            return _any([_opposite(part) for part in parts])
+        case Disjunction(parts):
+            return _all([_opposite(part) for part in parts])
+        case Negation(part):
+            return narrow(part)
+
+
+def _compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
+    match operator:
+        case Operator.EQUAL if value is None:
+            return Narrowing(Lacks((present(path),)), exact=True)
+        case Operator.EQUAL:
+            return Narrowing(Holds((_equal(path, value),)), exact=True)
+        case Operator.NOT_EQUAL:
+            return _not_compared(path, Operator.EQUAL, value)
+        case Operator.EXISTS:
+            there = (present(path),)
+            return Narrowing(Holds(there) if value else Lacks(there), exact=True)
+        case Operator.CONTAINS if isinstance(value, str):
+            return Narrowing(Holds((_element(path, value), _fact("text", path))), exact=False)
+        case Operator.CONTAINS:
+            return _NOTHING if value is None else Narrowing(Holds((_element(path, value),)), exact=True)
+    if isinstance(value, str):
+        return Narrowing(Holds((_fact("text", path),)), exact=False)
+    if value is None or isinstance(value, bool):
+        return _NOTHING
+    within, exact = _within(path, operator, value)
+    return Narrowing(Every((Holds((_fact("number", path),)), within)), exact)
+
+
+def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
+    match operator:
+        case Operator.EQUAL if value is None:
+            return _compared(path, Operator.EXISTS, True)
+        case Operator.EQUAL:
+            return Narrowing(Lacks((_equal(path, value),)), exact=True)
+        case Operator.NOT_EQUAL:
+            return _compared(path, Operator.EQUAL, value)
+        case Operator.EXISTS:
+            return _compared(path, operator, not value)
+        case Operator.CONTAINS if value is not None:
+            return Narrowing(Lacks((_element(path, value),)), exact=not isinstance(value, str))
+    if isinstance(value, str):
+        return _ANYTHING
+    if value is None or isinstance(value, bool):
+        return _EVERYTHING
+    within, exact = _within(path, _OPPOSITES[operator], value)
+    return Narrowing(Some((Lacks((_fact("number", path),)), within)), exact)
+
+
+def _one_of(path: Path, values: Sequence[Scalar]) -> list[Narrowing]:
+    facts = tuple(_equal(path, value) for value in values if value is not None)
+    return [Narrowing(Holds(facts), exact=True)] if facts else []
+
+
+def _within(path: Path, operator: Operator, value: float) -> tuple[Within, bool]:
+    """A bound, and whether it lets through nothing else than the comparison does."""
+    exact = abs(value) < _EXACT_BELOW
+    sharp, blunt = _BOUNDS[operator]
+    return Within(dotted(path), sharp if exact else blunt, _nearest(value)), exact
+
+
+def _all(parts: Sequence[Narrowing]) -> Narrowing:
+    exact = all(part.exact for part in parts)
+    conditions = tuple(part.condition for part in parts if part.condition is not None)
+    if len(conditions) < 2:
+        return Narrowing(conditions[0] if conditions else None, exact)
+    return Narrowing(Every(conditions), exact)
+
+
+def _any(parts: Sequence[Narrowing]) -> Narrowing:
+    if _EVERYTHING in parts:
+        return _EVERYTHING
+    if not parts:
+        return _NOTHING
+    exact = all(part.exact for part in parts)
+    conditions = tuple(part.condition for part in parts if part.condition is not None)
+    if len(conditions) < len(parts):
+        return _ANYTHING
+    return Narrowing(conditions[0] if len(conditions) == 1 else Some(conditions), exact)
+
+
+def _walk(found: Mapping[str, Json], above: Path) -> Iterator[tuple[Path, Json]]:
+    """Every value other than null, objects before what is in them."""
+    for key, value in found.items():
+        if value is not None:
+            yield (*above, key), value
+        if isinstance(value, Mapping):
+            yield from _walk(value, (*above, key))
+
+
+def _facts_at(path: Path, value: Json) -> Iterable[str]:
+    yield present(path)
+    match value:
+        case list():
+            yield from (_element(path, each) for each in value if isinstance(each, str | int | float))
+        case str():
+            yield _equal(path, value)
+            yield _fact("text", path)
+        case bool():
+            yield _equal(path, value)
+        case int() | float():
+            yield _equal(path, value)
+            yield _fact("number", path)
+
+
+def _equal(path: Path, value: Scalar) -> str:
+    return _fact("=", path, value)
+
+
+def _element(path: Path, value: Scalar) -> str:
+    return _fact("has", path, value)
+
+
+def _fact(kind: str, path: Path, *values: Scalar) -> str:
+    """Two facts are one text only if they are the same: 1 and 1.0 are."""
+    plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
+    text = json.dumps([kind, dotted(path), *plain], ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"#{sha256(text.encode()).hexdigest()}"
+
+
+def _nearest(value: float) -> float:
+    """The float nearest to a number, however large that is."""
+    try:
+        return float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
+def distinct(found: Iterable[Json]) -> list[Json]:
+    """The distinct scalars other than null among values, those of lists one by one: 1 and 1.0 are one, true is not."""
+    values: dict[tuple[bool, str | int | float], Json] = {}
+    for value in found:
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, str | int | float):
+                values.setdefault((isinstance(each, bool), each), each)
+    return list(values.values())

@@ -1,0 +1,183 @@
+"""What became of the files of this machine, in a small file of its own beside the index.
+
+It only saves work: where it is damaged or from another version it is begun anew, where it cannot be used nothing is
+known, and the files are read again.
+"""
+
+import json
+import logging
+import sqlite3
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from rag_context.types import FileDocument, FileEntry, FileStamp
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "files.db"
+
+_VERSION = 1
+_TIMEOUT_S = 10.0
+_COLUMNS = "path, size, modified_ns, changed_ns, inode, read_ns, digest, recipe, is_named, documents"
+_SCHEMA = (
+    """CREATE TABLE files (
+        path TEXT PRIMARY KEY,
+        size INTEGER NOT NULL,
+        modified_ns INTEGER NOT NULL,
+        changed_ns INTEGER NOT NULL,
+        inode INTEGER NOT NULL,
+        read_ns INTEGER NOT NULL,
+        digest BLOB NOT NULL,
+        recipe BLOB NOT NULL,
+        is_named INTEGER NOT NULL,
+        documents TEXT NOT NULL
+    ) WITHOUT ROWID""",
+    "CREATE INDEX files_by_digest ON files (digest)",
+    f"PRAGMA user_version = {_VERSION}",
+)
+_PAGE = 500
+_ALL = (1 << 64) - 1
+
+_Row: TypeAlias = tuple[str, int, int, int, int, int, bytes, bytes, int, str]
+
+
+class SqliteLedger:
+    """Fits `FileLedger`; several processes may use one file."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
+        """What is known of the given files, by path."""
+        rows = self._rows(
+            f"SELECT {_COLUMNS} FROM files WHERE path IN (SELECT value FROM json_each(?))",  # noqa: S608
+            (json.dumps(list(paths)),),
+        )
+        return {entry.path: entry for entry in map(_entry, rows)}
+
+    def below(self, path: str) -> Iterator[FileEntry]:
+        """What is known of a file, or of all files below a folder, by path."""
+        yield from self.entries([path]).values()
+        last, end = path.rstrip("/") + "/", path.rstrip("/") + "0"
+        while rows := self._rows(
+            f"SELECT {_COLUMNS} FROM files WHERE path > ? AND path < ? ORDER BY path LIMIT ?",  # noqa: S608
+            (last, end, _PAGE),
+        ):
+            yield from map(_entry, rows)
+            last = rows[-1][0]
+
+    def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
+        """Some files that held the same when they were last read."""
+        sql = f"SELECT {_COLUMNS} FROM files WHERE digest = ? AND digest <> x'' LIMIT ?"  # noqa: S608
+        return list(map(_entry, self._rows(sql, (digest, limit))))
+
+    def put(self, entries: Collection[FileEntry]) -> None:
+        """Remember what became of files."""
+        marks = ", ".join("?" * len(_COLUMNS.split()))
+        self._write(f"INSERT OR REPLACE INTO files ({_COLUMNS}) VALUES ({marks})", map(_row, entries))  # noqa: S608
+
+    def forget(self, paths: Collection[str]) -> None:
+        """Forget files."""
+        self._write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
+
+    def _rows(self, sql: str, values: tuple[object, ...]) -> list[_Row]:
+        try:
+            with self._lock:
+                return self._connection.execute(sql, values).fetchall()
+        except sqlite3.Error as error:
+            logger.warning("%s cannot be read: %s", FILE_NAME, error)
+            return []
+
+    def _write(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
+        try:
+            with self._lock, self._connection:
+                self._connection.executemany(sql, rows)
+        except sqlite3.Error as error:
+            logger.warning("%s cannot be written: %s", FILE_NAME, error)
+
+
+@contextmanager
+def open_ledger(data_dir: Path) -> Iterator[SqliteLedger]:
+    """The ledger of a data directory, empty where there is none that can be used; in memory where there cannot be."""
+    path = data_dir / FILE_NAME
+    try:
+        connection = _opened_or_anew(path)
+    except (sqlite3.Error, OSError) as error:
+        logger.warning("%s cannot be used, so every file is read: %s", FILE_NAME, error)
+        connection = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
+    ledger = SqliteLedger(connection)
+    try:
+        yield ledger
+    finally:
+        ledger.close()
+
+
+def _opened_or_anew(path: Path) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return _opened(path)
+    except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would mend
+        raise
+    except sqlite3.DatabaseError:
+        _discard(path)
+        return _opened(path)
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return _prepared(sqlite3.connect(path, timeout=_TIMEOUT_S, check_same_thread=False))
+
+
+def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
+    try:
+        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version != _VERSION:
+            connection.execute("DROP TABLE IF EXISTS files")
+            for statement in _SCHEMA:
+                connection.execute(statement)
+        connection.commit()
+        connection.execute(f"SELECT {_COLUMNS} FROM files LIMIT 1").fetchone()  # noqa: S608
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _discard(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+
+def _row(entry: FileEntry) -> _Row:
+    stamp = entry.stamp
+    documents = json.dumps([[each.source, each.id, each.content_hash] for each in entry.documents])
+    return (
+        *(entry.path, stamp.size, stamp.modified_ns, stamp.changed_ns, _signed(stamp.inode), entry.read_ns),
+        *(entry.digest, entry.recipe, int(entry.is_named), documents),
+    )
+
+
+def _entry(row: _Row) -> FileEntry:
+    path, size, modified_ns, changed_ns, inode, read_ns, digest, recipe, is_named, documents = row
+    return FileEntry(
+        path=path,
+        stamp=FileStamp(size, modified_ns, changed_ns, inode & _ALL),
+        read_ns=read_ns,
+        digest=digest,
+        recipe=recipe,
+        is_named=bool(is_named),
+        documents=tuple(FileDocument(*each) for each in json.loads(documents)),
+    )
+
+
+def _signed(number: int) -> int:
+    """64 bits as SQLite keeps them."""
+    return number - (1 << 64) if number >> 63 else number

@@ -1,0 +1,41 @@
+"""What is to be written, cut into operations that an engine takes at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from rag_context.errors import InvalidInputError
+from rag_context.provider import Entry
+
+T = TypeVar("T")
+
+_SHOWN = 60
+"""Characters of an id that a message repeats."""
+
+OPERATION_BYTES = 16 * 1024 * 1024
+"""Of one operation, which is all or nothing: half of what the strictest engine takes unless it is told otherwise."""
+
+
+def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None = None) -> Iterator[Sequence[T]]:
+    """Items in order, in as few groups as their sizes (in bytes) and the largest number allow."""
+    start = size = 0
+    for end, item in enumerate(items):
+        more = size_of(item)
+        if end > start and (size + more > OPERATION_BYTES or end - start == most):
+            yield items[start:end]
+            start, size = end, 0
+        size += more
+    if start < len(items):
+        yield items[start:]
+
+
+def check_distinct(entries: Sequence[Entry]) -> None:
+    """See that no id is given twice, of which engines keep either, or refuse both.
+
+    Raises:
+        InvalidInputError: one is.
+    """
+    seen: set[str] = set()
+    for entry in entries:
+        if entry.id in seen:
+            raise InvalidInputError(f"The id {entry.id[:_SHOWN]!r} is given twice.")
+        seen.add(entry.id)

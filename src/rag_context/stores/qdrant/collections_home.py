@@ -1,0 +1,187 @@
+"""The collection of Qdrant's that holds the documents of one of ours."""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+from qdrant_client import models
+
+from rag_context.errors import BackendDataError, BackendRejectedError, InvalidInputError
+from rag_context.provider import Entry
+from rag_context.stores.operations import operations
+from rag_context.stores.qdrant import collections_points as points
+from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
+from rag_context.stores.qdrant.connection import Connection
+from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+from rag_context.types import Vector
+
+logger = logging.getLogger(__name__)
+
+_PAGE = 1000
+_HEAVY = 250
+"""Points per call: with little of them, and with their texts or vectors."""
+
+T = TypeVar("T")
+
+
+class Home:
+    """Where the documents of the collection on `card` are. It is not there before the first vector."""
+
+    def __init__(self, connection: Connection, catalogue: Catalogue, card: Card) -> None:
+        self._connection = replace(connection, collection=card.home)
+        self._client = connection.client
+        self._catalogue = catalogue
+        self._name = card.collection.name
+        self._home = card.home
+        self._dimension = card.collection.dimension
+
+    @property
+    def dimension(self) -> int | None:
+        """Of its vectors; None before the first."""
+        return self._dimension
+
+    def check(self, dimension: int) -> None:
+        """See that vectors are of its dimension.
+
+        Raises:
+            InvalidInputError: they are of another.
+        """
+        if self._dimension not in (None, dimension):
+            raise InvalidInputError(
+                f"Collection '{self._name}' holds vectors of dimension {self._dimension}, not {dimension}"
+            )
+
+    async def bind(self, dimension: int) -> None:
+        """Have a place for vectors of this dimension.
+
+        Raises:
+            InvalidInputError: it holds those of another.
+        """
+        if self._dimension is None:
+            await self._catalogue.bind(self._name, await self._make(dimension))
+        self.check(dimension)
+
+    async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
+        """Store points, as few operations as their size allows."""
+        for operation in operations(made, points.size_of):
+            try:
+                await self._connection.call(self._client.upsert(self._home, list(operation), wait=True))
+            except NoCollectionError:
+                await self._catalogue.known(self._name)
+                await self._make(dimension)
+                await self._connection.call(self._client.upsert(self._home, list(operation), wait=True))
+
+    async def scroll(self, where: models.Filter | None, fields: list[str]) -> AsyncIterator[models.Record]:
+        """All points that a filter lets through, with some of their fields."""
+        offset: models.ExtendedPointId | None = None
+        while self._dimension is not None:
+            page = self._client.scroll(
+                self._home, scroll_filter=where, limit=_PAGE, offset=offset, with_payload=fields, with_vectors=False
+            )
+            records, offset = await self._there(self._connection.call(page))
+            for record in records:
+                yield record
+            if offset is None:
+                return
+
+    async def entries(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """Those of the given entries that exist."""
+        records = await self._retrieve(ids, points.OF_AN_ENTRY, with_vectors=False)
+        return {points.id_of(record.payload): points.entry_of(record.payload) for record in records}
+
+    async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of those of the given entries that exist, `(dim,) float32` each."""
+        records = await self._retrieve(ids, [points.ID], with_vectors=True)
+        return {points.id_of(record.payload): _vector(record) for record in records}
+
+    async def nearest(
+        self, vector: Vector, limit: int, where: models.Filter | None, params: models.SearchParams | None
+    ) -> list[models.ScoredPoint]:
+        """The points nearest to a vector, with what a filter asks for."""
+        asked = self._client.query_points(
+            self._home,
+            query=vector.tolist(),
+            query_filter=where,
+            limit=limit,
+            with_payload=[points.ID, points.METADATA],
+            search_params=params,
+        )
+        return (await self._there(self._connection.call(asked))).points
+
+    async def delete(self, id_: str) -> bool:
+        """Remove one entry; False where it is unknown."""
+        if not await self._retrieve([id_], [points.ID], with_vectors=False):
+            return False
+        selector = models.PointIdsList(points=[points.point_id(id_)])
+        await self._there(self._connection.call(self._client.delete(self._home, selector, wait=True)))
+        return True
+
+    async def clear(self) -> None:
+        """Remove all points, by one operation."""
+        everything = models.FilterSelector(filter=models.Filter())
+        await self._there(self._connection.call(self._client.delete(self._home, everything, wait=True)))
+
+    async def count(self) -> int:
+        """How many points there are, exactly; 0 where all of it is gone, which what reads them will say."""
+        if self._dimension is None:
+            return 0
+        try:
+            return (await self._connection.call(self._client.count(self._home, exact=True))).count
+        except NoCollectionError:
+            logger.warning("qdrant: collection %r, which held the documents of a collection, is gone", self._home)
+            return 0
+
+    async def _make(self, dimension: int) -> int:
+        """Make it with its indexes. Returns its dimension, which what is there already decides."""
+        params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        asked = self._client.create_collection(self._home, vectors_config=params, on_disk_payload=True)
+        try:
+            await self._connection.call(asked)
+        except BackendRejectedError as refusal:
+            dimension = await self._look(refusal)  # another process was faster
+        self._dimension = dimension
+        for field, schema in points.INDEXES.items():
+            await self._connection.call(
+                self._client.create_payload_index(self._home, field, field_schema=schema, wait=True)
+            )
+        return dimension
+
+    async def _look(self, refusal: BackendRejectedError) -> int:
+        try:
+            info = await self._connection.call(self._client.get_collection(self._home))
+        except NoCollectionError:
+            raise refusal from refusal.__cause__
+        vectors = info.config.params.vectors
+        if not isinstance(vectors, models.VectorParams):
+            raise BackendDataError(COMPONENT, f"Qdrant's collection {self._home!r} is not one of plain vectors.")
+        return vectors.size
+
+    async def _retrieve(self, ids: Sequence[str], fields: list[str], *, with_vectors: bool) -> list[models.Record]:
+        found: list[models.Record] = []
+        for some in _batches(ids) if self._dimension is not None else ():
+            asked = self._client.retrieve(
+                self._home, [points.point_id(id_) for id_ in some], with_payload=fields, with_vectors=with_vectors
+            )
+            found += await self._there(self._connection.call(asked))
+        return found
+
+    async def _there(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except NoCollectionError as error:
+            await self._catalogue.known(self._name)  # it may have been removed meanwhile
+            message = f"Qdrant's collection {self._home!r}, which held the documents of {self._name!r}, is gone."
+            raise BackendDataError(COMPONENT, message) from error
+
+
+def _vector(record: models.Record) -> Vector:
+    if not isinstance(record.vector, list):
+        raise points.foreign()
+    return np.asarray(record.vector, dtype=np.float32)
+
+
+def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    distinct = list(dict.fromkeys(ids))
+    return (distinct[start : start + _HEAVY] for start in range(0, len(distinct), _HEAVY))

@@ -1,0 +1,162 @@
+"""The built-in kinds of provider: what each is told, and how it is opened. Each imports its adapter when it opens."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic_core import PydanticCustomError
+
+from rag_context.collections.registry import ProviderKind, ProviderRegistry
+from rag_context.provider import Capabilities, Provider
+from rag_context.settings import Settings
+from rag_context.settings.models import Expected, HttpUrl, Secret, Section, UserPath
+from rag_context.stores.facts import CAPABILITIES
+from rag_context.stores.sqlite import FILE_NAME
+
+
+def _address(url: str) -> str:
+    """What only looks like an address is refused now, and not by the first call."""
+    parts = urlsplit(url)
+    if not parts.hostname or parts.port == 0:
+        raise ValueError(url)
+    return url
+
+
+Address = Annotated[HttpUrl, AfterValidator(_address)]
+Prefix = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,39}$"),
+    Expected("1 to 40 lower-case letters, digits, dashes and underscores, a letter or digit first"),
+]
+
+
+class EmbeddedConfiguration(Section):
+    """Collections in the data directory, where there is nothing to choose."""
+
+
+class QdrantConfiguration(Section):
+    """Collections on a Qdrant server."""
+
+    url: Address = Field(default="http://localhost:6333", description="Qdrant's address.", repr=False)
+    api_key: Secret | None = Field(default=None, description="Key for Qdrant.")
+    prefix: Prefix = Field(default="rag-context", description="What the names of our collections begin with in Qdrant.")
+    transport: Literal["http", "grpc"] = Field(
+        default="http", description="How Qdrant is spoken to; grpc uses grpc_port."
+    )
+    grpc_port: int = Field(default=6334, ge=1, le=65535, description="Qdrant's port for gRPC.")
+    timeout_s: float = Field(default=30.0, gt=0, le=3600, description="Longest wait for one answer.")
+
+
+class ChromaConfiguration(Section):
+    """Collections on a Chroma server, or in a folder of Chroma's."""
+
+    url: Address | None = Field(
+        default=None,
+        description="Chroma's address; http://localhost:8000 if no folder is named either.",
+        repr=False,
+    )
+    folder: UserPath | None = Field(
+        default=None, description="Folder of a Chroma inside this process, in place of a server."
+    )
+    prefix: Prefix = Field(default="rag-context", description="What the names of our collections begin with in Chroma.")
+    timeout_s: float = Field(default=30.0, gt=0, le=3600, description="How long a server may be silent.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if self.url is not None and self.folder is not None:
+            raise PydanticCustomError("two_places", "url and folder are two places: name one of them")
+        if self.folder is not None and find_spec("chromadb") is None:
+            reason = "a folder needs a library that is not installed: run `pip install 'rag-context[chroma]'`"
+            raise PydanticCustomError("no_library", reason)
+        return self
+
+
+def provider_registry(settings: Settings) -> ProviderRegistry:
+    """All kinds of provider; nothing is opened, and no plug-in imported, before it is asked for."""
+    return ProviderRegistry(
+        [
+            (
+                ProviderKind(
+                    name="embedded",
+                    title="Embedded (the data directory)",
+                    capabilities=Capabilities(),
+                    configuration=EmbeddedConfiguration,
+                    open=partial(_open_embedded, settings.data_dir),
+                ),
+                None,
+            ),
+            (
+                ProviderKind(
+                    name="qdrant",
+                    title="Qdrant",
+                    capabilities=CAPABILITIES,
+                    configuration=QdrantConfiguration,
+                    open=_open_qdrant,
+                ),
+                _missing("qdrant_client", "qdrant"),
+            ),
+            (
+                ProviderKind(
+                    name="chroma",
+                    title="Chroma",
+                    capabilities=CAPABILITIES,
+                    configuration=ChromaConfiguration,
+                    open=_open_chroma,
+                ),
+                None,  # a server is asked over plain HTTP, without Chroma's library
+            ),
+        ]
+    )
+
+
+def _missing(module: str, extra: str) -> str | None:
+    if find_spec(module) is not None:
+        return None
+    return f"Its client is not installed: run `pip install 'rag-context[{extra}]'`."
+
+
+@asynccontextmanager
+async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncIterator[Provider]:
+    from rag_context.stores.sqlite.collections import open_collections  # noqa: PLC0415  (nobody may need it)
+
+    async with open_collections(data_dir / FILE_NAME) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def _open_qdrant(chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
+    await asyncio.to_thread(import_module, "rag_context.stores.qdrant.collections")  # seconds, not on the loop
+    from rag_context.stores.qdrant.collections import open_qdrant_collections  # noqa: PLC0415  (an extra)
+
+    async with open_qdrant_collections(
+        chosen.url,
+        prefix=chosen.prefix,
+        api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
+        transport=chosen.transport,
+        grpc_port=chosen.grpc_port,
+        timeout_s=chosen.timeout_s,
+    ) as provider:
+        yield provider
+
+
+@asynccontextmanager
+async def _open_chroma(chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
+    from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (nobody may need it)
+        open_chroma_dir_collections,
+        open_chroma_server_collections,
+    )
+
+    if chosen.folder is not None:
+        async with open_chroma_dir_collections(chosen.folder, prefix=chosen.prefix) as provider:
+            yield provider
+    else:
+        url = chosen.url or "http://localhost:8000"
+        async with open_chroma_server_collections(url, prefix=chosen.prefix, timeout_s=chosen.timeout_s) as provider:
+            yield provider

@@ -1,0 +1,55 @@
+"""What entry points of plug-ins may lead to, good and bad."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from pydantic import BaseModel, SecretStr
+
+from rag_context.collections.registry import ProviderKind
+from rag_context.errors import ConfigurationError
+from rag_context.provider import Capabilities, Provider
+from rag_context.testing.collections import MemoryCollections
+
+
+class Configuration(BaseModel):
+    """Of a provider that counts how it is opened and closed."""
+
+    place: str
+    limit: int = 5
+    key: SecretStr | None = None
+
+
+OPENED: list[str] = []
+
+
+@asynccontextmanager
+async def opened(configuration: Configuration) -> AsyncIterator[Provider]:
+    OPENED.append(f"open {configuration.place}")
+    if configuration.place == "explodes":
+        raise ValueError("the place exploded")  # as a stranger would
+    if configuration.place == "impossible":
+        raise ConfigurationError("There is no such place.")
+    yield MemoryCollections()
+    OPENED.append(f"close {configuration.place}")
+
+
+GOOD = ProviderKind("good", "A good one", Capabilities(embeddings=True), Configuration, opened)
+ELSEWHERE = replace(GOOD, title="Another of the same name")
+QDRANT = replace(GOOD, name="qdrant", title="Not Qdrant")
+SHOUTING = replace(GOOD, name="SHOUTING")
+
+
+class Odd:
+    """A type that pydantic does not know."""
+
+
+class WithOdd(BaseModel):
+    """Its schema cannot be made."""
+
+    model_config = {"arbitrary_types_allowed": True}
+    odd: Odd
+
+
+SCHEMALESS = ProviderKind("schemaless", "Without a schema", Capabilities(), WithOdd, opened)  # type: ignore[arg-type]
+NUMBER = 7

@@ -1,0 +1,47 @@
+"""Use cases of collections over providers that are open."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+
+from rag_context.collections.collections import Collections
+from rag_context.collections.connections import DEFAULT, Connection, Connections
+from rag_context.collections.embedding import TextEmbedder
+from rag_context.collections.registry import ProviderRegistry
+from rag_context.provider import Provider
+from rag_context.resilience.dependency import Dependency
+from rag_context.service.collections import CollectionService
+from rag_context.testing.collections import MemoryCollections
+from rag_context.testing.embedder import FakeEmbedder
+
+DIMENSION = 64
+"""Of the embedder that stands in for the server's own."""
+
+
+@asynccontextmanager
+async def kept(provider: Provider) -> AsyncIterator[Provider]:
+    """A provider that somebody else closes."""
+    yield provider
+
+
+def text_embedder(embedder: FakeEmbedder) -> TextEmbedder:
+    return TextEmbedder(embedder, Dependency("embedder", embedder.ping))
+
+
+def connections_to(providers: Mapping[str, Provider], embedder: FakeEmbedder | None = None) -> Connections:
+    """Connections by id, each to a provider that is open."""
+    own = text_embedder(embedder or FakeEmbedder())
+    return Connections([Connection(id_, "memory", partial(kept, p), own) for id_, p in providers.items()])
+
+
+def service_over(
+    providers: Mapping[str, Provider], embedder: FakeEmbedder | None = None, registry: ProviderRegistry | None = None
+) -> CollectionService:
+    """The use cases over providers that are open."""
+    return CollectionService(
+        Collections(connections_to(providers, embedder)), registry or ProviderRegistry((), lambda: ())
+    )
+
+
+def memory_service() -> CollectionService:
+    return service_over({DEFAULT: MemoryCollections()})

@@ -1,0 +1,149 @@
+"""Which text is asked for in a talk, and how often it is embedded (V-6)."""
+
+import logging
+
+import httpx2
+import pytest
+
+from rag_context.collections.collections import Collections
+from rag_context.collections.connections import Place
+from rag_context.collections.strategy import Conversations, Question, Strategy, choose
+from rag_context.contract.collections import CreateCollectionRequest
+from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
+from rag_context.service.collections import CollectionService
+from rag_context.testing.collections import MemoryCollections
+from rag_context.testing.embedder import FakeEmbedder
+from rag_context.testing.faults import Fault, Faulty
+
+from .doors import door_to
+from .services import connections_to, service_over
+
+OPENSHIFT = "InstructLab can be run on OpenShift AI."
+RETENTION = "Logs are kept for 31 days."
+
+
+async def filled(
+    service: CollectionService, name: str, *texts: str, connection: str = "default", model: str = "m"
+) -> None:
+    request = CreateCollectionRequest(name=name, embedding_provider="rag-context", embedding_model=model)
+    await service.create(request, connection=connection)
+    await service.add(name, [{"text": text} for text in texts], connection=connection)
+
+
+class TestSelection:
+    @pytest.mark.parametrize("topic", [None, "", "   ", "\n\t "])
+    def test_a_first_message_is_asked_as_it_is(self, topic: str | None) -> None:
+        assert choose("  What is  InstructLab? ", topic) == Question("  What is  InstructLab? ", Strategy.FIRST_MESSAGE)
+
+    def test_a_follow_up_is_asked_by_the_normalised_topic(self) -> None:
+        question = choose("Does it integrate with that?", "  InstructLab\n and  OpenShift AI\tintegration ")
+        assert question == Question("InstructLab and OpenShift AI integration", Strategy.FOLLOW_UP)
+
+    def test_the_strategies_are_called_as_specified(self) -> None:
+        assert [strategy.value for strategy in Strategy] == [
+            "first message (raw query)",
+            "follow-up (contextualized topic)",
+        ]
+
+
+class TestEmbeddings:
+    async def test_one_embedding_serves_all_collections_of_one_connection_and_model(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "rag_context.collections.strategy")
+        embedder = FakeEmbedder()
+        service = service_over({"default": MemoryCollections()}, embedder)
+        names = ("a", "b", "c")
+        for name in names:
+            await filled(service, name, f"{name} {OPENSHIFT}")
+        counting = Faulty(embedder, "embed_query")
+        providers = {id_: await one.opened() for id_, one in service._collections.connections.items()}
+        conversations = Conversations(Collections(connections_to(providers, counting.port)))
+
+        found = await conversations.ask(choose("OpenShift", None), [Place(name) for name in names], limit=5)
+
+        assert counting.calls == 1
+        assert (found.embeddings, found.reused, conversations.reused) == (1, 2, 2)
+        assert {placed.place.name for placed in found.hits} == set(names)
+        said = [record.getMessage() for record in caplog.records]
+        assert said == ["query strategy: first message (raw query)", *["embedding cache hit: default:m"] * 2]
+
+    async def test_another_connection_or_model_is_embedded_by_itself(self) -> None:
+        service = service_over({"default": MemoryCollections(), "archive": MemoryCollections()})
+        await filled(service, "a", OPENSHIFT)
+        await filled(service, "b", OPENSHIFT, model="other")
+        await filled(service, "a", OPENSHIFT, connection="archive")
+        conversations = Conversations(service._collections)
+
+        places = [Place("a"), Place("b"), Place("a", "archive"), Place("a")]
+        found = await conversations.ask(choose("OpenShift", None), places, limit=5)
+
+        assert (found.embeddings, found.reused, len(found.hits)) == (3, 0, 3)
+
+
+class TestLeavingOut:
+    async def test_what_cannot_be_asked_is_said_and_the_rest_answers(self) -> None:
+        dead = Faulty(MemoryCollections())
+        dead.fault = Fault(BackendUnavailableError("qdrant", "refused"))
+        service = service_over({"default": MemoryCollections(), "dead": dead.port})
+        await filled(service, "a", OPENSHIFT)
+        await service.create(CreateCollectionRequest(name="foreign", embedding_provider="openai"))
+        conversations = Conversations(service._collections)
+
+        places = [Place("a"), Place("none"), Place("foreign"), Place("a", "dead")]
+        found = await conversations.ask(choose("OpenShift", None), places, limit=5)
+
+        assert [placed.place for placed in found.hits] == [Place("a")]
+        assert [(omitted.place, type(omitted.error)) for omitted in found.omissions] == [
+            (Place("none"), NotFoundError),
+            (Place("foreign"), InvalidInputError),
+            (Place("a", "dead"), BackendUnavailableError),
+        ]
+
+    async def test_where_nothing_can_be_asked_it_is_the_first_failure(self) -> None:
+        conversations = Conversations(service_over({"default": MemoryCollections()})._collections)
+        with pytest.raises(NotFoundError, match="Collection 'none' not found"):
+            await conversations.ask(choose("x", None), [Place("none"), Place("neither")], limit=5)
+
+
+class TestTool:
+    async def asked(self, service: CollectionService, **body: object) -> httpx2.Response:
+        async with door_to(service) as client:
+            return await client.post("/tools/rag_context_converse", json=body)
+
+    async def test_a_pronoun_is_resolved_by_the_topic(self) -> None:
+        service = service_over({"default": MemoryCollections(), "archive": MemoryCollections()})
+        await filled(service, "talks", OPENSHIFT, RETENTION)
+        await filled(service, "old:talks", OPENSHIFT, connection="archive")
+
+        reply = await self.asked(
+            service,
+            userMessage="Does it integrate with that?",
+            currentTopic="InstructLab and OpenShift AI integration",
+            collections=["talks", "archive:old:talks", "default:none"],
+            topK=2,
+        )
+
+        body = reply.json()
+        assert (body["query"], body["strategy"]) == (
+            "InstructLab and OpenShift AI integration",
+            "follow-up (contextualized topic)",
+        )
+        assert [(hit["connection"], hit["collection"], hit["text"]) for hit in body["results"]] == [
+            ("default", "talks", OPENSHIFT),
+            ("archive", "old:talks", OPENSHIFT),
+        ]
+        assert body["embeddings"] == 2
+        assert body["omitted"] == [
+            {"collection": "none", "connection": "default", "error": "Collection 'none' not found"}
+        ]
+
+    async def test_a_wrong_request_is_refused(self) -> None:
+        reply = await self.asked(service_over({"default": MemoryCollections()}), userMessage=" ", collections=[])
+        assert reply.status_code == 400
+        assert [detail["field"] for detail in reply.json()["details"]] == ["userMessage", "collections"]
+
+    async def test_a_collection_that_is_not_there_is_404(self) -> None:
+        service = service_over({"default": MemoryCollections()})
+        reply = await self.asked(service, userMessage="x", collections=["none"])
+        assert (reply.status_code, reply.json()["error"]) == (404, "Collection 'none' not found")
