@@ -4,7 +4,7 @@ Adapters fit structurally. They are async, raise only our own errors, apply the 
 order by descending score. Sequences come back in the order asked for; unknown ids are left out of mappings.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from rag_context.types import (
     Document,
     EmbeddingModel,
     Examination,
+    FileEntry,
     Filter,
     FlawKind,
     Held,
@@ -26,6 +27,7 @@ from rag_context.types import (
     Place,
     Retrievals,
     Stored,
+    Tenant,
     TextHit,
     Thoroughness,
     Vector,
@@ -65,6 +67,14 @@ class Embedder(Protocol):
 
     async def ping(self) -> str:
         """Embed a probe past every cache; returns one line for people. Raises: BackendError."""
+        ...
+
+
+class ChatModel(Protocol):
+    """Writes text."""
+
+    async def complete(self, instructions: str, message: str) -> str:
+        """What the model writes when it is told `instructions` and asked `message`; never blank."""
         ...
 
 
@@ -141,6 +151,14 @@ class DocumentStore(Protocol):
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        ...
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        """Which version is there of each document, whatever its tenant."""
+        ...
+
+    async def tenants(self) -> list[Tenant]:
+        """Everybody of whom there are documents."""
         ...
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
@@ -280,6 +298,29 @@ class IndexAuditor(Protocol):
     async def mend(self, kinds: Collection[FlawKind]) -> None:
         """Mend what the store can mend by itself; documents whose vectors are wrong become pending."""
         ...
+
+
+class FileLedger(Protocol):
+    """Remembers what became of the files of this machine; all of it can be found out again by reading them.
+
+    Called from threads, one call at a time.
+    """
+
+    def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
+        """What is known of the given files, by path."""
+        ...
+
+    def below(self, path: str) -> Iterator[FileEntry]:
+        """What is known of a file, or of all files below a folder, by path."""
+        ...
+
+    def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
+        """Some files that held the same when they were last read."""
+        ...
+
+    def put(self, entries: Collection[FileEntry]) -> None: ...
+
+    def forget(self, paths: Collection[str]) -> None: ...
 
 
 class MetricsStore(Protocol):

@@ -104,8 +104,9 @@ class Span:
 class Chunk:
     """The unit that is embedded, matched and returned: `text == content[span.start:span.end]`.
 
-    `context` is what the text itself does not say of where it stands (title, headings): it is embedded and
-    matched with the text, and not returned.
+    `context` is what the text itself does not say of where it stands (title, headings), on one line: it is embedded
+    and matched with the text, and not returned. A line above it (the file that code is in) is matched only, so that
+    a file with another name has the same vectors.
     """
 
     id: str
@@ -117,8 +118,14 @@ class Chunk:
 
     @property
     def searchable(self) -> str:
-        """What is embedded and matched."""
+        """What is matched by words."""
         return f"{self.context}\n{self.text}" if self.context else self.text
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded."""
+        headings = self.context.rpartition("\n")[2]
+        return f"{headings}\n{self.text}" if headings else self.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +288,42 @@ class EmbeddingModel:
     calibration: Calibration
     query_prefix: str = ""
     document_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """What the system says of a file without reading it; it differs after most changes. Times in nanoseconds."""
+
+    size: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileDocument:
+    """A document that came out of a file. Its content hash is empty while nobody has acknowledged it."""
+
+    source: str
+    id: str
+    content_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """What became of a file when it was last read.
+
+    `digest` says what it held, `recipe` how it was read and labelled, `read_ns` when, by the wall clock; `is_named`
+    whether a caller had named it, not only a folder above it.
+    """
+
+    path: str
+    stamp: FileStamp
+    read_ns: int
+    digest: bytes
+    recipe: bytes
+    is_named: bool
+    documents: tuple[FileDocument, ...]
 
 
 class Thoroughness(StrEnum):

@@ -17,7 +17,8 @@ from rag_context.indexing.context import CONTEXT_TOKENS, context_of
 from rag_context.indexing.duplicates import similarity_hash
 from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.indexing.redaction import redact
-from rag_context.indexing.titles import own_title, title_of
+from rag_context.indexing.reuse import StoredVectors
+from rag_context.indexing.titles import code_file, own_title, title_of
 from rag_context.ports import DocumentStore, Embedder, IndexWriter
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -65,6 +66,7 @@ class Receipt:
     redactions: Mapping[str, int] = field(default_factory=dict)
     duplicates_of: tuple[str, ...] = ()
     warning: str | None = None
+    content_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Indexer:
         document_store: guards reading from the document store.
         writer: stores; what it acknowledged is durable.
         policy: sizes, limits and what happens to secrets.
+        stored_vectors: what was embedded before and need not be again; None where everything is embedded anew.
         clock: monotonic seconds.
         now: the wall clock, for the documents' time stamps.
     """
@@ -111,6 +114,7 @@ class Indexer:
         document_store: Dependency,
         writer: IndexWriter,
         policy: IndexingPolicy,
+        stored_vectors: StoredVectors | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -120,12 +124,18 @@ class Indexer:
         self._document_store = document_store
         self._writer = writer
         self._policy = policy
+        self._stored_vectors = stored_vectors
         self._clock = clock
         self._now = now
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def index(self, draft: Draft) -> Receipt:
+    async def index(self, draft: Draft, *, like: Sequence[str] = ()) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
+
+        Args:
+            draft: what was handed in.
+            like: ids of other documents that hold much of the same text (the file's earlier name); what they share
+                with the draft, as what its own earlier version does, is not embedded again.
 
         Raises:
             InvalidInputError: it holds secrets and the policy refuses those.
@@ -135,7 +145,7 @@ class Indexer:
         draft, redactions = await asyncio.to_thread(self._cleaned, draft)
         id_ = document_id(draft)
         async with self._lock(id_):
-            receipt = await self._index(id_, draft, deadline)
+            receipt = await self._index(id_, draft, deadline, like)
         return replace(receipt, redactions=redactions)
 
     async def complete(self, id_: str) -> bool:
@@ -150,7 +160,7 @@ class Indexer:
                 return False
             chunks = await asyncio.to_thread(self._cut, document)
             maker = self._embedder.model.fingerprint
-            vectors = await self._embed([chunk.searchable for chunk in chunks], None)
+            vectors = await self._embed([chunk.embedded for chunk in chunks], None)
             if vectors is None:
                 return False
             stored = await self._read(lambda: self._documents.chunks(id_))
@@ -176,14 +186,15 @@ class Indexer:
         async with self._lock(id_):
             return await retrying(lambda: self._writer.delete(id_))
 
-    async def _index(self, id_: str, draft: Draft, deadline: Deadline) -> Receipt:
+    async def _index(self, id_: str, draft: Draft, deadline: Deadline, like: Sequence[str]) -> Receipt:
         digest = content_hash(draft)
         stored = await self._read(lambda: self._documents.stored(id_))
         if stored is not None and stored.content_hash == digest:
-            return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed)
+            return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
         patience_s = max(deadline.remaining_s, self._policy.timeout_s / 2.0)  # long cutting is no fault of the embedder
-        made, trouble = await self._vectors(chunks, Deadline.after(patience_s, self._clock))
+        lenders = like if stored is None else (id_, *like)
+        made, trouble = await self._vectors(chunks, lenders, Deadline.after(patience_s, self._clock))
         indexed, trouble = await self._write(document, chunks, made, trouble)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
@@ -193,6 +204,7 @@ class Indexer:
             pending=not indexed,
             duplicates_of=await self._duplicates(document),
             warning=trouble,
+            content_hash=digest,
         )
 
     async def _write(
@@ -209,15 +221,30 @@ class Indexer:
             return False, "The index's model has just changed; found by text now, vectors follow"
         return indexed, None if indexed else "Vector database unavailable; found by text now, vectors follow"
 
-    async def _vectors(self, chunks: Sequence[Chunk], deadline: Deadline) -> "tuple[_Made | None, str | None]":
+    async def _vectors(
+        self, chunks: Sequence[Chunk], lenders: Sequence[str], deadline: Deadline
+    ) -> "tuple[_Made | None, str | None]":
         try:
             maker = self._embedder.model.fingerprint
-            vectors = await self._embed([chunk.searchable for chunk in chunks], deadline)
+            vectors = await self._lent_or_embedded([chunk.embedded for chunk in chunks], lenders, maker, deadline)
         except BackendError as error:
             return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
         if vectors is None:
             return None, "Not embedded in time; found by text now, vectors follow"
         return _Made(vectors, maker), None
+
+    async def _lent_or_embedded(
+        self, texts: Sequence[str], lenders: Sequence[str], maker: str, deadline: Deadline
+    ) -> Matrix | None:
+        if not lenders or self._stored_vectors is None:
+            return await self._embed(texts, deadline)
+        known = await self._stored_vectors.of(texts, lenders, maker)
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        made = await self._embed(missing, deadline) if missing else ()
+        if made is None:
+            return None
+        known.update(zip(missing, made, strict=True))
+        return np.stack([known[text] for text in texts])
 
     async def _embed(self, texts: Sequence[str], deadline: Deadline | None) -> Matrix | None:
         """Vectors of all texts, or None where the deadline passed although the embedder works.
@@ -249,7 +276,7 @@ class Indexer:
             return ()
 
     async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
-        return await self._document_store.call(work, Deadline.after(STORE_S, self._clock))
+        return await self._document_store.insist(work, Deadline.after(STORE_S, self._clock))
 
     def _cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
         if self._policy.redaction is RedactionMode.OFF:
@@ -290,9 +317,10 @@ class Indexer:
             window=max(self._window() - CONTEXT_TOKENS, CONTEXT_TOKENS),
         )
         title = own_title(document.content, document.content_type)
+        file = code_file(document.source, document.content_type)
         texts = [document.content[span.start : span.end] for span in spans]
         contexts = [
-            context_of(title, span.heading, text, self._embedder.tokenizer)
+            context_of(title, span.heading, text, self._embedder.tokenizer, file=file)
             for span, text in zip(spans, texts, strict=True)
         ]
         ids = chunk_ids(document.id, zip(contexts, texts, strict=True))

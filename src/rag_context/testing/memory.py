@@ -26,6 +26,7 @@ from rag_context.types import (
     Place,
     Retrievals,
     Stored,
+    Tenant,
     TextHit,
     Vector,
     VectorHit,
@@ -157,6 +158,12 @@ class MemoryStore:
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         ids = sorted(id_ for id_ in self._entries if id_ > after)[:limit]
         return {id_: stored for id_ in ids if (stored := await self.stored(id_)) is not None}
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        return {id_: self._entries[id_].document.content_hash for id_ in document_ids if id_ in self._entries}
+
+    async def tenants(self) -> list[Tenant]:
+        return list(dict.fromkeys(entry.document.tenant for entry in self._entries.values()))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         for id_ in document_ids:

@@ -1,0 +1,1 @@
+"""Language models that write answers; adapters, as the embedders are."""

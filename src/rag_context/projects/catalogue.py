@@ -1,0 +1,237 @@
+"""What documents a project has, without their texts: read from the store once, then only what changed."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from cachetools import LRUCache
+
+from rag_context.ports import DocumentStore
+from rag_context.projects.documents import project_document
+from rag_context.projects.front_matter import read_front_matter
+from rag_context.projects.links import links
+from rag_context.projects.paths import link_candidates, reference_candidates
+from rag_context.projects.records import ProjectDocument, PromotionLevel
+from rag_context.types import Filter, Listing, Place, Tenant
+
+PAGE = 500
+MAX_DOCUMENTS = 1_000_000
+FEW = 20
+"""Up to so many changed documents are read one by one; more, by listing all of them."""
+
+REMEMBERED_TENANTS = 64
+REMEMBERED_LINKS = 200_000
+"""Links kept in memory, of all documents together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    content_hash: str
+    document: ProjectDocument
+
+
+class _LinkReader:
+    """Reads the links of stored documents, and remembers them for as long as the document stays as it is."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._known: LRUCache[tuple[str, str], tuple[str, ...]] = LRUCache(REMEMBERED_LINKS, getsizeof=_weight)
+        self._reading: dict[tuple[str, str], asyncio.Task[tuple[str, ...]]] = {}
+
+    async def of(self, document_id: str, content_hash: str) -> tuple[str, ...]:
+        """Targets as they are written; () for a document that is not there. Raises: BackendError.
+
+        Whoever cannot wait for a long document finds its links read the next time.
+        """
+        key = document_id, content_hash
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._read(document_id), name="read links")
+            reading.add_done_callback(lambda done: self._end(key, done))
+        return await asyncio.shield(reading)
+
+    async def _read(self, document_id: str) -> tuple[str, ...]:
+        document = await self._documents.get(document_id)
+        if document is None:
+            return ()
+        found = await asyncio.to_thread(_links_of, document.content)
+        self._known[(document_id, document.content_hash)] = found
+        return found
+
+    def _end(self, key: tuple[str, str], done: "asyncio.Task[tuple[str, ...]]") -> None:
+        self._reading.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # for those who still wait; nobody may
+
+
+class Catalogue:
+    """The documents of one tenant at one moment. Immutable; lookups need no I/O, except `links` at first use."""
+
+    def __init__(self, tenant: Tenant, entries: Mapping[str, _Entry], reader: _LinkReader) -> None:
+        self.tenant = tenant
+        self.entries = entries
+        self._reader = reader
+
+    @cached_property
+    def documents(self) -> tuple[ProjectDocument, ...]:
+        """All documents by path."""
+        return tuple(sorted((entry.document for entry in self.entries.values()), key=lambda document: document.path))
+
+    def by_path(self, path: str) -> ProjectDocument | None:
+        """The document at a path relative to the docs folder (POSIX)."""
+        return self._by_path.get(path)
+
+    def by_id(self, document_id: str) -> ProjectDocument | None:
+        """The document of that id."""
+        entry = self.entries.get(document_id)
+        return None if entry is None else entry.document
+
+    def critical(self) -> tuple[ProjectDocument, ...]:
+        """The critical documents by path, superseded ones included."""
+        return tuple(each for each in self.documents if each.promotion_level is PromotionLevel.CRITICAL)
+
+    def superseded_by(self, path: str) -> tuple[str, ...]:
+        """Paths of the documents that replace this one; () for a document that holds.
+
+        Documents that replace each other in a circle all hold: to hide every one of them would help nobody.
+        """
+        return self._superseded.get(path, ())
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Number of documents by doc type."""
+        return Counter(document.doc_type for document in self.documents)
+
+    def related(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
+        """The existing documents that the front matter names as `related_docs`, in its order, itself excluded."""
+        return self._existing(document, (_reference(said, document) for said in document.related))
+
+    async def links(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
+        """The existing documents that the text links to, in reading order, each once, itself excluded.
+
+        Raises:
+            BackendError: the text cannot be read.
+        """
+        entry = self.entries.get(document.id)
+        if entry is None:
+            return ()
+        hrefs = await self._reader.of(document.id, entry.content_hash)
+        folder = PurePosixPath(document.docs_folder).name
+        return self._existing(document, (link_candidates(href, document.path, folder) for href in hrefs))
+
+    def _existing(
+        self, document: ProjectDocument, candidates: Iterable[tuple[str, ...]]
+    ) -> tuple[ProjectDocument, ...]:
+        """Of each group of candidates the first that there is."""
+        found: dict[str, ProjectDocument] = {}
+        for group in candidates:
+            target = next((self._by_path[path] for path in group if path in self._by_path), None)
+            if target is not None and target.id != document.id:
+                found.setdefault(target.id, target)
+        return tuple(found.values())
+
+    @cached_property
+    def _by_path(self) -> Mapping[str, ProjectDocument]:
+        return {document.path: document for document in self.documents}
+
+    @cached_property
+    def _superseded(self) -> Mapping[str, tuple[str, ...]]:
+        replaces = {
+            document.path: [
+                older.path
+                for older in self._existing(document, (_reference(said, document) for said in document.supersedes))
+            ]
+            for document in self.documents
+            if document.supersedes
+        }
+        found: dict[str, list[str]] = {}
+        for newer, olders in replaces.items():
+            for older in olders:
+                if newer not in _reached(older, replaces):
+                    found.setdefault(older, []).append(newer)
+        return {path: tuple(newer) for path, newer in found.items()}
+
+
+class Catalogues:
+    """The catalogues of all tenants, each as new as the index.
+
+    Args:
+        documents: holds the documents.
+    """
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+        self._reader = _LinkReader(documents)
+        self._known: LRUCache[Tenant, tuple[int, Catalogue]] = LRUCache(REMEMBERED_TENANTS)
+        self._locks: LRUCache[Tenant, asyncio.Lock] = LRUCache(REMEMBERED_TENANTS)
+
+    async def of(self, tenant: Tenant) -> Catalogue:
+        """The catalogue as the index is now; empty for an unknown tenant. Raises: BackendError."""
+        async with self._locks.setdefault(tenant, asyncio.Lock()):
+            version = self._documents.version
+            known = self._known.get(tenant)
+            if known is not None and known[0] == version:
+                return known[1]
+            before = known[1] if known is not None else Catalogue(tenant, {}, self._reader)
+            catalogue = await self._renewed(before)
+            self._known[tenant] = version, catalogue
+            return catalogue
+
+    async def _renewed(self, before: Catalogue) -> Catalogue:
+        ids = await self._documents.matching(Filter(before.tenant), MAX_DOCUMENTS)
+        hashes = await self._documents.content_hashes(ids)
+        kept = {id_: entry for id_, entry in before.entries.items() if hashes.get(id_) == entry.content_hash}
+        changed = [id_ for id_ in hashes if id_ not in kept]
+        if not changed and len(kept) == len(before.entries):
+            return before
+        read = await (self._one_by_one(changed) if len(changed) <= FEW else self._listed(before.tenant, hashes))
+        return Catalogue(before.tenant, {**kept, **read}, self._reader)
+
+    async def _one_by_one(self, ids: Sequence[str]) -> dict[str, _Entry]:
+        found = await asyncio.gather(*(self._documents.get(id_) for id_ in ids))
+        return {each.id: _Entry(each.content_hash, project_document(each)) for each in found if each is not None}
+
+    async def _listed(self, tenant: Tenant, hashes: Mapping[str, str]) -> dict[str, _Entry]:
+        entries: dict[str, _Entry] = {}
+        after: Place | None = None
+        while page := await self._documents.listing(Filter(tenant), limit=PAGE, after=after):
+            entries.update(_entries(page, hashes))
+            after = Place(page[-1].timestamp, page[-1].id)
+            if len(page) < PAGE:
+                break
+        return entries
+
+
+def _entries(page: Sequence[Listing], hashes: Mapping[str, str]) -> dict[str, _Entry]:
+    """A document that came or changed since the hashes were read is taken up at the next look."""
+    return {each.id: _Entry(hashes[each.id], project_document(each)) for each in page if each.id in hashes}
+
+
+def _links_of(content: str) -> tuple[str, ...]:
+    return links(content[read_front_matter(content).body_start :])
+
+
+def _reference(said: str, document: ProjectDocument) -> tuple[str, ...]:
+    return reference_candidates(said, document.path, PurePosixPath(document.docs_folder).name)
+
+
+def _reached(start: str, replaces: Mapping[str, Sequence[str]]) -> set[str]:
+    """Everything that a document replaces, directly or through others."""
+    reached: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for path in replaces.get(waiting.pop(), ()):
+            if path not in reached:
+                reached.add(path)
+                waiting.append(path)
+    return reached
+
+
+def _weight(targets: tuple[str, ...]) -> int:
+    return len(targets) + 1

@@ -1,0 +1,303 @@
+"""What a project says of itself: `.rag-context/config.json`, checked to the last key.
+
+Values are taken from the call, else from the project's file, else from the defaults; `traced` says which it was.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
+
+from rag_context.errors import FieldError
+from rag_context.projects.records import (
+    DEFAULT_BOOSTS,
+    CriticalInclusion,
+    FileSystemError,
+    PromotionLevel,
+    RetrievalOptions,
+    SchemaValidationError,
+)
+
+CONFIG_FILE = ".rag-context/config.json"
+FOREIGN_CONFIG_FILE = ".csharp-compounding-docs/config.json"
+"""The same configuration as another tool keeps it; keys that we do not know are that tool's own."""
+
+MAX_CONFIG_BYTES = 1 << 20
+MAX_RESULTS = 20
+MAX_LINKED_DOCS = 100
+MAX_LINK_DEPTH = 10
+MAX_CONTEXT_TOKENS = 1_000_000
+
+QUERY_DEFAULTS = RetrievalOptions()
+SEARCH_DEFAULTS = RetrievalOptions(
+    min_relevance_score=0.5,
+    max_results=10,
+    max_linked_docs=0,
+    max_link_depth=0,
+    include_critical=CriticalInclusion.NEVER,
+)
+"""`semantic_search` lists documents by relevance and nothing else."""
+
+
+def _inclusion(value: object) -> object:
+    """`true` and `false` are the other tool's words for `always` and `never`."""
+    if isinstance(value, bool):
+        return "always" if value else "never"
+    return value
+
+
+Score = Annotated[float, Field(ge=0.0, le=1.0)]
+Folder = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\x00]*$")]
+Pattern = Annotated[str, Field(min_length=1, max_length=1000)]
+Inclusion = Annotated[Literal["always", "relevant", "never"], BeforeValidator(_inclusion)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Retrieval(_Section):
+    """Defaults of `rag_query`."""
+
+    min_relevance_score: Score | None = None
+    max_results: Annotated[int, Field(ge=1, le=MAX_RESULTS)] | None = None
+    max_linked_docs: Annotated[int, Field(ge=0, le=MAX_LINKED_DOCS)] | None = None
+    include_critical: Inclusion | None = None
+    min_promotion_level: Literal["standard", "important", "critical"] | None = None
+    apply_relevance_boosting: bool | None = None
+    important_boost: Score | None = None
+    critical_boost: Score | None = None
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_CONTEXT_TOKENS)] | None = None
+
+
+class SemanticSearch(_Section):
+    """Defaults of `semantic_search`."""
+
+    min_relevance_score: Score | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_RESULTS)] | None = None
+
+
+class LinkResolution(_Section):
+    """How far links are followed, and whether `related_docs` of the front matter are links too."""
+
+    max_depth: Annotated[int, Field(ge=0, le=MAX_LINK_DEPTH)] | None = None
+    related_docs: bool | None = None
+
+
+class ExternalDocs(_Section):
+    """A folder of documents of others, searched apart and never written to."""
+
+    path: Folder
+    include_patterns: Annotated[list[Pattern], Field(min_length=1, max_length=100)] = ["**/*.md"]
+    exclude_patterns: Annotated[list[Pattern], Field(max_length=100)] = []
+
+
+class CustomDocType(_Section):
+    """A kind of document beside the built-in ones."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+    description: Annotated[str, Field(max_length=1000)] = ""
+    folder: Folder
+    schema_file: Folder | None = None
+
+
+class ConfigFile(_Section):
+    """The file as it is written."""
+
+    model_config = ConfigDict(title="rag-context project configuration")
+
+    json_schema: Annotated[str | None, Field(alias="$schema")] = None
+    project_name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=200)]
+    docs_path: Folder = "docs"
+    retrieval: Retrieval = Retrieval()
+    semantic_search: SemanticSearch = SemanticSearch()
+    link_resolution: LinkResolution = LinkResolution()
+    external_docs: ExternalDocs | None = None
+    custom_doc_types: Annotated[list[CustomDocType], Field(max_length=100)] = []
+
+
+class Source(StrEnum):
+    """Where a value came from."""
+
+    CALL = "call"
+    PROJECT = "project"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A value in force, and where it came from."""
+
+    name: str
+    value: object
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectConfig:
+    """A project's configuration. `query` and `search` hold only what the file says, by field of `RetrievalOptions`."""
+
+    path: Path
+    project_name: str
+    docs_path: str = "docs"
+    query: Mapping[str, object] = field(default_factory=dict)
+    search: Mapping[str, object] = field(default_factory=dict)
+    external: ExternalDocs | None = None
+    custom_doc_types: tuple[CustomDocType, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def query_options(self, call: Mapping[str, object]) -> RetrievalOptions:
+        """Options of a `rag_query`: the call's, else the project's, else the defaults. None in a call says nothing."""
+        return _options(QUERY_DEFAULTS, self.query, call)
+
+    def search_options(self, call: Mapping[str, object]) -> RetrievalOptions:
+        """Options of a `semantic_search`, in the same way."""
+        return _options(SEARCH_DEFAULTS, self.search, call)
+
+    def traced_query(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
+        """Every option of a `rag_query` with its source."""
+        return _traced(QUERY_DEFAULTS, self.query, call)
+
+    def traced_search(self, call: Mapping[str, object]) -> tuple[Traced, ...]:
+        """Every option of a `semantic_search` with its source."""
+        return _traced(SEARCH_DEFAULTS, self.search, call)
+
+
+def read_config(path: Path) -> ProjectConfig:
+    """Read a project's configuration.
+
+    Raises:
+        FileSystemError: it cannot be read.
+        SchemaValidationError: it is not as it should be; one detail per place at fault.
+    """
+    said = _parsed(path)
+    foreign = path.parent.name == FOREIGN_CONFIG_FILE.partition("/")[0]
+    unknown = sorted(said.keys() - _KNOWN) if foreign else []
+    try:
+        file = ConfigFile.model_validate({key: value for key, value in said.items() if key not in unknown})
+    except ValidationError as error:
+        raise _invalid(path, [_detail(item) for item in error.errors(include_url=False)]) from None
+    twice = _repeated([doc_type.name for doc_type in file.custom_doc_types])
+    if twice:
+        raise _invalid(path, [FieldError("custom_doc_types", f"The name {name!r} is given twice") for name in twice])
+    return ProjectConfig(
+        path=path,
+        project_name=file.project_name,
+        docs_path=file.docs_path,
+        query=_query_values(file),
+        search=_given(
+            min_relevance_score=file.semantic_search.min_relevance_score, max_results=file.semantic_search.limit
+        ),
+        external=file.external_docs,
+        custom_doc_types=tuple(file.custom_doc_types),
+        warnings=tuple(f"{key!r} means nothing here and is passed over" for key in unknown),
+    )
+
+
+_KNOWN = {info.alias or name for name, info in ConfigFile.model_fields.items()}
+
+
+def _query_values(file: ConfigFile) -> dict[str, object]:
+    said, links = file.retrieval, file.link_resolution
+    values = _given(
+        min_relevance_score=said.min_relevance_score,
+        max_results=said.max_results,
+        max_linked_docs=said.max_linked_docs,
+        max_link_depth=links.max_depth,
+        include_critical=None if said.include_critical is None else CriticalInclusion(said.include_critical),
+        min_promotion_level=None if said.min_promotion_level is None else PromotionLevel.of(said.min_promotion_level),
+        follow_related_docs=links.related_docs,
+        max_tokens=said.max_tokens,
+    )
+    return {**values, **_boosting(said)}
+
+
+def _boosting(said: Retrieval) -> dict[str, object]:
+    if said.apply_relevance_boosting is False:
+        return {"boosts": None}
+    given = _given(important=said.important_boost, critical=said.critical_boost)
+    if not given and said.apply_relevance_boosting is None:
+        return {}
+    return {"boosts": replace(DEFAULT_BOOSTS, **cast("dict[str, float]", given))}
+
+
+def _given(**values: object) -> dict[str, object]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _options(defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]) -> RetrievalOptions:
+    return replace(defaults, **cast("dict[str, Any]", {**project, **_given(**call)}))
+
+
+def _traced(
+    defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
+) -> tuple[Traced, ...]:
+    said = _given(**call)
+    options = _options(defaults, project, call)
+    return tuple(
+        Traced(
+            name := each.name,
+            getattr(options, name),
+            Source.CALL if name in said else Source.PROJECT if name in project else Source.DEFAULT,
+        )
+        for each in fields(options)
+    )
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise FileSystemError(f"The project configuration {path.name!r} cannot be read: {error.strerror}") from error
+    if len(data) > MAX_CONFIG_BYTES:
+        raise _invalid(path, [FieldError("", f"It is larger than {MAX_CONFIG_BYTES} bytes")])
+    try:
+        said = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+    except UnicodeDecodeError as error:
+        raise _invalid(path, [FieldError("", f"It is not valid UTF-8 at byte {error.start}")]) from None
+    except RecursionError:
+        raise _invalid(path, [FieldError("", "It is nested too deeply")]) from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise _invalid(path, [FieldError("", f"It is not valid JSON: {error.msg} ({place})")]) from None
+    except ValueError as error:
+        raise _invalid(path, [FieldError("", f"It is not valid JSON: {error}")]) from None
+    if not isinstance(said, dict):
+        raise _invalid(path, [FieldError("", "It must be a JSON object")])
+    return said
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if twice := _repeated([key for key, _ in pairs]):
+        raise ValueError(f"the key {twice[0]!r} is given twice")
+    return dict(pairs)
+
+
+def _repeated(names: Sequence[str]) -> list[str]:
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError:
+    said = "; ".join(f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details[:3])
+    more = f"; and {len(details) - 3} more" if len(details) > 3 else ""
+    return SchemaValidationError(f"The project configuration {path.name!r} cannot be used: {said}{more}", details)
+
+
+def _detail(item: ErrorDetails) -> FieldError:
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    match item["type"]:
+        case "missing":
+            return FieldError(place, "Is missing")
+        case "extra_forbidden":
+            return FieldError(place, "Is no setting of a project")
+        case "string_pattern_mismatch" if place == "project_name":
+            return FieldError(place, "Must begin with a small letter and hold only small letters, digits and hyphens")
+        case _:
+            return FieldError(place, item["msg"])

@@ -1,0 +1,60 @@
+"""All documents of a project taken out of the index: which tenants are meant, what they hold, and the taking out."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.indexing.indexer import Indexer
+from rag_context.ports import DocumentStore
+from rag_context.projects.root import external_tenant
+from rag_context.types import Filter, Tenant
+
+TOGETHER = 32
+"""Documents looked at or taken out at once; the store commits them together."""
+
+MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Which documents were, or would be, taken out."""
+
+    tenants: tuple[Tenant, ...]
+    documents: int
+    chunks: int
+
+
+def meant(tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None) -> tuple[Tenant, ...]:
+    """Of some tenants those of a project, with the external documents that belong to them.
+
+    Raises:
+        InvalidInputError: no project is named.
+    """
+    if not project:
+        raise InvalidInputError("A project must be named", [FieldError("project_name", "A project must be named")])
+    of_project = [each for each in tenants if each.project == project and branch in (None, each.branch)]
+    if path_hash is None:
+        return tuple(of_project)
+    own = [Tenant(project, each.branch, path_hash) for each in of_project]
+    return tuple(each for each in of_project if each in own or each in map(external_tenant, own))
+
+
+async def sized(tenants: Sequence[Tenant], documents: DocumentStore) -> Deletion:
+    """What a deletion would take out. Raises: BackendError."""
+    found = chunks = 0
+    for tenant in tenants:
+        ids = await documents.matching(Filter(tenant), 1_000_000)
+        found += len(ids)
+        for start in range(0, len(ids), TOGETHER):
+            states = await asyncio.gather(*(documents.stored(id_) for id_ in ids[start : start + TOGETHER]))
+            chunks += sum(len(state.chunk_ids) for state in states if state is not None)
+    return Deletion(tuple(tenants), found, chunks)
+
+
+async def delete(tenants: Sequence[Tenant], documents: DocumentStore, indexer: Indexer) -> None:
+    """Take out all documents of some tenants. Raises: BackendError (the rest is still there)."""
+    for tenant in tenants:
+        while ids := await documents.matching(Filter(tenant), MANY):
+            for start in range(0, len(ids), TOGETHER):
+                await asyncio.gather(*(indexer.remove(id_) for id_ in ids[start : start + TOGETHER]))

@@ -1,0 +1,190 @@
+"""Kinds of documents: the built-in ones, a project's own, and whether a document's front matter is as its kind wants.
+
+Schemas are JSON Schema 2020-12 and are never fetched from anywhere. What a schema demands is advice: a document that
+does not comply is indexed with a warning.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+
+from rag_context.errors import FieldError
+from rag_context.projects.config import CustomDocType, ProjectConfig
+from rag_context.projects.paths import inside
+from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
+from rag_context.types import Json
+
+BUILT_IN_FOLDERS = {
+    "problem": "problems",
+    "insight": "insights",
+    "codebase": "codebase",
+    "tool": "tools",
+    "style": "styles",
+}
+"""Folder of each built-in kind, relative to the docs folder."""
+
+MAX_SCHEMA_BYTES = 1 << 20
+MAX_COMPLAINTS = 5
+"""Warnings about one document's front matter; the rest is counted."""
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _Validator(Protocol):
+    def iter_errors(self, instance: object) -> Iterable[ValidationError]: ...
+
+
+class DocTypes:
+    """The kinds of documents of one project.
+
+    Args:
+        infos: one per kind; names and folders are distinct.
+    """
+
+    def __init__(self, infos: Sequence[DocTypeInfo]) -> None:
+        self.infos = tuple(infos)
+        self._by_name = {info.name: info for info in infos}
+        self._folders = sorted(((info.folder, info.name) for info in infos), key=lambda pair: -len(pair[0]))
+        self._validators: dict[str, _Validator] = {
+            info.name: Draft202012Validator(
+                dict(info.schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
+            )
+            for info in infos
+            if info.schema
+        }
+
+    def named(self, name: str) -> DocTypeInfo | None:
+        """The kind of that name."""
+        return self._by_name.get(name)
+
+    def by_folder(self, path: str) -> str:
+        """Kind of a document by where it lies, relative to the docs folder; the innermost declared folder decides."""
+        return next((name for folder, name in self._folders if path.startswith(f"{folder}/")), DEFAULT_DOC_TYPE)
+
+    def complaints(self, name: str, front_matter: Mapping[str, Json]) -> list[str]:
+        """What the kind's schema has against a front matter; nothing about a kind without one."""
+        validator = self._validators.get(name)
+        if validator is None:
+            return []
+        try:
+            errors = sorted(
+                validator.iter_errors(dict(front_matter)), key=lambda error: list(map(str, error.absolute_path))
+            )
+            found = list(dict.fromkeys(map(_sentence, errors)))
+        except (Unresolvable, RecursionError) as error:
+            return [f"The schema of {name!r} cannot be applied: {error}"]
+        more = len(found) - MAX_COMPLAINTS
+        return [*found[:MAX_COMPLAINTS], f"and {more} more"] if more > 0 else found
+
+
+def doc_types_of(config: ProjectConfig, root: Path) -> DocTypes:
+    """The built-in kinds and those of a configuration, which may replace a built-in one of the same name.
+
+    Raises:
+        SchemaValidationError: a schema is not one, or lies outside the repository.
+        FileSystemError: it cannot be read.
+    """
+    infos = {info.name: info for info in _built_in()}
+    for i, declared in enumerate(config.custom_doc_types):
+        place = f"custom_doc_types[{i}]"
+        infos[declared.name] = DocTypeInfo(
+            name=declared.name,
+            description=declared.description,
+            folder=_folder(declared.folder, place),
+            schema=_schema(declared, config.path.parent, root, place),
+            custom=True,
+        )
+    return DocTypes(list(infos.values()))
+
+
+def built_in_doc_types() -> tuple[DocTypeInfo, ...]:
+    """The kinds that every project knows."""
+    return _built_in()
+
+
+@cache
+def _built_in() -> tuple[DocTypeInfo, ...]:
+    found = []
+    for name, folder in BUILT_IN_FOLDERS.items():
+        text = files("rag_context.projects").joinpath("doc_type_schemas", f"{name}.json").read_text(encoding="utf-8")
+        schema: dict[str, Json] = json.loads(text)
+        found.append(DocTypeInfo(name, str(schema["description"]), folder, schema))
+    return tuple(found)
+
+
+def _folder(said: str, place: str) -> str:
+    parts = [part for part in said.replace("\\", "/").split("/") if part not in ("", ".")]
+    if ".." in parts or not parts or said.startswith("/"):
+        raise _unusable(f"{place}.folder", f"{said!r} is no folder below the docs folder")
+    return "/".join(parts)
+
+
+def _schema(declared: CustomDocType, home: Path, root: Path, place: str) -> Mapping[str, Json]:
+    if declared.schema_file is None:
+        return {}
+    place = f"{place}.schema_file"
+    path = inside(home, declared.schema_file, root)
+    if path is None:
+        raise _unusable(place, f"{declared.schema_file!r} does not lie in the repository")
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SCHEMA_BYTES + 1)
+    except OSError as error:
+        raise FileSystemError(
+            f"The schema {declared.schema_file!r} of the doc type {declared.name!r} cannot be read: {error.strerror}",
+            [FieldError(place, f"Cannot be read: {error.strerror}")],
+        ) from error
+    return _checked(data, place)
+
+
+def _checked(data: bytes, place: str) -> Mapping[str, Json]:
+    if len(data) > MAX_SCHEMA_BYTES:
+        raise _unusable(place, f"The schema is larger than {MAX_SCHEMA_BYTES} bytes")
+    try:
+        schema = json.loads(data.decode("utf-8-sig"))
+        if not isinstance(schema, dict):
+            raise _unusable(place, "The schema must be a JSON object")
+        if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
+            raise _unusable(place, f"Schemas are of the dialect {_DIALECT}")
+        Draft202012Validator.check_schema(schema)
+    except SchemaError as error:
+        raise _unusable(place, f"The schema is no JSON Schema: {error.message[:200]}") from None
+    except (ValueError, RecursionError, AttributeError) as error:
+        raise _unusable(place, f"The schema is not valid JSON: {error}") from None
+    return cast("Mapping[str, Json]", schema)
+
+
+def _unusable(place: str, message: str) -> SchemaValidationError:
+    said = f"The project configuration cannot be used: {place}: {message}"
+    return SchemaValidationError(said, [FieldError(place, message)])
+
+
+def _sentence(error: ValidationError) -> str:
+    """One complaint, without the value: it may be long, and is in the file anyway."""
+    place = ".".join(str(part) for part in error.absolute_path)
+    expected: Any = error.validator_value
+    match error.validator:
+        case "required":
+            missing = [name for name in expected if name not in cast("dict[str, object]", error.instance)]
+            said = f"{', '.join(missing)} missing"
+        case "const" | "enum":
+            said = f"must be {'one of ' if isinstance(expected, list) else ''}{_words(expected)}"
+        case "type" | "format":
+            said = f"must be a {_words(expected)}"
+        case "additionalProperties":
+            said = "holds keys that its doc type does not know"
+        case _:
+            said = f"is not as {error.validator!r} of its doc type demands"
+    return f"front matter: {place} {said}" if place else f"front matter: {said}"
+
+
+def _words(expected: object) -> str:
+    return ", ".join(str(each) for each in expected) if isinstance(expected, list) else str(expected)

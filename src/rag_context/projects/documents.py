@@ -1,0 +1,183 @@
+"""A file of a project as the draft that is indexed, and a stored document as the project knows it.
+
+All that filters need is in reserved tags, all that is shown in `Metadata.extra`: any store keeps both.
+"""
+
+import datetime
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rag_context.indexing.redaction import redact
+from rag_context.projects.doc_types import DocTypes
+from rag_context.projects.front_matter import FrontMatter, read_front_matter
+from rag_context.projects.records import (
+    DEFAULT_DOC_TYPE,
+    RESERVED_TAGS,
+    ProjectDocument,
+    PromotionLevel,
+    doc_type_tag,
+    promotion_tag,
+)
+from rag_context.types import DOCUMENTATION, Document, Draft, Json, Listing, Metadata, Tenant
+
+RECIPE = 1
+"""Changes with how a file is read, so that files read the old way are read again."""
+
+_DIGEST_CHARS = 32
+_RULES_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Reads the files of one docs folder for one tenant."""
+
+    tenant: Tenant
+    docs_root: Path
+    doc_types: DocTypes
+
+    @property
+    def rules(self) -> str:
+        """Digest of all but the file itself that a document is made from."""
+        kinds = [[info.name, info.folder, dict(info.schema)] for info in self.doc_types.infos]
+        return _digest(json.dumps([RECIPE, kinds], sort_keys=True))[:_RULES_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file that was read: what is indexed of it, and what is wrong with its front matter."""
+
+    draft: Draft
+    warnings: tuple[str, ...]
+
+
+def revision(text: str, rules: str) -> str:
+    """Digest of a file's text and of the rules that it is read by; equal ones make equal documents."""
+    return f"{_digest(text)[:_DIGEST_CHARS]}.{rules}"
+
+
+def same_text(one: str, other: str) -> bool:
+    """Whether two revisions are of the same text."""
+    return bool(one) and one.partition(".")[0] == other.partition(".")[0]
+
+
+def drafted(draft: Draft, path: str, reader: Reader, rules: str) -> Read:
+    """A file's draft with all that its project says of it; secrets in the front matter are made unreadable.
+
+    Args:
+        draft: the file as it was read.
+        path: relative to the docs folder.
+        reader: whose it is.
+        rules: of the reader.
+    """
+    front = read_front_matter(draft.content)
+    doc_type, warnings = _kind(front, path, reader.doc_types)
+    said = {key: _cleaned(value) for key, value in {**front.further, **_said(front)}.items()}
+    extra: dict[str, Json] = {
+        **said,
+        "path": path,
+        "doc_type": doc_type,
+        "promotion_level": front.promotion_level.label,
+        "char_count": len(draft.content) - front.body_start,
+        "revision": revision(draft.content, rules),
+    }
+    if warnings:
+        extra["warnings"] = list(warnings)
+    own_tags = dict.fromkeys(redact(tag).content for tag in front.tags)
+    metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
+    return Read(replace(draft, content_type=DOCUMENTATION, tenant=reader.tenant, metadata=metadata), warnings)
+
+
+def project_document(stored: Listing | Document) -> ProjectDocument:
+    """A stored document as its project knows it; one that no project wrote is known by its source."""
+    extra = stored.metadata.extra
+    path = _text(extra, "path") or stored.source
+    return ProjectDocument(
+        id=stored.id,
+        path=path,
+        title=_text(extra, "title") or stored.title,
+        doc_type=_text(extra, "doc_type") or DEFAULT_DOC_TYPE,
+        promotion_level=_level(extra),
+        char_count=_number(extra, "char_count"),
+        summary=_text(extra, "summary"),
+        date=_day(extra),
+        significance=_text(extra, "significance"),
+        tags=tuple(tag for tag in stored.metadata.tags if not tag.startswith(RESERVED_TAGS)),
+        supersedes=_texts(extra, "supersedes"),
+        related=_texts(extra, "related_docs"),
+        docs_folder=stored.source.removesuffix(path).rstrip("/"),
+        revision=_text(extra, "revision") or "",
+        warnings=_texts(extra, "warnings"),
+    )
+
+
+def _kind(front: FrontMatter, path: str, doc_types: DocTypes) -> tuple[str, tuple[str, ...]]:
+    """Kind of a document, and what is wrong with its front matter."""
+    doc_type = front.doc_type or doc_types.by_folder(path)
+    if not front.values:
+        return doc_type, front.warnings
+    judged = {warning.partition(" must ")[0] for warning in front.warnings}
+    found = doc_types.complaints(doc_type, front.values)
+    complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in judged]
+    if front.doc_type and front.doc_type != DEFAULT_DOC_TYPE and doc_types.named(front.doc_type) is None:
+        complaints = [f"front matter: the doc type {front.doc_type!r} is not declared in the project"]
+    return doc_type, (*front.warnings, *complaints)
+
+
+def _said(front: FrontMatter) -> dict[str, Json]:
+    values: dict[str, Json] = {
+        "title": front.title,
+        "summary": front.summary,
+        "date": front.date.isoformat() if front.date else None,
+        "significance": front.significance,
+        "supersedes": list(front.supersedes),
+        "related_docs": list(front.related_docs),
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _cleaned(value: Json) -> Json:
+    match value:
+        case str():
+            return redact(value).content
+        case list():
+            return [_cleaned(each) for each in value]
+        case dict():
+            return {key: _cleaned(each) for key, each in value.items()}
+        case _:
+            return value
+
+
+def _level(extra: Mapping[str, Json]) -> PromotionLevel:
+    try:
+        return PromotionLevel.of(_text(extra, "promotion_level") or PromotionLevel.STANDARD.label)
+    except ValueError:
+        return PromotionLevel.STANDARD
+
+
+def _day(extra: Mapping[str, Json]) -> datetime.date | None:
+    try:
+        return datetime.date.fromisoformat(_text(extra, "date") or "")
+    except ValueError:
+        return None
+
+
+def _text(extra: Mapping[str, Json], key: str) -> str | None:
+    value = extra.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(extra: Mapping[str, Json], key: str) -> tuple[str, ...]:
+    value = extra.get(key)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _number(extra: Mapping[str, Json], key: str) -> int:
+    value = extra.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

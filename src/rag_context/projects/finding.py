@@ -1,0 +1,213 @@
+"""From a question to the documents whose chunks answer it: filtered in the store, one match per document."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from rag_context.errors import InvalidInputError
+from rag_context.projects.boosting import Match, boosted
+from rag_context.projects.documents import project_document
+from rag_context.projects.records import (
+    ProjectDocument,
+    PromotionLevel,
+    RetrievalOptions,
+    doc_type_tag,
+    promotion_tag,
+)
+from rag_context.resilience.deadline import Deadline
+from rag_context.search.query import Answer, Mode, Query, Result
+from rag_context.types import Filter, Listing, Passage, Tenant, Vector
+
+Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
+"""Answers a query, come what may."""
+
+CHUNKS_PER_DOCUMENT = 5
+FIRST_CHUNKS = 20
+MOST_CHUNKS = 2_000
+GROWTH = 5
+"""How many chunks are asked for at first, and at most: more each time that too few documents came of them."""
+
+SPARE_DOCUMENTS = 2
+"""Documents looked at for each one wanted: a boost may lift one from behind (seed 002)."""
+
+
+class Known(Protocol):
+    """What is known of a tenant's documents without their texts."""
+
+    def by_id(self, document_id: str) -> ProjectDocument | None: ...
+
+    def critical(self) -> Sequence[ProjectDocument]:
+        """The critical documents by path, superseded ones included."""
+        ...
+
+    def superseded_by(self, path: str) -> tuple[str, ...]:
+        """Paths of the documents that replace this one."""
+        ...
+
+    def related(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
+        """The documents that the front matter names."""
+        ...
+
+    async def links(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
+        """The documents that the text links to. Raises: BackendError."""
+        ...
+
+
+class Unlisted:
+    """Nothing is known; what is found speaks for itself. Fits `Known`."""
+
+    def by_id(self, _document_id: str) -> None: ...
+
+    def critical(self) -> tuple[ProjectDocument, ...]:
+        """None that is known."""
+        return ()
+
+    def superseded_by(self, _path: str) -> tuple[str, ...]:
+        """None that is known."""
+        return ()
+
+    def related(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
+        """None that is known."""
+        return ()
+
+    async def links(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
+        """None that is known."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Every document that was found, once, in the order of the search, and the answer it came from."""
+
+    matches: tuple[Match, ...]
+    answer: Answer
+
+
+def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant) -> Query | None:
+    """What the search is asked; None where the options leave nothing that could be found.
+
+    Raises:
+        InvalidInputError: the question is blank, or the vector is none.
+    """
+    where = _visible(options, tenant)
+    if isinstance(question, str):
+        if not question.strip():
+            raise InvalidInputError("Query cannot be empty")
+        query = Query(question, min_score=options.min_relevance_score)
+    else:
+        query = Query("", mode=Mode.VECTOR, min_score=options.min_relevance_score, vector=_direction(question))
+    return None if where is None else replace(query, where=where)
+
+
+async def find(
+    ask: Ask,
+    query: Query,
+    options: RetrievalOptions,
+    deadline: Deadline,
+    *,
+    first: Answer,
+    catalogue: Known,
+    aside: Collection[str] = (),
+) -> Found:
+    """Documents enough to choose `max_results` from, as long as there are so many and the deadline allows.
+
+    Args:
+        ask: the search.
+        query: what was asked first.
+        options: how many documents are wanted, of what kind, boosted by how much.
+        deadline: when the answer must be out; what was found by then stands.
+        first: the answer to `query`.
+        catalogue: knows the documents.
+        aside: paths of documents that stand elsewhere and fill no place.
+    """
+    answer, limit = first, query.limit
+    while True:
+        matches = _matches(answer.results, options, catalogue)
+        enough = sum(match.document.path not in aside for match in matches) >= SPARE_DOCUMENTS * options.max_results
+        if enough or len(answer.results) < limit or limit >= MOST_CHUNKS:
+            return Found(tuple(matches), answer)
+        limit = min(GROWTH * limit, MOST_CHUNKS)
+        try:
+            async with asyncio.timeout(deadline.remaining_s):
+                further = await ask(replace(query, limit=limit))
+        except TimeoutError:
+            return Found(tuple(matches), answer)
+        if further.level > answer.level:
+            return Found(tuple(matches), answer)
+        answer = further
+
+
+def first_limit(options: RetrievalOptions) -> int:
+    """How many chunks to ask for at first."""
+    return min(max(FIRST_CHUNKS, CHUNKS_PER_DOCUMENT * options.max_results), MOST_CHUNKS)
+
+
+def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
+    """What the options let through, for the store to filter before it scores; None where that is nothing."""
+    groups: list[tuple[str, ...]] = []
+    if options.doc_types:
+        groups.append(tuple(dict.fromkeys(map(doc_type_tag, options.doc_types))))
+    levels = [level for level in PromotionLevel if lets_through(options, level)]
+    if not levels:
+        return None
+    if len(levels) < len(PromotionLevel):
+        groups.append(tuple(map(promotion_tag, levels)))
+    return Filter(tenant, any_tags=tuple(groups))
+
+
+def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:
+    """Whether documents of this level may be found."""
+    return level >= options.min_promotion_level and (not options.promotion_levels or level in options.promotion_levels)
+
+
+def _direction(vector: Vector) -> Vector:
+    """A caller's vector as searches need it: float32, of length 1."""
+    given = np.asarray(vector, dtype=np.float64)
+    if given.ndim != 1 or not given.size or not np.isfinite(given).all():
+        raise InvalidInputError("The query vector must be one row of finite numbers")
+    norm = float(np.linalg.norm(given))
+    if norm == 0.0:
+        raise InvalidInputError("The query vector must not be zero")
+    return (given / norm).astype(np.float32)
+
+
+def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Known) -> list[Match]:
+    """One match per document that holds; ranked by its best chunk, with all its chunks that were found."""
+    by_document: dict[str, list[tuple[int, Result]]] = {}
+    for place, result in enumerate(results):
+        by_document.setdefault(result.passage.document_id, []).append((place, result))
+    matches = []
+    for document_id, found in by_document.items():
+        document = catalogue.by_id(document_id) or _described(found[0][1].passage)
+        if catalogue.superseded_by(document.path) and not options.include_superseded:
+            continue
+        raw = max(result.ranked.score for _, result in found)
+        in_order = sorted((result.passage.chunk for _, result in found), key=lambda chunk: chunk.position)
+        matches.append(
+            Match(
+                document=document,
+                raw=raw,
+                place=found[0][0],
+                boosted=boosted(raw, document.promotion_level, options.boosts),
+                passages=tuple(chunk.text for chunk in in_order),
+            )
+        )
+    return matches
+
+
+def _described(passage: Passage) -> ProjectDocument:
+    """A document as its passage tells of it: what has come since the catalogue was read is not in it."""
+    said = Listing(
+        id=passage.document_id,
+        title=passage.title,
+        content_type=passage.content_type,
+        session_id=passage.session_id,
+        source=passage.source,
+        timestamp=passage.timestamp,
+        metadata=passage.metadata,
+        indexed=True,
+    )
+    return project_document(said)

@@ -1,0 +1,184 @@
+"""A project that is followed: its documents, its external ones, and the branch that is checked out."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.indexing.indexer import Indexer
+from rag_context.projects.catalogue import Catalogues
+from rag_context.projects.documents import Reader
+from rag_context.projects.external import external_scope
+from rag_context.projects.opening import Activation
+from rag_context.projects.root import current_branch, head_file, is_checking_out
+from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, markdown
+from rag_context.projects.watching import Follower, Watch
+from rag_context.types import Tenant
+
+CHECKOUT_S = 10.0
+"""Longest wait for git to finish a checkout; a lock that is older was left behind."""
+
+STOP_S = 3.0
+"""Longest wait for what is being indexed when the following ends; the next activation does the rest."""
+
+_STEP_S = 0.05
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What followers work with."""
+
+    indexer: Indexer
+    catalogues: Catalogues
+    watch: Watch
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class FollowState:
+    """How far the following of a project is: the first reconciliation, and the last change since."""
+
+    progress: SyncProgress | None = None
+    first: SyncReport | None = None
+    latest: SyncReport | None = None
+
+
+class Following:
+    """Follows one project from `start` to `stop`.
+
+    Args:
+        activation: which.
+        tools: what it works with.
+        kin: other tenants of the same repository, which lend vectors.
+        branch_changed: told once when another branch was checked out; from then on nothing is indexed.
+    """
+
+    def __init__(
+        self,
+        activation: Activation,
+        tools: Tools,
+        *,
+        kin: Sequence[Tenant],
+        branch_changed: Callable[["Following"], None],
+    ) -> None:
+        self.activation = activation
+        self._kin = kin
+        self.state = FollowState()
+        self._tools = tools
+        self._branch_changed = branch_changed
+        self._has_changed = False
+        self._stop = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.documents = self._synchroniser(activation.tenant, activation.docs_root, markdown)
+        self._followers = [self._follower(self.documents)]
+        external = activation.config.external
+        if external is not None and activation.external is not None and activation.external_root is not None:
+            scope = external_scope(external)
+            self._followers.append(
+                self._follower(self._synchroniser(activation.external, activation.external_root, scope))
+            )
+
+    def start(self, progress: Progress) -> None:
+        """Begin."""
+
+        def both(said: SyncProgress) -> None:
+            self.state.progress = said
+            progress(said)
+
+        self._followers[0].first.add_done_callback(self._note_first)
+        for follower in self._followers:
+            self._run(follower.run(both if follower is self._followers[0] else _unheard))
+        if not self.activation.branch_is_given:
+            self._run(self._watch_branch())
+
+    async def settled(self, timeout_s: float) -> bool:
+        """Wait for the first reconciliation; False where it takes longer. Raises: BackendError."""
+        firsts = [follower.first for follower in self._followers]
+        done, waiting = await asyncio.wait(firsts, timeout=timeout_s)
+        for first in done:
+            if not first.cancelled() and (error := first.exception()) is not None:
+                raise error
+        return not waiting
+
+    async def stop(self) -> None:
+        """Follow nothing any more; what was begun is finished."""
+        self._stop.set()
+        for follower in self._followers:
+            follower.stop()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_S)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+
+    def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
+        tools = self._tools
+        reader = Reader(tenant, root, self.activation.kinds)
+        kin = [each for each in self._kin if each.path_hash == tenant.path_hash]
+        return Synchroniser(reader, tools.indexer, tools.catalogues, kin=kin, scope=scope, max_bytes=tools.max_bytes)
+
+    def _follower(self, synchroniser: Synchroniser) -> Follower:
+        return Follower(synchroniser, told=self._note, goes_on=self._is_on_branch, watch=self._tools.watch)
+
+    def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
+        if not first.cancelled() and first.exception() is None:
+            self.state.first = first.result()
+
+    def _note(self, report: SyncReport) -> None:
+        self.state.latest = report
+        counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.counts.items()))
+        logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
+
+    async def _is_on_branch(self) -> bool:
+        """Whether the files are still those of the branch; waits for a checkout to end."""
+        if self.activation.branch_is_given:
+            return True
+        root = self.activation.repository_root
+        for _ in range(round(CHECKOUT_S / _STEP_S)):
+            if not await asyncio.to_thread(is_checking_out, root):
+                break
+            await asyncio.sleep(_STEP_S)
+        if await asyncio.to_thread(_branch, root) == self.activation.tenant.branch:
+            return True
+        if not self._has_changed:
+            self._has_changed = True
+            self._branch_changed(self)
+        return False
+
+    async def _watch_branch(self) -> None:
+        """Notice a checkout that changes no document."""
+        head = await asyncio.to_thread(head_file, self.activation.repository_root)
+        if not head.is_file():
+            return
+        try:
+            async for _ in self._tools.watch(head, stop=self._stop):
+                if not await self._is_on_branch():
+                    return
+        except ConfigurationError as error:
+            logger.warning("a checkout is noticed only when a document changes: %s", error)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(work, name=f"follow {self.activation.tenant.project}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.critical("a project is no longer followed", exc_info=error)
+
+
+def _branch(root: Path) -> str | None:
+    try:
+        return current_branch(root)
+    except InvalidInputError:
+        return None
+
+
+def _unheard(_progress: SyncProgress) -> None:
+    """External documents make no progress that anybody waits for."""

@@ -1,0 +1,121 @@
+"""A project as its configuration describes it: found, checked, and given its tenant. Nothing is indexed here."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.projects.config import (
+    CONFIG_FILE,
+    FOREIGN_CONFIG_FILE,
+    ExternalDocs,
+    ProjectConfig,
+    read_config,
+)
+from rag_context.projects.doc_types import DocTypes, doc_types_of
+from rag_context.projects.external import external_scope
+from rag_context.projects.paths import inside
+from rag_context.projects.records import DocTypeInfo, RetrievalOptions, SchemaValidationError
+from rag_context.projects.root import checked_branch, current_branch, external_tenant, path_hash, repository_root
+from rag_context.types import Tenant
+
+_NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A project that is worked on. `options` and `search_options` are the project's, defaults filled in.
+
+    `branch_is_given` says that a caller named the branch; else it is the one that is checked out, and follows it.
+    `external` and `external_root` are None where the project has no external documents.
+    """
+
+    config: ProjectConfig
+    tenant: Tenant
+    repository_root: Path
+    docs_root: Path
+    doc_types: tuple[DocTypeInfo, ...]
+    options: RetrievalOptions
+    search_options: RetrievalOptions
+    branch_is_given: bool = False
+    external: Tenant | None = None
+    external_root: Path | None = None
+
+    @property
+    def kinds(self) -> DocTypes:
+        """The kinds of documents, ready to judge front matter."""
+        return DocTypes(self.doc_types)
+
+
+def open_project(config_path: str, branch_name: str | None = None) -> Activation:
+    """Read a project's configuration and everything that it names. Blocking.
+
+    Args:
+        config_path: the configuration, the folder it lies in, or the folder above that.
+        branch_name: the branch to work on; None: the one that is checked out.
+
+    Raises:
+        InvalidInputError: there is no project configuration at this path, or the branch is no name.
+        SchemaValidationError: the configuration, or a schema that it names, cannot be used.
+        FileSystemError: it cannot be read.
+    """
+    path = find_config(config_path)
+    config = read_config(path)
+    root = repository_root(path)
+    docs_root = _folder(config.docs_path, path.parent.parent, root)
+    if docs_root is None:
+        raise _unusable("docs_path", f"{config.docs_path!r} does not lie in the repository")
+    kinds = doc_types_of(config, root)
+    branch = current_branch(root) if branch_name is None else checked_branch(branch_name)
+    tenant = Tenant(config.project_name, branch, path_hash(root))
+    external = config.external
+    if external is not None:
+        external_scope(external)
+    return Activation(
+        config=config,
+        tenant=tenant,
+        repository_root=root,
+        docs_root=docs_root,
+        doc_types=kinds.infos,
+        options=config.query_options({}),
+        search_options=config.search_options({}),
+        branch_is_given=branch_name is not None,
+        external=None if external is None else external_tenant(tenant),
+        external_root=None if external is None else _external_root(external, path.parent.parent, root),
+    )
+
+
+def find_config(said: str) -> Path:
+    """The configuration file that a caller means. Raises: InvalidInputError."""
+    try:
+        path = Path(said).expanduser().resolve()
+        candidates = [path, *(path / name for name in _NAMES), path / Path(CONFIG_FILE).name]
+        found = next((each for each in candidates if _is_config(each) and each.is_file()), None)
+    except (OSError, RuntimeError, ValueError):
+        found = None
+    if found is None:
+        message = f"There is no project configuration at this path; it is called {CONFIG_FILE}"
+        raise InvalidInputError(message, [FieldError("config_path", message)])
+    return found
+
+
+def _folder(said: str, home: Path, root: Path) -> Path | None:
+    """A folder named in the configuration: below the folder that holds it where there is one, else below the root."""
+    near = inside(home, said, root)
+    return near if near is not None and near.is_dir() else inside(root, said, root)
+
+
+def _external_root(external: ExternalDocs, home: Path, root: Path) -> Path:
+    folder = _folder(external.path, home, root)
+    if folder is None:
+        raise _unusable("external_docs.path", f"{external.path!r} does not lie in the repository")
+    return folder
+
+
+def _is_config(path: Path) -> bool:
+    return "/".join(path.parts[-2:]) in _NAMES
+
+
+def _unusable(place: str, message: str) -> SchemaValidationError:
+    return SchemaValidationError(
+        f"The project configuration cannot be used: {place}: {message}", [FieldError(place, message)]
+    )

@@ -1,0 +1,178 @@
+"""A promotion level written into a file: this one value changes, and every other byte stays as it is.
+
+The file is the truth, so it is written first, all at once. Whoever is killed between it and the index leaves what the
+next reconciliation completes; whoever fails in between puts the file back.
+"""
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from rag_context.errors import FieldError
+from rag_context.indexing.markdown import front_matter
+from rag_context.projects.front_matter import read_front_matter
+from rag_context.projects.records import FileSystemError, PromotionLevel, SchemaValidationError
+
+KEY = "promotion_level"
+
+_MARK = "\ufeff"
+_OPENING = re.compile(r"\ufeff?---[ \t]*+(?P<end>\r?\n)")
+_LINE_END = re.compile(r"\r?\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A file that was replaced, and what it held before."""
+
+    path: Path
+    before: bytes
+    after: bytes
+
+    @property
+    def previous(self) -> PromotionLevel:
+        """The level that the file had before."""
+        return read_front_matter(self.before.decode()).promotion_level
+
+    def undo(self) -> None:
+        """Put the file back, unless somebody has changed it since. Raises: FileSystemError."""
+        with _mapped(self.path):
+            if self.path.read_bytes() == self.after:
+                _replace(self.path, self.before)
+
+
+def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
+    """Write a promotion level into a file, atomically; its mode and owner stay.
+
+    Raises:
+        FileSystemError: it cannot be read or written; nothing has changed.
+        SchemaValidationError: its front matter is not YAML that could be changed in one place.
+    """
+    with _mapped(path):
+        before = path.read_bytes()
+        try:
+            text = before.decode()
+        except UnicodeDecodeError as error:
+            raise FileSystemError(f"{path.name!r} is not valid UTF-8 and is left as it is") from error
+        after = promoted(text, level).encode()
+        if after != before:
+            if path.read_bytes() != before:
+                raise FileSystemError(f"{path.name!r} is being changed by somebody else; try again")
+            _replace(path, after)
+        return Rewrite(path, before, after)
+
+
+def promoted(text: str, level: PromotionLevel) -> str:
+    """The text with this promotion level in its front matter, which is made where there is none.
+
+    Raises:
+        SchemaValidationError: the front matter is not YAML that could be changed in one place.
+    """
+    if read_front_matter(text).promotion_level is level and not read_front_matter(text).warnings:
+        return text
+    start, end = front_matter(text)
+    changed = _with_value(text, start, end, level) if end else _with_front_matter(text, level)
+    read = read_front_matter(changed)
+    if read.promotion_level is not level or read.values.get(KEY) != level.label:
+        raise _unusable("; ".join(read.warnings) or "its front matter cannot be changed")
+    return changed
+
+
+def _with_front_matter(text: str, level: PromotionLevel) -> str:
+    if level is PromotionLevel.STANDARD and not _OPENING.match(text):
+        return text
+    mark = _MARK if text.startswith(_MARK) else ""
+    found = _LINE_END.search(text)
+    line_end = found[0] if found else "\n"
+    lines = ("---", f"{KEY}: {level.label}", "---", "")
+    return f"{mark}{line_end.join(lines)}{line_end}{text.removeprefix(mark)}"
+
+
+def _with_value(text: str, start: int, end: int, level: PromotionLevel) -> str:
+    block = text[start:end]
+    try:
+        node = yaml.compose(block, Loader=yaml.SafeLoader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _unusable("its front matter is not valid YAML; mend it first") from error
+    if node is None:
+        opening = _OPENING.match(text)
+        line_end = opening["end"] if opening else "\n"
+        return f"{text[:end]}{KEY}: {level.label}{line_end}{text[end:]}"
+    if not isinstance(node, yaml.MappingNode):
+        raise _unusable("its front matter is not made of `key: value` lines; mend it first")
+    values = [value for key, value in node.value if key.value == KEY]
+    return text[:start] + _set(block, node, values, level) + text[end:]
+
+
+def _set(block: str, node: yaml.MappingNode, values: list[yaml.Node], level: PromotionLevel) -> str:
+    """The block with the value in the places it has, the last first, or as a new key behind the others."""
+    for value in reversed(values):
+        begin = value.start_mark.index
+        end = begin + len(block[begin : value.end_mark.index].rstrip())  # a block scalar ends behind its line
+        gap = " " if block[begin - 1 : begin] == ":" else ""
+        block = block[:begin] + gap + level.label + block[end:]
+    if values:
+        return block
+    if node.flow_style:
+        begin = node.start_mark.index + 1
+        return f"{block[:begin]}{KEY}: {level.label}{', ' if node.value else ''}{block[begin:]}"
+    found = _LINE_END.search(block)
+    line_end = found[0] if found else "\n"
+    indent = " " * int(node.start_mark.column)
+    return f"{block}{indent}{KEY}: {level.label}{line_end}"
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Put a file in place of another: whoever looks sees one of the two, whole."""
+    status = path.stat()
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            _like(file.fileno(), status)
+            os.fsync(file.fileno())
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    _sync_folder(path.parent)
+
+
+def _like(handle: int, status: os.stat_result) -> None:
+    """Give an open file the mode and, where that is allowed, the owner of another."""
+    if hasattr(os, "fchown"):
+        with contextlib.suppress(OSError):
+            os.fchown(handle, status.st_uid, status.st_gid)
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, stat.S_IMODE(status.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # not every system can
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _mapped(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileSystemError(f"{path.name!r} cannot be changed: {error.strerror}") from error
+
+
+def _unusable(reason: str) -> SchemaValidationError:
+    message = f"The promotion level cannot be written: {reason}"
+    return SchemaValidationError(message, [FieldError("document_path", message)])

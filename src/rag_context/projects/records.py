@@ -1,0 +1,273 @@
+"""The nouns of project documents, and what can be wrong with a request about them.
+
+The errors form a small tree of their own below `RagContextError`; `code` is what clients decide by.
+
+    ProjectError
+    ├── ProjectNotActivatedError          PROJECT_NOT_ACTIVATED           HTTP 409
+    ├── DocumentNotFoundError             DOCUMENT_NOT_FOUND              HTTP 404
+    ├── InvalidDocTypeError               INVALID_DOC_TYPE                HTTP 400
+    ├── SchemaValidationError             SCHEMA_VALIDATION_FAILED        HTTP 400
+    ├── ExternalDocsNotConfiguredError    EXTERNAL_DOCS_NOT_CONFIGURED    HTTP 400
+    ├── ExternalDocsNotPromotableError    EXTERNAL_DOCS_NOT_PROMOTABLE    HTTP 400
+    └── FileSystemError                   FILE_SYSTEM_ERROR               HTTP 503
+"""
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
+from typing import ClassVar
+
+from rag_context.errors import FieldError, RagContextError
+from rag_context.search.query import LegReport, Level
+from rag_context.types import Json
+
+DEFAULT_DOC_TYPE = "document"
+"""Kind of a document that neither says its own nor lies in a declared folder."""
+
+DOC_TYPE_TAG = "doc_type:"
+PROMOTION_TAG = "promotion:"
+RESERVED_TAGS = (DOC_TYPE_TAG, PROMOTION_TAG)
+"""Beginnings of the tags by which stores filter; a document's own tags never begin so."""
+
+
+class PromotionLevel(IntEnum):
+    """How much a document matters to its project; ordered."""
+
+    STANDARD = 0
+    IMPORTANT = 1
+    CRITICAL = 2
+
+    @property
+    def label(self) -> str:
+        """The level as it is written in front matter."""
+        return self.name.lower()
+
+    @classmethod
+    def of(cls, label: str) -> "PromotionLevel":
+        """The level of that name. Raises: ValueError."""
+        try:
+            return cls[label.strip().upper()]
+        except KeyError:
+            names = ", ".join(level.label for level in cls)
+            raise ValueError(f"{label!r} is no promotion level; it is one of {names}") from None
+
+
+class CriticalInclusion(StrEnum):
+    """Which critical documents are put in front of an answer."""
+
+    ALWAYS = "always"
+    RELEVANT = "relevant"
+    NEVER = "never"
+
+
+def doc_type_tag(name: str) -> str:
+    """The tag by which a store filters this kind of document."""
+    return f"{DOC_TYPE_TAG}{name}"
+
+
+def promotion_tag(level: PromotionLevel) -> str:
+    """The tag by which a store filters this promotion level."""
+    return f"{PROMOTION_TAG}{level.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Boosts:
+    """What is added to the relevance of promoted documents, at most up to 1.0."""
+
+    important: float = 0.10
+    critical: float = 0.15
+
+
+DEFAULT_BOOSTS = Boosts()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalOptions:
+    """How documents are retrieved. `min_relevance_score` None: the model's own threshold; `boosts` None: none.
+
+    `doc_types` and `promotion_levels` name what may be found, () all; `max_tokens` bounds an assembled context.
+    """
+
+    min_relevance_score: float | None = None
+    max_results: int = 3
+    max_linked_docs: int = 5
+    max_link_depth: int = 2
+    include_critical: CriticalInclusion = CriticalInclusion.ALWAYS
+    min_promotion_level: PromotionLevel = PromotionLevel.STANDARD
+    promotion_levels: tuple[PromotionLevel, ...] = ()
+    doc_types: tuple[str, ...] = ()
+    boosts: Boosts | None = DEFAULT_BOOSTS
+    include_superseded: bool = False
+    follow_related_docs: bool = False
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectDocument:
+    """A document of a project without its content, as the catalogue lists it.
+
+    `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
+    that need not exist. `char_count` counts the characters without the front matter.
+    """
+
+    id: str
+    path: str
+    title: str
+    doc_type: str
+    promotion_level: PromotionLevel
+    char_count: int
+    summary: str | None = None
+    date: datetime.date | None = None
+    significance: str | None = None
+    tags: tuple[str, ...] = ()
+    supersedes: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
+    docs_folder: str = ""
+    """Absolute POSIX path of the folder that `path` is relative to."""
+    revision: str = ""
+    """Digest of the file and of the rules it was read by; "" where it was not read from a project."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievedDocument:
+    """A whole document that answers a query. Scores are 0..1; `content` is without the front matter."""
+
+    path: str
+    title: str
+    content: str
+    char_count: int
+    doc_type: str
+    promotion_level: PromotionLevel
+    raw_relevance_score: float = 0.0
+    boosted_relevance_score: float = 0.0
+    summary: str | None = None
+    date: datetime.date | None = None
+    document_id: str = ""
+    superseded_by: tuple[str, ...] = ()
+    """Paths of the documents that replace this one; () for a document that holds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedDocument(RetrievedDocument):
+    """A document that was reached by a link; `link_depth` counts from 1, the direct links."""
+
+    linked_from: str
+    link_depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """How an answer was obtained."""
+
+    level: Level = Level.PRIMARY
+    legs: Mapping[str, LegReport] = field(default_factory=dict)
+    breaker_open: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+_ORDINARY = Label()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalResult:
+    """Documents by falling relevance; `total_matches` counts those found before the limit."""
+
+    documents: tuple[RetrievedDocument, ...]
+    total_matches: int
+    label: Label = _ORDINARY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetrievalResultWithLinks(RetrievalResult):
+    """Documents, and those that they link to, breadth first."""
+
+    linked_documents: tuple[LinkedDocument, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RagContext:
+    """An assembled context, its sources and what the budget left out (paths, in the order of their place)."""
+
+    critical_documents: tuple[RetrievedDocument, ...]
+    relevant_documents: tuple[RetrievedDocument, ...]
+    linked_documents: tuple[LinkedDocument, ...]
+    formatted_context: str
+    total_char_count: int
+    tokens: int
+    omitted: tuple[str, ...] = ()
+    total_matches: int = 0
+    label: Label = _ORDINARY
+
+    @property
+    def all_sources(self) -> Iterator[RetrievedDocument]:
+        """Every source once, in the order of the context."""
+        seen: set[str] = set()
+        for document in (*self.critical_documents, *self.relevant_documents, *self.linked_documents):
+            if document.path not in seen:
+                seen.add(document.path)
+                yield document
+
+
+@dataclass(frozen=True, slots=True)
+class DocTypeInfo:
+    """A kind of document: where its files lie, and the JSON Schema of its front matter."""
+
+    name: str
+    description: str
+    folder: str
+    schema: Mapping[str, Json]
+    custom: bool = False
+
+
+class ProjectError(RagContextError):
+    """A request about project documents cannot be answered; `details` names the fields at fault."""
+
+    code: ClassVar[str]
+
+    def __init__(self, message: str, details: Sequence[FieldError] = ()) -> None:
+        super().__init__(message)
+        self.details = tuple(details)
+
+
+class ProjectNotActivatedError(ProjectError):
+    """No project is active for the caller, and none was named."""
+
+    code = "PROJECT_NOT_ACTIVATED"
+
+
+class DocumentNotFoundError(ProjectError):
+    """The project has no document at this path."""
+
+    code = "DOCUMENT_NOT_FOUND"
+
+
+class InvalidDocTypeError(ProjectError):
+    """The project knows no such kind of document."""
+
+    code = "INVALID_DOC_TYPE"
+
+
+class SchemaValidationError(ProjectError):
+    """A configuration or a document's front matter is not as its schema demands."""
+
+    code = "SCHEMA_VALIDATION_FAILED"
+
+
+class ExternalDocsNotConfiguredError(ProjectError):
+    """The project configuration names no external documents."""
+
+    code = "EXTERNAL_DOCS_NOT_CONFIGURED"
+
+
+class ExternalDocsNotPromotableError(ProjectError):
+    """External documents are read only."""
+
+    code = "EXTERNAL_DOCS_NOT_PROMOTABLE"
+
+
+class FileSystemError(ProjectError):
+    """A file or folder could not be read or written."""
+
+    code = "FILE_SYSTEM_ERROR"

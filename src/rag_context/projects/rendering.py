@@ -1,0 +1,55 @@
+"""Contents made ready for a context, remembered: a document is demoted and counted once per version."""
+
+import hashlib
+import threading
+from contextlib import suppress
+
+from cachetools import LRUCache
+
+from rag_context.ports import Tokenizer
+from rag_context.projects.assembly import Rendered, rendered
+
+REMEMBERED_CHARS = 8_000_000
+
+
+class Renderer:
+    """Renders and counts; any thread may use it.
+
+    Args:
+        tokenizer: counts tokens as the embedder does.
+        remembered_chars: how much rendered text is kept in memory.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
+
+    def render(self, content: str) -> Rendered:
+        """A content as it stands in a context."""
+        key = _key(content)
+        with self._lock:
+            known = self._known.get(key)
+        if known is not None:
+            return known
+        made = rendered(content, self.count)
+        with self._lock, suppress(ValueError):  # it is larger than all that is remembered
+            self._known[key] = made
+        return made
+
+    def knows(self, content: str) -> bool:
+        """Whether a content is ready."""
+        with self._lock:
+            return _key(content) in self._known
+
+    def count(self, text: str) -> int:
+        """How many tokens a text has."""
+        return len(self._tokenizer.offsets(text))
+
+
+def _key(content: str) -> bytes:
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
+
+
+def _size(made: Rendered) -> int:
+    return len(made.text) + 1

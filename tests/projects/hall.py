@@ -1,0 +1,67 @@
+"""A whole service with project documents, over memory and a fake embedder, and the HTTP door to it without a socket."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx2
+
+from rag_context.ports import ChatModel
+from rag_context.projects.activation import Projects
+from rag_context.projects.rendering import Renderer
+from rag_context.projects.retrieval import Works
+from rag_context.server.app import create_app
+from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.service import Service
+from rag_context.service.projects import ProjectParts
+from tests.collections.services import memory_service
+from tests.service.house import House
+
+KEYS = tuple(
+    ApiKey.parse(name, hash_key(name), access)
+    for name, access in (("alice", Access.WRITE), ("bob", Access.WRITE), ("reader", Access.READ))
+)
+"""Three callers; each one's key is its name."""
+
+
+@dataclass
+class Hall:
+    """The service, what it is made of, and a client at its HTTP door."""
+
+    house: House
+    projects: Projects
+    service: Service
+    client: httpx2.AsyncClient
+
+    async def call(self, tool: str, /, *, key: str | None = None, status: int = 200, **fields: Any) -> Any:
+        """Run a tool over HTTP."""
+        headers = {"X-API-Key": key} if key is not None else {}
+        reply = await self.client.post(f"/tools/{tool}", json=fields, headers=headers)
+        assert reply.status_code == status, reply.text
+        return reply.json()
+
+
+@asynccontextmanager
+async def open_hall(chat: ChatModel | None = None, **options: Any) -> AsyncIterator[Hall]:
+    """A hall without any project yet."""
+    house = House()
+    await house.bound.bind()
+    projects = Projects(house.indexer, house.documents.port)
+    works = Works(
+        ask=house.service.rank,
+        documents=house.documents.port,
+        document_store=house.sources.document_store,
+        catalogues=projects.catalogues,
+        renderer=Renderer(house.fake.tokenizer),
+        model=lambda: house.bound.model,
+        deadline_s=2.0,
+    )
+    parts = replace(house.service._parts, projects=ProjectParts(projects, works, chat), collections=memory_service())
+    service = Service(parts, now=lambda: house.now)
+    transport = httpx2.ASGITransport(create_app(service, ServerOptions(**options)), raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+        try:
+            yield Hall(house, projects, service, client)
+        finally:
+            await projects.aclose()

@@ -1,0 +1,87 @@
+"""A knowledge base in memory, whose parts can be made to fail, and the retrieval service over it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_context.indexing.files import FILES_SESSION
+from rag_context.indexing.indexer import Indexer, IndexingPolicy
+from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.projects.catalogue import Catalogues
+from rag_context.projects.config import ProjectConfig
+from rag_context.projects.doc_types import doc_types_of
+from rag_context.projects.documents import Reader, drafted
+from rag_context.projects.rendering import Renderer
+from rag_context.projects.retrieval import RetrievalService, Works
+from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.chain import SearchChain
+from rag_context.search.legs import Sources
+from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
+from rag_context.types import DOCUMENTATION, Draft, Origin, Tenant
+
+OURS = Tenant("shop", "main", "0123456789abcdef")
+ROOT = Path("/repo/docs")
+
+
+@dataclass
+class Knowledge:
+    """Documents by path, written as files would be, and what reads them."""
+
+    deadline_s: float = 2.0
+    store: MemoryStore = field(default_factory=MemoryStore)
+    fake: FakeEmbedder = field(default_factory=FakeEmbedder)
+
+    def __post_init__(self) -> None:
+        self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
+        self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
+        self.texts: Faulty[TextIndex] = Faulty(self.store.texts, "search")
+        self.reads: Faulty[DocumentStore] = Faulty(self.store, "get")
+        self.lists: Faulty[DocumentStore] = Faulty(self.reads.port, "matching", "content_hashes", "listing")
+        self.documents: Faulty[DocumentStore] = Faulty(self.lists.port, "passages", "neighbours", "counts")
+        self.sources = Sources(
+            embedder=self.embedder.port,
+            vectors=self.vectors.port,
+            texts=self.texts.port,
+            documents=self.documents.port,
+            embedding=Dependency("embedder", self.fake.ping),
+            vector_store=Dependency("vectors", self.store.ping),
+            document_store=Dependency("documents", self.store.ping),
+        )
+        breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
+        self.chain = SearchChain(self.sources, breaker, deadline_s=0.5 * self.deadline_s)
+        self.indexer = Indexer(
+            embedder=self.fake,
+            embedding=self.sources.embedding,
+            documents=self.store,
+            document_store=self.sources.document_store,
+            writer=self.store,
+            policy=IndexingPolicy(254),
+        )
+        self.works = Works(
+            ask=self.chain.search,
+            documents=self.documents.port,
+            document_store=self.sources.document_store,
+            catalogues=Catalogues(self.documents.port),
+            renderer=Renderer(self.fake.tokenizer),
+            model=lambda: self.fake.model,
+            deadline_s=self.deadline_s,
+        )
+        self.doc_types = doc_types_of(ProjectConfig(ROOT.parent / ".rag-context/config.json", "shop"), ROOT.parent)
+
+    @property
+    def service(self) -> RetrievalService:
+        return self.of(OURS)
+
+    def of(self, tenant: Tenant) -> RetrievalService:
+        """The service for a tenant."""
+        return RetrievalService(self.works, tenant)
+
+    async def add(self, path: str, text: str, *, tenant: Tenant = OURS, **front: str) -> None:
+        """Write a document; `front` is its front matter."""
+        lines = "".join(f"{key}: {value}\n" for key, value in front.items())
+        content = f"---\n{lines}---\n{text}" if front else text
+        draft = Draft(content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
+        reader = Reader(tenant, ROOT, self.doc_types)
+        await self.store.adopt_model(self.fake.model)
+        receipt = await self.indexer.index(drafted(draft, path, reader, reader.rules).draft)
+        assert not receipt.pending

@@ -1,0 +1,436 @@
+"""Activating projects: who works on which, and that the index follows the files while somebody does."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError
+from rag_context.projects.activation import Projects
+from rag_context.projects.records import (
+    DocumentNotFoundError,
+    ExternalDocsNotPromotableError,
+    ProjectNotActivatedError,
+    PromotionLevel,
+    SchemaValidationError,
+)
+from rag_context.projects.sync import SyncProgress
+from rag_context.testing import Fault, Faulty
+from rag_context.types import Tenant
+from tests.projects.project import HandWatch, Rig, configure, write
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that happens in the background."""
+    async with asyncio.timeout(20):
+        while not await holds():
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def projects(rig: Rig) -> AsyncIterator[Projects]:
+    projects = Projects(rig.indexer, rig.documents)
+    yield projects
+    await projects.aclose()
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A repository on the branch `main` with one document."""
+    root = tmp_path / "shop"
+    (root / ".git").mkdir(parents=True)
+    (root / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    configure(root)
+    write(root / "docs" / "a.md", "# A\n")
+    return root
+
+
+async def test_an_activation_indexes_the_files_and_names_the_tenant(rig: Rig, projects: Projects, shop: Path) -> None:
+    activation = await projects.activate(str(shop / ".rag-context" / "config.json"))
+    assert (activation.tenant.project, activation.tenant.branch) == ("shop", "main")
+    assert activation.docs_root == (shop / "docs").resolve()
+    assert await rig.contents(activation.tenant) == {"a.md": "# A\n"}
+    assert projects.active() is activation
+
+
+@pytest.mark.parametrize("place", [".", ".rag-context", ".rag-context/config.json"])
+async def test_a_project_may_be_named_by_its_folder(projects: Projects, shop: Path, place: str) -> None:
+    assert (await projects.activate(str(shop / place))).config.path == shop / ".rag-context" / "config.json"
+
+
+async def test_callers_work_on_projects_of_their_own(projects: Projects, shop: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(shop, tmp_path / "other")
+    one = await projects.activate(str(shop), session="one")
+    two = await projects.activate(str(other), session="two")
+    assert one.tenant.path_hash != two.tenant.path_hash
+    assert projects.active("one").tenant == one.tenant
+    assert projects.active("two").tenant == two.tenant
+    assert projects.active().tenant == two.tenant
+    with pytest.raises(ProjectNotActivatedError, match="activate_project"):
+        projects.active("three")
+
+
+async def test_before_any_activation_there_is_none(projects: Projects) -> None:
+    with pytest.raises(ProjectNotActivatedError):
+        projects.active()
+
+
+async def test_a_caller_who_leaves_ends_the_following_unless_others_work_on_it(
+    projects: Projects, shop: Path, tmp_path: Path
+) -> None:
+    other = shutil.copytree(shop, tmp_path / "other")
+    shared = await projects.activate(str(shop), session="one")
+    await projects.activate(str(shop), session="two")
+    await projects.activate(str(other))
+    await projects.deactivate("one")
+    assert projects.followed(shared.tenant) is not None
+    await projects.deactivate("two")
+    assert projects.followed(shared.tenant) is None
+    await projects.deactivate("nobody")
+
+
+async def test_edits_renames_and_deletions_are_followed(rig: Rig, projects: Projects, shop: Path) -> None:
+    tenant = (await projects.activate(str(shop))).tenant
+
+    async def holds(expected: dict[str, str]) -> None:
+        async def as_expected() -> bool:
+            return await rig.contents(tenant) == expected
+
+        await until(as_expected)
+
+    write(shop / "docs" / "sub" / "b.md", "# B\n")
+    write(shop / "docs" / "a.md", "# A2\n")
+    await holds({"a.md": "# A2\n", "sub/b.md": "# B\n"})
+    embedded = await rig.embedded()
+    (shop / "docs" / "sub").rename(shop / "docs" / "new")
+    await holds({"a.md": "# A2\n", "new/b.md": "# B\n"})
+    assert await rig.embedded() == embedded
+    (shop / "docs" / "a.md").unlink()
+    await holds({"new/b.md": "# B\n"})
+    state = projects.state(tenant)
+    assert state is not None
+    assert state.latest is not None
+    assert [receipt.path for receipt in state.latest.changed] == ["a.md"]
+
+
+async def test_a_file_that_could_not_be_stored_is_tried_again(rig: Rig, projects: Projects, shop: Path) -> None:
+    tenant = (await projects.activate(str(shop))).tenant
+    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    calls = rig.writer.calls
+    write(shop / "docs" / "b.md", "# B\n")
+
+    async def was_tried() -> bool:
+        return rig.writer.calls > calls
+
+    async def is_there() -> bool:
+        return "b.md" in await rig.contents(tenant)
+
+    await until(was_tried)
+    rig.writer.fault = None
+    await until(is_there)
+
+
+async def test_another_branch_is_followed_for_everybody(rig: Rig, projects: Projects, shop: Path) -> None:
+    main = await projects.activate(str(shop), session="one")
+    embedded = await rig.embedded()
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+
+    async def is_next() -> bool:
+        return projects.active("one").tenant.branch == projects.active().tenant.branch == "next"
+
+    await until(is_next)
+    tenant = projects.active("one").tenant
+    write(shop / "docs" / "b.md", "# B\n")
+
+    async def is_there() -> bool:
+        return "b.md" in await rig.contents(tenant)
+
+    await until(is_there)
+    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    assert await rig.embedded() == embedded + 1
+
+
+async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(rig: Rig, shop: Path) -> None:
+    watch = HandWatch()
+    projects = Projects(rig.indexer, rig.documents, watch=watch)
+    main = await projects.activate(str(shop))
+    (shop / ".git" / "index.lock").touch()
+    write(shop / "docs" / "a.md", "# Next\n")
+    watch.tell(main.docs_root, shop / "docs" / "a.md")
+    await asyncio.sleep(0.2)  # a follower that does not wait for git has indexed it by now
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+    (shop / ".git" / "index.lock").unlink()
+
+    async def is_next() -> bool:
+        return await rig.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
+
+    await until(is_next)
+    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    await projects.aclose()
+
+
+async def test_a_branch_that_was_named_stays(projects: Projects, shop: Path) -> None:
+    activation = await projects.activate(str(shop), "review")
+    assert (activation.tenant.branch, activation.branch_is_given) == ("review", True)
+
+
+async def test_a_long_first_reconciliation_goes_on_behind_the_activation(rig: Rig, shop: Path) -> None:
+    for number in range(12):
+        write(shop / "docs" / f"{number}.md", f"# {number}\n")
+    projects = Projects(rig.indexer, rig.documents, patience_s=0.3)
+    rig.writer.fault = Fault(delay_s=0.4)
+    heard: list[SyncProgress] = []
+    try:
+        activation = await projects.activate(str(shop), progress=heard.append)
+        state = projects.state(activation.tenant)
+        assert state is not None
+        assert state.first is None
+        rig.writer.fault = None
+
+        async def is_done() -> bool:
+            return state.first is not None
+
+        await until(is_done)
+        assert len(await rig.contents(activation.tenant)) == 13
+        assert heard[-1].done == heard[-1].total == 13
+    finally:
+        await projects.aclose()
+
+
+@pytest.mark.parametrize("place", ["nowhere", "docs", "docs/a.md", "a\0b", "", ".git/HEAD"])
+async def test_what_is_no_project_configuration_is_refused(projects: Projects, shop: Path, place: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"config\.json") as caught:
+        await projects.activate(str(shop / place) if place else "/")
+    assert caught.value.details[0].field == "config_path"
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"docs_path": "../elsewhere"}, "docs_path"),
+        ({"docs_path": "/etc"}, "docs_path"),
+        ({"external_docs": {"path": "../../x"}}, "external_docs.path"),
+        ({"project_name": "No"}, "project_name"),
+    ],
+)
+async def test_a_configuration_that_cannot_be_used_changes_nothing(
+    projects: Projects, shop: Path, values: dict[str, object], place: str
+) -> None:
+    before = await projects.activate(str(shop))
+    configure(shop, **values)
+    with pytest.raises(SchemaValidationError) as caught:
+        await projects.activate(str(shop))
+    assert caught.value.details[0].field == place
+    assert projects.active() is before
+
+
+async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_refused(
+    projects: Projects, shop: Path, tmp_path: Path
+) -> None:
+    shutil.rmtree(shop / "docs")
+    write(tmp_path / "secret" / "s.md", "secret\n")
+    (shop / "docs").symlink_to(tmp_path / "secret")
+    with pytest.raises(SchemaValidationError, match="does not lie in the repository"):
+        await projects.activate(str(shop))
+
+
+async def test_a_project_whose_docs_folder_comes_later_is_followed_all_the_same(
+    rig: Rig, projects: Projects, shop: Path
+) -> None:
+    shutil.rmtree(shop / "docs")
+    tenant = (await projects.activate(str(shop))).tenant
+    write(shop / "docs" / "b.md", "# B\n")
+
+    async def is_there() -> bool:
+        return set(await rig.contents(tenant)) == {"b.md"}
+
+    await until(is_there)
+
+
+async def test_an_index_that_cannot_be_read_activates_nothing(rig: Rig, shop: Path) -> None:
+    documents = Faulty(rig.documents, "tenants", "matching")
+    documents.fault = Fault(BackendUnavailableError("documents", "gone"))
+    projects = Projects(rig.indexer, documents.port)
+    with pytest.raises(BackendUnavailableError):
+        await projects.activate(str(shop))
+    with pytest.raises(ProjectNotActivatedError):
+        projects.active()
+    documents.methods = frozenset({"matching"})
+    with pytest.raises(BackendUnavailableError):
+        await projects.activate(str(shop))
+    with pytest.raises(ProjectNotActivatedError):
+        projects.active()
+    await projects.aclose()
+
+
+async def test_a_tenant_is_found_by_what_is_named_of_it(
+    rig: Rig, projects: Projects, shop: Path, tmp_path: Path
+) -> None:
+    configure(shop, external_docs={"path": "vendor"})
+    write(shop / "vendor" / "x.md", "# X\n")
+    main = (await projects.activate(str(shop), "main")).tenant
+    assert await projects.tenant("shop") == main
+    other = (await projects.activate(str(shutil.copytree(shop, tmp_path / "other")), "main")).tenant
+    assert await projects.tenant("shop", "main", other.path_hash) == other
+    with pytest.raises(InvalidInputError, match=main.path_hash):
+        await projects.tenant("shop")
+    with pytest.raises(ProjectNotActivatedError, match="nonsuch"):
+        await projects.tenant("nonsuch")
+    await projects.aclose()
+    with pytest.raises(InvalidInputError, match="branch and path_hash"):
+        await projects.tenant("shop", "main")
+
+
+async def test_one_file_is_indexed_on_request(rig: Rig, projects: Projects, shop: Path) -> None:
+    activation = await projects.activate(str(shop))
+    write(shop / "docs" / "b.md", "---\ntitle: B\ndoc_type: tool\n---\n")
+    document = await projects.index_document(activation, "b.md")
+    assert (document.path, document.title, document.doc_type) == ("b.md", "B", "tool")
+    assert document.warnings
+    with pytest.raises(DocumentNotFoundError):
+        await projects.index_document(activation, "c.md")
+    with pytest.raises(InvalidInputError):
+        await projects.index_document(activation, "../.rag-context/config.json")
+    (shop / "docs" / "notes.txt").write_text("x")
+    with pytest.raises(InvalidInputError, match="no Markdown"):
+        await projects.index_document(activation, "notes.txt")
+    (shop / "docs" / "bad.md").write_bytes(b"\0")
+    with pytest.raises(InvalidInputError, match="binary"):
+        await projects.index_document(activation, "bad.md")
+
+
+async def test_a_promotion_changes_file_record_and_chunks(rig: Rig, projects: Projects, shop: Path) -> None:
+    activation = await projects.activate(str(shop))
+    done = await projects.promote(activation, "a.md", PromotionLevel.IMPORTANT)
+    assert (done.previous, done.new) == (PromotionLevel.STANDARD, PromotionLevel.IMPORTANT)
+    assert (shop / "docs" / "a.md").read_text().startswith("---\npromotion_level: important\n")
+    stored = await rig.documents.get(done.document.id)
+    assert stored is not None
+    assert "promotion:important" in stored.metadata.tags
+    again = await projects.promote(activation, str(shop / "docs" / "a.md"), PromotionLevel.STANDARD)
+    assert (again.previous, again.new) == (PromotionLevel.IMPORTANT, PromotionLevel.STANDARD)
+
+
+async def test_a_promotion_that_cannot_be_stored_leaves_the_file_as_it_was(
+    rig: Rig, projects: Projects, shop: Path
+) -> None:
+    activation = await projects.activate(str(shop))
+    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    with pytest.raises(BackendUnavailableError):
+        await projects.promote(activation, "a.md", PromotionLevel.CRITICAL)
+    assert (shop / "docs" / "a.md").read_bytes() == b"# A\n"
+    rig.writer.fault = None
+    found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
+    assert found is not None
+    assert found.promotion_level is PromotionLevel.STANDARD
+
+
+async def test_a_caller_who_goes_away_does_not_leave_half_a_promotion(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    activation = await projects.activate(str(shop))
+    rig.writer.fault = Fault(delay_s=0.2)
+    calls = rig.writer.calls
+    asking = asyncio.create_task(projects.promote(activation, "a.md", PromotionLevel.CRITICAL))
+    while rig.writer.calls == calls:
+        await asyncio.sleep(0.01)
+    asking.cancel()
+
+    async def is_whole() -> bool:
+        found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
+        return found is not None and found.promotion_level is PromotionLevel.CRITICAL
+
+    await until(is_whole)
+    assert "critical" in (shop / "docs" / "a.md").read_text()
+    await projects.aclose()
+
+
+@pytest.mark.parametrize("path", ["nowhere.md", "../shop/docs/nowhere.md"])
+async def test_what_is_no_document_cannot_be_promoted(projects: Projects, shop: Path, path: str) -> None:
+    activation = await projects.activate(str(shop))
+    with pytest.raises((DocumentNotFoundError, InvalidInputError)):
+        await projects.promote(activation, path, PromotionLevel.CRITICAL)
+
+
+async def test_external_documents_are_apart_and_read_only(rig: Rig, projects: Projects, tmp_path: Path) -> None:
+    root = shutil.copytree(SAMPLE, tmp_path / "sample")
+    activation = await projects.activate(str(root))
+    assert activation.external is not None
+    assert set(await rig.contents(activation.external)) == {"payments/errors.md", "payments/webhooks.md"}
+    assert "payments/errors.md" not in await rig.contents(activation.tenant)
+    before = (root / "vendor" / "payments" / "errors.md").read_bytes()
+    for path in ("payments/errors.md", "vendor/payments/errors.md", str(root / "vendor" / "payments" / "errors.md")):
+        with pytest.raises(ExternalDocsNotPromotableError):
+            await projects.promote(activation, path, PromotionLevel.CRITICAL)
+    assert (root / "vendor" / "payments" / "errors.md").read_bytes() == before
+
+
+async def test_the_sample_project_is_complete_and_without_warnings(
+    rig: Rig, projects: Projects, tmp_path: Path
+) -> None:
+    activation = await projects.activate(str(shutil.copytree(SAMPLE, tmp_path / "sample")))
+    catalogue = await projects.catalogues.of(activation.tenant)
+    assert catalogue.counts == {
+        "problem": 3, "insight": 1, "codebase": 2, "tool": 2, "style": 1, "runbook": 1, "document": 1
+    }  # fmt: skip
+    assert [each.path for each in catalogue.documents if each.warnings] == []
+    assert [each.path for each in catalogue.critical()] == ["codebase/card-data.md"]
+    pool = catalogue.by_path("problems/connection-pool-exhaustion.md")
+    assert pool is not None
+    assert catalogue.superseded_by("problems/pool-timeouts.md") == (pool.path,)
+    assert [each.path for each in await catalogue.links(pool)] == ["codebase/order-states.md", "tools/postgres-pool.md"]
+    assert [each.path for each in catalogue.related(pool)] == ["insights/checkout-traffic.md"]
+
+
+async def test_a_deletion_is_shown_before_it_is_made(rig: Rig, projects: Projects, shop: Path) -> None:
+    configure(shop, external_docs={"path": "vendor"})
+    write(shop / "vendor" / "x.md", "# X\n")
+    main = await projects.activate(str(shop), "main", session="one")
+    other = await projects.activate(str(shop), "next", session="two")
+    preview = await projects.preview_deletion("shop", "main", None)
+    assert (preview.documents, preview.chunks) == (2, 2)
+    assert set(preview.tenants) == {main.tenant, main.external}
+    assert len(await rig.contents(main.tenant)) == 1
+    assert (await projects.preview_deletion("shop", None, main.tenant.path_hash)).documents == 4
+    assert (await projects.preview_deletion("shop", None, "f" * 16)).documents == 0
+    deleted = await projects.delete_documents("shop", "main", None)
+    assert deleted == preview
+    assert await rig.contents(main.tenant) == {}
+    assert await rig.contents(other.tenant) == {"a.md": "# A\n"}
+    with pytest.raises(ProjectNotActivatedError):
+        projects.active("one")
+    assert projects.active("two").tenant == other.tenant
+
+
+async def test_deleted_documents_do_not_come_back_by_themselves(rig: Rig, shop: Path) -> None:
+    watch = HandWatch()
+    projects = Projects(rig.indexer, rig.documents, watch=watch)
+    activation = await projects.activate(str(shop))
+    await projects.delete_documents("shop", None, None)
+    assert watch.stops
+    assert all(stop.is_set() for stop in watch.stops)
+    assert await rig.contents(activation.tenant) == {}
+    with pytest.raises(ProjectNotActivatedError):
+        await projects.index_document(activation, "a.md")
+    await projects.activate(str(shop))
+    assert await rig.contents(activation.tenant) == {"a.md": "# A\n"}
+    await projects.aclose()
+
+
+async def test_a_deletion_names_a_project(projects: Projects) -> None:
+    with pytest.raises(InvalidInputError):
+        await projects.preview_deletion("", None, None)
+
+
+async def test_a_broken_watch_still_indexes(rig: Rig, shop: Path) -> None:
+    async def broken(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> AsyncIterator[frozenset[Path]]:
+        raise ConfigurationError("no more watches")
+        yield frozenset()
+
+    projects = Projects(rig.indexer, rig.documents, watch=broken)
+    activation = await projects.activate(str(shop))
+    assert set(await rig.contents(activation.tenant)) == {"a.md"}
+    await projects.aclose()

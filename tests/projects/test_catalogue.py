@@ -1,0 +1,203 @@
+"""What a project's catalogue says, and that it is always as new as the index."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rag_context.errors import BackendUnavailableError
+from rag_context.projects.catalogue import Catalogue, Catalogues
+from rag_context.testing import Fault, Faulty
+from rag_context.types import Draft, Tenant
+from tests.projects.project import TENANT, Rig, write
+
+
+async def indexed(rig: Rig, docs: Path) -> Catalogue:
+    await rig.synchroniser(docs).reconcile()
+    return await rig.catalogues.of(TENANT)
+
+
+def paths(documents: object) -> list[str]:
+    assert isinstance(documents, tuple)
+    return [document.path for document in documents]
+
+
+async def test_documents_are_found_by_path_and_by_id(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "problems" / "b.md", "# B\n")
+    write(docs / "a.md", "---\npromotion_level: critical\n---\n# A\n")
+    catalogue = await indexed(rig, docs)
+    assert paths(catalogue.documents) == ["a.md", "problems/b.md"]
+    found = catalogue.by_path("problems/b.md")
+    assert found is not None
+    assert catalogue.by_id(found.id) == found
+    assert catalogue.by_path("b.md") is None
+    assert paths(catalogue.critical()) == ["a.md"]
+    assert catalogue.counts == {"problem": 1, "document": 1}
+
+
+async def test_an_unknown_tenant_has_an_empty_catalogue(rig: Rig) -> None:
+    catalogue = await rig.catalogues.of(Tenant("nobody"))
+    assert catalogue.documents == ()
+
+
+async def test_a_catalogue_follows_every_change(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    for number in range(30):
+        write(docs / f"{number}.md", f"# {number}\n")
+    before = await indexed(rig, docs)
+    assert await rig.catalogues.of(TENANT) is before
+    write(docs / "0.md", "---\ntitle: Changed\n---\n")
+    write(docs / "new.md", "# New\n")
+    (docs / "1.md").unlink()
+    after = await indexed(rig, docs)
+    assert len(after.documents) == 30
+    changed = after.by_path("0.md")
+    assert changed is not None
+    assert changed.title == "Changed"
+    assert after.by_path("1.md") is None
+    assert paths(after.documents) == paths((await Catalogues(rig.documents).of(TENANT)).documents)
+
+
+async def test_what_others_write_costs_no_second_reading(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    for number in range(30):
+        write(docs / f"{number}.md", f"# {number}\n")
+    before = await indexed(rig, docs)
+    counted = Faulty(rig.documents, "listing", "get")
+    catalogues = Catalogues(counted.port)
+    await catalogues.of(TENANT)
+    read = counted.calls
+    await rig.indexer.index(Draft("somebody else's", "chat", "s", "x"))
+    assert paths((await catalogues.of(TENANT)).documents) == paths(before.documents)
+    assert counted.calls == read
+
+
+async def test_links_lead_to_existing_documents_once_and_not_to_itself(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    text = (
+        "[1](sub/b.md) [2](sub/b.md#x) [self](a.md) [gone](gone.md) [out](../../x.md) <https://w> [3](../docs/c.md)\n"
+    )
+    write(docs / "a.md", f"---\nrelated_docs: [c.md, gone.md, a.md]\nsummary: '[no](d.md)'\n---\n{text}")
+    write(docs / "sub" / "b.md", "[up](../a.md) [docs](./docs/c.md)\n")
+    write(docs / "c.md", "x\n")
+    write(docs / "d.md", "x\n")
+    catalogue = await indexed(rig, docs)
+    a, b = catalogue.by_path("a.md"), catalogue.by_path("sub/b.md")
+    assert a is not None
+    assert b is not None
+    assert paths(await catalogue.links(a)) == ["sub/b.md", "c.md"]
+    assert paths(await catalogue.links(b)) == ["a.md", "c.md"]
+    assert paths(catalogue.related(a)) == ["c.md"]
+
+
+async def test_links_are_read_anew_after_an_edit_and_not_before(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "a.md", "[b](b.md)\n")
+    write(docs / "b.md", "b\n")
+    write(docs / "c.md", "c\n")
+    await indexed(rig, docs)
+    counted = Faulty(rig.documents, "get")
+    catalogues = Catalogues(counted.port)
+    for _ in range(3):
+        catalogue = await catalogues.of(TENANT)
+        a = catalogue.by_path("a.md")
+        assert a is not None
+        assert paths(await catalogue.links(a)) == ["b.md"]
+    read = counted.calls
+    write(docs / "a.md", "[c](c.md)\n")
+    await rig.synchroniser(docs).reconcile()
+    catalogue = await catalogues.of(TENANT)
+    a = catalogue.by_path("a.md")
+    assert a is not None
+    assert paths(await catalogue.links(a)) == ["c.md"]
+    assert counted.calls > read
+
+
+async def test_links_that_somebody_could_not_wait_for_are_read_all_the_same_and_once(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "a.md", "[b](b.md)\n")
+    write(docs / "b.md", "b\n")
+    await indexed(rig, docs)
+    slow = Faulty(rig.documents, "get")
+    catalogue = await Catalogues(slow.port).of(TENANT)
+    a = catalogue.by_path("a.md")
+    assert a is not None
+    read = slow.calls
+    slow.fault = Fault(delay_s=0.1)
+    asking = [asyncio.create_task(catalogue.links(a)) for _ in range(2)]
+    while slow.calls == read:
+        await asyncio.sleep(0)
+    asking[0].cancel()
+    assert paths(await asking[1]) == ["b.md"]
+    assert paths(await catalogue.links(a)) == ["b.md"]
+    assert slow.calls == read + 1
+
+
+async def test_links_that_cannot_be_read_are_read_the_next_time(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "a.md", "[b](b.md)\n")
+    write(docs / "b.md", "b\n")
+    await indexed(rig, docs)
+    broken = Faulty(rig.documents, "get")
+    catalogue = await Catalogues(broken.port).of(TENANT)
+    a = catalogue.by_path("a.md")
+    assert a is not None
+    broken.fault = Fault(BackendUnavailableError("documents", "gone"))
+    with pytest.raises(BackendUnavailableError):
+        await catalogue.links(a)
+    broken.fault = None
+    assert paths(await catalogue.links(a)) == ["b.md"]
+
+
+async def test_a_newer_document_hides_the_one_it_supersedes(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "problems" / "old.md", "old\n")
+    write(docs / "problems" / "new.md", "---\nsupersedes: problems/old.md\n---\n")
+    write(docs / "problems" / "newest.md", "---\nsupersedes: [./new.md, gone.md]\n---\n")
+    write(docs / "self.md", "---\nsupersedes: self.md\n---\n")
+    catalogue = await indexed(rig, docs)
+    assert catalogue.superseded_by("problems/old.md") == ("problems/new.md",)
+    assert catalogue.superseded_by("problems/new.md") == ("problems/newest.md",)
+    assert catalogue.superseded_by("problems/newest.md") == ()
+    assert catalogue.superseded_by("self.md") == ()
+
+
+async def test_documents_that_supersede_each_other_all_hold(rig: Rig, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    write(docs / "a.md", "---\nsupersedes: b.md\n---\n")
+    write(docs / "b.md", "---\nsupersedes: c.md\n---\n")
+    write(docs / "c.md", "---\nsupersedes: [a.md, d.md]\n---\n")
+    write(docs / "d.md", "old\n")
+    catalogue = await indexed(rig, docs)
+    assert [catalogue.superseded_by(path) for path in ("a.md", "b.md", "c.md")] == [(), (), ()]
+    assert catalogue.superseded_by("d.md") == ("c.md",)
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdef"), max_size=4), max_size=6))
+def test_supersession_never_hides_everything(edges: dict[str, list[str]]) -> None:
+    from rag_context.projects.catalogue import _Entry, _LinkReader
+    from rag_context.projects.records import ProjectDocument, PromotionLevel
+    from rag_context.testing import MemoryStore
+
+    entries = {
+        name: _Entry(
+            "hash",
+            ProjectDocument(
+                id=name,
+                path=f"{name}.md",
+                title=name,
+                doc_type="document",
+                promotion_level=PromotionLevel.STANDARD,
+                char_count=1,
+                supersedes=tuple(f"{other}.md" for other in edges[name]),
+                docs_folder="/docs",
+            ),
+        )
+        for name in edges
+    }
+    catalogue = Catalogue(TENANT, entries, _LinkReader(MemoryStore()))
+    holding = [each.path for each in catalogue.documents if not catalogue.superseded_by(each.path)]
+    assert holding or not edges

@@ -1,0 +1,168 @@
+"""Kinds of documents, built in and a project's own."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
+from rag_context.projects.doc_types import DocTypes, doc_types_of
+from rag_context.projects.records import FileSystemError, SchemaValidationError
+from rag_context.types import Json
+from tests.projects.project import built_in, configure
+
+SIGNIFICANCE = ("architectural", "behavioral", "performance", "correctness", "convention", "integration")
+WHOLE: dict[str, Json] = {
+    "doc_type": "problem",
+    "title": "t",
+    "date": "2026-03-01",
+    "summary": "s",
+    "significance": "performance",
+}
+
+
+def declared(root: Path, schema: object = None, **fields: object) -> DocTypes:
+    """A project with one kind of its own, and its schema beside the configuration."""
+    said = {"name": "recipe", "description": "How to", "folder": "recipes", **fields}
+    path = configure(root, custom_doc_types=[said])
+    if schema is not None:
+        (path.parent / "recipe.json").write_text(schema if isinstance(schema, str) else json.dumps(schema))
+    return doc_types_of(read_config(path), root)
+
+
+def test_the_built_in_kinds_have_a_folder_a_description_and_a_valid_schema() -> None:
+    infos = built_in().infos
+    assert [info.name for info in infos] == ["problem", "insight", "codebase", "tool", "style"]
+    for info in infos:
+        assert info.folder
+        assert info.description.endswith(".")
+        assert not info.custom
+        Draft202012Validator.check_schema(dict(info.schema))
+
+
+@pytest.mark.parametrize("name", ["problem", "insight", "codebase", "tool", "style"])
+def test_complete_front_matter_has_nothing_against_it(name: str) -> None:
+    optional: dict[str, Json] = {
+        "tags": ["a"],
+        "related_docs": ["b.md"],
+        "supersedes": "c.md",
+        "promotion_level": "critical",
+    }
+    assert built_in().complaints(name, {**WHOLE, "doc_type": name}) == []
+    assert built_in().complaints(name, {**WHOLE, **optional, "doc_type": name, "status": "extra"}) == []
+
+
+def test_what_is_missing_or_wrong_is_said_without_its_value() -> None:
+    said = built_in().complaints(
+        "problem", {"doc_type": "problem", "significance": "s3cret", "date": "soon", "tags": [7]}
+    )
+    assert said == [
+        "front matter: title, summary missing",
+        "front matter: date must be a date",
+        f"front matter: significance must be one of {', '.join(SIGNIFICANCE)}",
+        "front matter: tags.0 must be a string",
+    ]
+
+
+def test_the_folder_decides_where_the_front_matter_does_not() -> None:
+    kinds = built_in()
+    assert kinds.by_folder("problems/a.md") == "problem"
+    assert kinds.by_folder("tools/deep/er/a.md") == "tool"
+    assert kinds.by_folder("problems-old/a.md") == "document"
+    assert kinds.by_folder("problems.md") == "document"
+    assert kinds.by_folder("x/problems/a.md") == "document"
+
+
+def test_the_innermost_declared_folder_decides(tmp_path: Path) -> None:
+    kinds = declared(tmp_path, folder="problems/recipes")
+    assert kinds.by_folder("problems/recipes/a.md") == "recipe"
+    assert kinds.by_folder("problems/a.md") == "problem"
+
+
+def test_a_project_adds_kinds_with_schemas_of_their_own(tmp_path: Path) -> None:
+    kinds = declared(tmp_path, {"type": "object", "required": ["servings"]}, schema_file="recipe.json")
+    info = kinds.named("recipe")
+    assert info is not None
+    assert info.custom
+    assert kinds.complaints("recipe", {}) == ["front matter: servings missing"]
+    assert kinds.complaints("recipe", {"servings": 2}) == []
+    assert kinds.by_folder("recipes/soup.md") == "recipe"
+
+
+def test_a_project_may_replace_a_built_in_kind(tmp_path: Path) -> None:
+    kinds = declared(tmp_path, name="problem", folder="bugs")
+    assert kinds.by_folder("bugs/a.md") == "problem"
+    assert kinds.by_folder("problems/a.md") == "document"
+    assert kinds.complaints("problem", {}) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "JSON object"),
+        ({"type": 7}, "no JSON Schema"),
+        ({"$schema": "http://json-schema.org/draft-07/schema#"}, "dialect"),
+        ("[" * 100_000, "not valid JSON"),
+    ],
+)
+def test_a_schema_that_is_none_stops_the_activation(tmp_path: Path, schema: object, message: str) -> None:
+    with pytest.raises(SchemaValidationError, match=message) as caught:
+        declared(tmp_path, schema, schema_file="recipe.json")
+    assert caught.value.details[0].field == "custom_doc_types[0].schema_file"
+
+
+@pytest.mark.parametrize("place", ["../../outside.json", "/etc/passwd", "link.json"])
+def test_a_schema_outside_the_repository_is_refused(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "repository"
+    (root / ".rag-context").mkdir(parents=True)
+    (tmp_path / "outside.json").write_text("{}")
+    (root / ".rag-context" / "link.json").symlink_to(tmp_path / "outside.json")
+    with pytest.raises(SchemaValidationError, match="does not lie in the repository"):
+        declared(root, schema_file=place)
+
+
+def test_a_schema_that_is_missing_is_a_failure_of_the_file_system(tmp_path: Path) -> None:
+    with pytest.raises(FileSystemError, match="recipe"):
+        declared(tmp_path, schema_file="nowhere.json")
+
+
+@pytest.mark.parametrize("folder", ["..", "/", ".", "a/../b", "/abs"])
+def test_a_folder_outside_the_docs_folder_is_refused(tmp_path: Path, folder: str) -> None:
+    with pytest.raises(SchemaValidationError, match="below the docs folder"):
+        declared(tmp_path, folder=folder)
+
+
+async def test_a_reference_to_another_place_is_not_fetched_but_warned_about(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    def hear(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        writer.close()
+
+    async with await asyncio.start_server(hear, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        kinds = declared(tmp_path, {"$ref": f"http://127.0.0.1:{port}/schema.json"}, schema_file="recipe.json")
+        assert "cannot be applied" in (await asyncio.to_thread(kinds.complaints, "recipe", {}))[0]
+    assert not asked.is_set()
+
+
+def test_a_schema_that_refers_to_itself_without_end_is_warned_about(tmp_path: Path) -> None:
+    kinds = declared(tmp_path, {"$ref": "#"}, schema_file="recipe.json")
+    assert "cannot be applied" in kinds.complaints("recipe", {"a": 1})[0]
+
+
+def test_a_kind_without_a_schema_has_nothing_against_anything() -> None:
+    kind = CustomDocType(name="loop", folder="loops")
+    config = ProjectConfig(Path("/x/.rag-context/config.json"), "shop", custom_doc_types=(kind,))
+    assert doc_types_of(config, Path("/x")).complaints("loop", {"a": 1}) == []
+
+
+def test_many_complaints_are_counted(tmp_path: Path) -> None:
+    schema = {"properties": {name: {"type": "string"} for name in "abcdefgh"}}
+    kinds = declared(tmp_path, schema, schema_file="recipe.json")
+    said = kinds.complaints("recipe", dict.fromkeys("abcdefgh", 1))
+    assert len(said) == 6
+    assert said[-1] == "and 3 more"

@@ -1,0 +1,141 @@
+"""Answers of a chat model over real HTTP: their citations are checked, and no failure takes anything away."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rag_context.errors import ConfigurationError
+from rag_context.generation.openai_compatible import OpenAIChat
+from rag_context.projects.generation import INVENTED, UNCITED, checked
+from tests.projects.hall import Hall, open_hall
+from tests.projects.project import configure, write
+from tests.servers.embedding_stub import Asked, Behaviour, EmbeddingStub, Wire, reply
+
+ASK = "Why do database connections run out?"
+SAID = "Cancelled requests leak [pool.md]."
+
+
+class ChatStub(EmbeddingStub):
+    """A chat server that answers what it is told to."""
+
+    def _behaviour(self, asked: Asked) -> Behaviour:
+        assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
+        return self.script.popleft() if self.script else self.always or said(SAID)
+
+
+def said(text: object) -> Behaviour:
+    """A completion."""
+    return reply({"choices": [{"index": 0, "message": {"role": "assistant", "content": text}}]})
+
+
+@asynccontextmanager
+async def asked_hall(root: Path, **chat: Any) -> AsyncIterator[tuple[Hall, ChatStub]]:
+    """A hall with a project and a chat model."""
+    write(root / "docs/pool.md", "# Pool\n\nDatabase connections run out: cancelled requests leak them.\n")
+    stub = ChatStub()
+    await stub.start()
+    model = OpenAIChat(chat.pop("url", stub.url), model="talker", **chat)
+    try:
+        async with open_hall(model) as hall:
+            await hall.call("activate_project", config_path=str(configure(root)))
+            yield hall, stub
+    finally:
+        await model.close()
+        await stub.stop()
+
+
+async def test_an_answer_comes_beside_the_context_with_what_it_cites(tmp_path: Path) -> None:
+    async with asked_hall(tmp_path, api_key="secret") as (hall, stub):
+        reply = await hall.call("rag_query", query=ASK)
+        (asked,) = stub.asked
+    assert (reply["answer"], reply["citations"], reply["answer_note"]) == (SAID, ["pool.md"], None)
+    assert asked.headers["authorization"] == "Bearer secret"
+    assert asked.fields["model"] == "talker"
+    system, user = asked.fields["messages"]
+    assert "square brackets" in system["content"]
+    assert reply["context"] in user["content"]
+    assert user["content"].endswith(f"Question: {ASK}")
+
+
+async def test_a_document_that_is_not_in_the_context_is_taken_out_of_the_answer(tmp_path: Path) -> None:
+    async with asked_hall(tmp_path) as (hall, stub):
+        stub.always = said("Leaks [pool.md; made/up.md]. And more [other.md].")
+        reply = await hall.call("rag_query", query=ASK)
+    assert (reply["answer"], reply["citations"]) == ("Leaks [pool.md]. And more.", ["pool.md"])
+    assert "made/up.md, other.md" in reply["answer_note"]
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "sentence"),
+    [
+        (lambda _: Wire(until=asyncio.Event()), "did not answer in time"),
+        (lambda _: Wire(b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n{", drip=b" "), "did not answer in time"),
+        (lambda _: Wire(b"nonsense\r\n\r\n", close=True), "cannot be reached"),
+        (lambda _: Wire(reset=True), "cannot be reached"),
+        (reply({"error": "boom"}, 500), "failed (500)"),
+        (reply({"error": "later"}, 429), "failed (429)"),
+        (reply({"error": "who"}, 401), "refuses the key"),
+        (reply({"error": "no"}, 404), "refused (404)"),
+        (reply(b"<html>"), "answered without a text"),
+        (reply({"error": "Unexpected endpoint"}), "answered without a text"),
+        (reply({"choices": []}), "answered without a text"),
+        (said(None), "answered without a text"),
+        (said("  "), "answered without a text"),
+    ],
+    ids=["hangs", "drips", "nonsense", "reset", "500", "429", "401", "404", "html", "error", "none", "null", "blank"],
+)
+async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behaviour: Behaviour, sentence: str) -> None:
+    async with asked_hall(tmp_path, timeout_s=0.3) as (hall, stub):
+        whole = await hall.call("rag_query", query=ASK)
+        stub.always = behaviour
+        reply = await hall.call("rag_query", query=ASK)
+    assert (reply["answer"], reply["citations"]) == (None, [])
+    assert sentence in reply["answer_note"]
+    for field in ("context", "sources", "critical_docs", "linked_docs", "fallback_level", "warnings"):
+        assert reply[field] == whole[field]
+
+
+async def test_where_nothing_was_found_the_model_is_not_asked(tmp_path: Path) -> None:
+    async with asked_hall(tmp_path) as (hall, stub):
+        reply = await hall.call("rag_query", query="zebra", min_relevance_score=1)
+        assert stub.asked == []
+    assert (reply["answer"], reply["context"]) == (None, "")
+    assert "no document was found" in reply["answer_note"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "citations", "remarks"),
+    [
+        ("See [a.md] and [`b/c.md#part`].", None, ("a.md", "b/c.md"), ()),
+        ("A [link](a.md) is no citation.", None, (), (UNCITED,)),
+        ("An array[0] and [sic] stay [a.md].", None, ("a.md",), ()),
+        ("One [one, two.md].", None, ("one, two.md",), ()),
+        ("[no.md]", "", (), (INVENTED.format("no.md"), UNCITED)),
+        ("[A.MD] is another.", "is another.", (), (INVENTED.format("A.MD"), UNCITED)),
+    ],
+)
+def test_citations_are_compared_with_the_context(
+    text: str, answer: str | None, citations: tuple[str, ...], remarks: tuple[str, ...]
+) -> None:
+    written = checked(text, ["a.md", "b/c.md", "one, two.md"])
+    assert (written.answer or "", written.citations, written.remarks) == (
+        text if answer is None else answer,
+        citations,
+        remarks,
+    )
+
+
+@pytest.mark.parametrize("url", ["http://host:port", "ftp://host", "http://"])
+def test_an_address_that_cannot_be_one_is_refused_at_once(url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"chat\.url"):
+        OpenAIChat(url, model="m")
+
+
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown() -> None:
+    with pytest.raises(ConfigurationError, match=r"chat\.api_key") as refused:
+        OpenAIChat("http://localhost", model="m", api_key="sech\u00e9 ret")
+    assert "sech" not in str(refused.value)

@@ -1,0 +1,348 @@
+"""Retrieval: what is found, in what order, what stands in front, where links lead, and what is said of it."""
+
+import numpy as np
+import pytest
+
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.projects.boosting import boosted
+from rag_context.projects.records import (
+    Boosts,
+    CriticalInclusion,
+    PromotionLevel,
+    RagContext,
+    RetrievalOptions,
+    RetrievedDocument,
+)
+from rag_context.projects.retrieval import CATALOGUE_LOST, LINKS_LOST, PASSAGES_ONLY, UNREAD
+from rag_context.search.chain import WARNINGS, WORDLESS
+from rag_context.search.query import Level
+from rag_context.testing import Fault
+from rag_context.types import Tenant
+from tests.projects.knowledge import OURS, Knowledge
+
+ASK = "database connection pool exhaustion"
+ANY = RetrievalOptions(min_relevance_score=0.0)
+DEAD = Fault(BackendUnavailableError("x", "connection refused"))
+HANGS = Fault(hang=True)
+
+
+@pytest.fixture
+async def base() -> Knowledge:
+    made = Knowledge()
+    await made.add("problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.")
+    await made.add("problems/slow.md", "# Slow\n\nA database connection was slow on Mondays.")
+    await made.add("tools/psql.md", "# Psql\n\nConnect with psql, then list the tables.")
+    return made
+
+
+def paths(documents: tuple[RetrievedDocument, ...]) -> list[str]:
+    return [document.path for document in documents]
+
+
+async def test_documents_come_whole_the_most_relevant_first_and_without_front_matter(base: Knowledge) -> None:
+    text = "# Leaks\n\nDatabase connection pool exhaustion.\n\n## Later\n\nNothing of the question.\n"
+    await base.add("problems/leak.md", text, title="Leaking", summary="It leaks", date="2026-01-31")
+    result = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions(min_relevance_score=0.1))
+    (leak,) = (document for document in result.documents if document.path == "problems/leak.md")
+    assert (leak.title, leak.summary, str(leak.date)) == ("Leaking", "It leaks", "2026-01-31")
+    assert (leak.content, leak.char_count) == (text, len(text))
+    scores = [document.boosted_relevance_score for document in result.documents]
+    assert scores == sorted(scores, reverse=True)
+    assert result.total_matches >= len(result.documents)
+
+
+async def test_documents_below_the_threshold_are_left_out(base: Knowledge) -> None:
+    everything = await base.service.retrieve_relevant_documents(ASK, ANY)
+    scores = {document.path: document.raw_relevance_score for document in everything.documents}
+    assert len(scores) == 3
+    between = (scores["problems/pool.md"] + scores["problems/slow.md"]) / 2
+    found = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions(min_relevance_score=between))
+    assert paths(found.documents) == ["problems/pool.md"]
+    assert found.total_matches == 1
+
+
+async def test_without_a_threshold_of_its_own_a_question_takes_the_models(base: Knowledge) -> None:
+    found = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions())
+    assert base.fake.model.calibration.threshold > 0
+    assert "tools/psql.md" not in paths(found.documents)
+
+
+@pytest.mark.parametrize(
+    ("level", "score", "expected"),
+    [
+        (PromotionLevel.CRITICAL, 0.70, 0.85),
+        (PromotionLevel.IMPORTANT, 0.75, 0.85),
+        (PromotionLevel.STANDARD, 0.80, 0.80),
+        (PromotionLevel.CRITICAL, 0.95, 1.0),
+    ],
+)
+def test_promotion_adds_to_relevance_up_to_one(level: PromotionLevel, score: float, expected: float) -> None:
+    assert boosted(score, level, Boosts()) == pytest.approx(expected)
+    assert boosted(score, level, None) == score
+
+
+def test_boosts_are_what_they_are_set_to() -> None:
+    assert boosted(0.2, PromotionLevel.IMPORTANT, Boosts(important=0.3)) == pytest.approx(0.5)
+
+
+async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(base: Knowledge) -> None:
+    await base.add("problems/twin.md", "# Pool\n\nThe database connection pool exhaustion came from leaks often.")
+    before = await base.service.retrieve_relevant_documents(ASK, ANY)
+    await base.add(
+        "problems/twin.md",
+        "# Pool\n\nThe database connection pool exhaustion came from leaks often.",
+        promotion_level="important",
+    )
+    after = await base.service.retrieve_relevant_documents(ASK, ANY)
+    assert paths(before.documents)[0] == "problems/pool.md"
+    assert paths(after.documents)[0] == "problems/twin.md"
+    twin = after.documents[0]
+    assert twin.boosted_relevance_score == pytest.approx(min(1.0, twin.raw_relevance_score + 0.10))
+
+
+async def test_a_boost_lets_nothing_in_that_is_below_the_threshold(base: Knowledge) -> None:
+    await base.add("style/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="important")
+    options = RetrievalOptions(min_relevance_score=0.3, boosts=Boosts(important=1.0))
+    assert "style/spaces.md" not in paths((await base.service.retrieve_relevant_documents(ASK, options)).documents)
+
+
+async def test_doc_types_and_promotion_levels_are_filtered_by_the_store(base: Knowledge) -> None:
+    await base.add("insights/pool.md", "# Pools\n\nDatabase connection pool exhaustion.", promotion_level="important")
+    service = base.service
+    by_type = await service.retrieve_relevant_documents(ASK, RetrievalOptions(doc_types=("insight", "tool")))
+    by_floor = await service.retrieve_relevant_documents(
+        ASK, RetrievalOptions(min_promotion_level=PromotionLevel.IMPORTANT)
+    )
+    by_levels = await service.retrieve_relevant_documents(
+        ASK, RetrievalOptions(min_relevance_score=0.0, promotion_levels=(PromotionLevel.STANDARD,), max_results=9)
+    )
+    assert paths(by_type.documents) == ["insights/pool.md"]
+    assert paths(by_floor.documents) == ["insights/pool.md"]
+    assert set(paths(by_levels.documents)) == {"problems/pool.md", "problems/slow.md", "tools/psql.md"}
+
+
+async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base: Knowledge) -> None:
+    options = RetrievalOptions(min_promotion_level=PromotionLevel.CRITICAL, promotion_levels=(PromotionLevel.STANDARD,))
+    found = await base.service.retrieve_relevant_documents(ASK, options)
+    assert (found.documents, found.total_matches, found.label.level) == ((), 0, Level.PRIMARY)
+
+
+async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(base: Knowledge) -> None:
+    part = "## Database connection pool exhaustion\n\n" + "Database connection pool exhaustion again. " * 30 + "\n\n"
+    await base.add("big.md", "# Big\n\n" + part * 120)
+    for number in range(4):
+        await base.add(f"small-{number}.md", f"# Small {number}\n\nConnection trouble of kind {number}, seen once.")
+    options = RetrievalOptions(min_relevance_score=0.0, max_results=6)
+    found = await base.service.retrieve_relevant_documents(ASK, options)
+    assert len(found.documents) == 6
+    assert paths(found.documents).count("big.md") == 1
+
+
+async def test_a_vector_finds_what_its_words_mean_and_the_words_are_not_needed(base: Knowledge) -> None:
+    vector = await base.fake.embed_query(ASK)
+    base.embedder.fault = base.texts.fault = DEAD
+    found = await base.service.retrieve_relevant_documents(vector * 7.0, RetrievalOptions(min_relevance_score=0.1))
+    assert paths(found.documents)[0] == "problems/pool.md"
+    assert (found.label.level, list(found.label.legs)) == (Level.PRIMARY, ["vector"])
+
+
+@pytest.mark.parametrize(
+    ("question", "sentence"),
+    [
+        ("", "Query cannot be empty"),
+        (" \n", "Query cannot be empty"),
+        (np.zeros(64, np.float32), "must not be zero"),
+        (np.full(64, np.nan, np.float32), "finite"),
+        (np.ones((1, 64), np.float32), "one row"),
+        (np.ones(0, np.float32), "one row"),
+        (np.ones(5, np.float32), "has 5 numbers, those of fake have 64"),
+    ],
+    ids=["blank", "space", "zero", "not finite", "a matrix", "empty", "another model's"],
+)
+async def test_what_is_no_question_is_refused(base: Knowledge, question: object, sentence: str) -> None:
+    with pytest.raises(InvalidInputError, match=sentence):
+        await base.service.assemble_context(question, RetrievalOptions())  # type: ignore[arg-type]
+
+
+async def test_superseded_documents_are_hidden_unless_asked_for_and_then_marked(base: Knowledge) -> None:
+    await base.add(
+        "problems/pool-2.md", "# Pool\n\nDatabase connection pool exhaustion, anew.", supersedes="problems/pool.md"
+    )
+    hidden = await base.service.retrieve_relevant_documents(ASK, ANY)
+    shown = await base.service.assemble_context(ASK, RetrievalOptions(min_relevance_score=0.0, include_superseded=True))
+    assert "problems/pool.md" not in paths(hidden.documents)
+    (old,) = (document for document in shown.relevant_documents if document.path == "problems/pool.md")
+    assert old.superseded_by == ("problems/pool-2.md",)
+    assert "- **Superseded by**: problems/pool-2.md" in shown.formatted_context
+
+
+async def with_critical(base: Knowledge) -> None:
+    await base.add("rules/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="critical")
+    await base.add("rules/pool.md", "# Rule\n\nDatabase connection pool exhaustion.", promotion_level="critical")
+
+
+async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: Knowledge) -> None:
+    await with_critical(base)
+    context = await base.service.assemble_context(ASK, RetrievalOptions(min_relevance_score=0.1, max_results=1))
+    assert paths(context.critical_documents) == ["rules/pool.md", "rules/spaces.md"]
+    assert paths(context.relevant_documents) == ["problems/pool.md"]
+    assert context.formatted_context.count("- **Path**: rules/pool.md\n") == 1
+    assert context.critical_documents[0].boosted_relevance_score > 0
+    assert context.critical_documents[1].boosted_relevance_score == 0
+
+
+@pytest.mark.parametrize(
+    ("inclusion", "in_front", "found"),
+    [
+        (CriticalInclusion.RELEVANT, ["rules/pool.md"], ["problems/pool.md"]),
+        (CriticalInclusion.NEVER, [], ["rules/pool.md"]),
+    ],
+)
+async def test_critical_documents_may_be_asked_for_where_they_match_or_not_at_all(
+    base: Knowledge, inclusion: CriticalInclusion, in_front: list[str], found: list[str]
+) -> None:
+    await with_critical(base)
+    options = RetrievalOptions(min_relevance_score=0.3, max_results=1, include_critical=inclusion)
+    context = await base.service.assemble_context(ASK, options)
+    assert (paths(context.critical_documents), paths(context.relevant_documents)) == (in_front, found)
+
+
+async def test_critical_documents_keep_to_the_doc_types_asked_for_and_to_what_holds(base: Knowledge) -> None:
+    await with_critical(base)
+    await base.add("tools/rule.md", "# Tool rule\n\nNo tabs.", promotion_level="critical")
+    await base.add("tools/rule-2.md", "# New rule\n\nTabs.", promotion_level="critical", supersedes="tools/rule.md")
+    context = await base.service.assemble_context(ASK, RetrievalOptions(doc_types=("tool",)))
+    assert paths(context.critical_documents) == ["tools/rule-2.md"]
+
+
+async def linked(base: Knowledge) -> None:
+    await base.add("problems/pool.md", "# Pool\n\nDatabase connection pool exhaustion. See [a](../a.md), [b](../b.md).")
+    await base.add("a.md", "# A\n\nOn [c](c.md) and back to [pool](problems/pool.md), and [self](a.md).")
+    await base.add("b.md", "# B\n\nSee [c](c.md) and https://example.com.")
+    await base.add("c.md", "# C\n\nSee [d](d.md).")
+    await base.add("d.md", "# D\n\nThe end, see [a](a.md).")
+
+
+async def test_links_are_followed_breadth_first_each_document_once(base: Knowledge) -> None:
+    await linked(base)
+    options = RetrievalOptions(max_results=1, max_link_depth=2)
+    found = await base.service.retrieve_with_linked_docs(ASK, options)
+    assert paths(found.documents) == ["problems/pool.md"]
+    assert [(link.path, link.linked_from, link.link_depth) for link in found.linked_documents] == [
+        ("a.md", "problems/pool.md", 1),
+        ("b.md", "problems/pool.md", 1),
+        ("c.md", "a.md", 2),
+    ]
+
+
+@pytest.mark.parametrize(("depth", "most"), [(0, 5), (1, 5), (2, 2), (9, 5), (2, 0)])
+async def test_links_keep_to_depth_and_number(base: Knowledge, depth: int, most: int) -> None:
+    await linked(base)
+    options = RetrievalOptions(max_results=1, max_link_depth=depth, max_linked_docs=most)
+    found = (await base.service.retrieve_with_linked_docs(ASK, options)).linked_documents
+    assert paths(found) == ["a.md", "b.md", "c.md", "d.md"][: min(most, (0, 2, 3, 4)[min(depth, 3)])]
+
+
+async def test_a_linked_document_that_stands_in_front_is_not_repeated_and_still_leads_on(base: Knowledge) -> None:
+    await linked(base)
+    await base.add("a.md", "# A\n\nOn [c](c.md).", promotion_level="critical")
+    context = await base.service.assemble_context(ASK, RetrievalOptions(max_results=1, max_link_depth=2))
+    assert paths(context.critical_documents) == ["a.md"]
+    assert [(link.path, link.linked_from) for link in context.linked_documents] == [
+        ("b.md", "problems/pool.md"),
+        ("c.md", "a.md"),
+    ]
+    assert context.formatted_context.count("- **Path**: a.md\n") == 1
+
+
+async def test_related_docs_are_links_where_that_is_switched_on(base: Knowledge) -> None:
+    await base.add(
+        "problems/pool.md", "# Pool\n\nDatabase connection pool exhaustion.", related_docs="[../tools/psql.md]"
+    )
+    off = await base.service.retrieve_with_linked_docs(ASK, RetrievalOptions(max_results=1))
+    on = await base.service.retrieve_with_linked_docs(ASK, RetrievalOptions(max_results=1, follow_related_docs=True))
+    assert (paths(off.linked_documents), paths(on.linked_documents)) == ([], ["tools/psql.md"])
+
+
+async def test_another_tenants_documents_are_never_seen(base: Knowledge) -> None:
+    other = Tenant(OURS.project, "feature", OURS.path_hash)
+    await base.add("problems/pool.md", "# Theirs\n\nDatabase connection pool exhaustion.", tenant=other)
+    await base.add("rules/theirs.md", "# Rule\n\nTheirs.", tenant=other, promotion_level="critical")
+    ours = await base.service.assemble_context(ASK, ANY)
+    theirs = await base.of(other).assemble_context(ASK, ANY)
+    nobodys = await base.of(Tenant("nobody", "main", "0" * 16)).assemble_context(ASK, ANY)
+    assert "Theirs" not in ours.formatted_context
+    assert [document.title for document in theirs.all_sources] == ["Rule", "Theirs"]
+    assert (nobodys.formatted_context, list(nobodys.all_sources)) == ("", [])
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_without_vectors_the_words_find_the_documents_and_the_answer_says_so(
+    base: Knowledge, fault: Fault
+) -> None:
+    base.embedder.fault = fault
+    context = await base.service.assemble_context(ASK, RetrievalOptions())
+    assert context.label.level is Level.TEXT
+    assert WARNINGS[Level.TEXT] in context.label.warnings
+    assert paths(context.relevant_documents)[0] == "problems/pool.md"
+
+
+async def test_a_vector_without_vectors_is_an_empty_answer_that_says_so(base: Knowledge) -> None:
+    vector = await base.fake.embed_query(ASK)
+    base.vectors.fault = DEAD
+    context = await base.service.assemble_context(vector, RetrievalOptions())
+    assert (context.label.level, context.label.warnings) == (Level.EMPTY, (WORDLESS,))
+
+
+async def test_where_nothing_can_be_searched_the_critical_documents_still_come(base: Knowledge) -> None:
+    await with_critical(base)
+    base.embedder.fault = base.texts.fault = DEAD
+    context = await base.service.assemble_context(ASK, RetrievalOptions())
+    assert context.label.level is Level.EMPTY
+    assert paths(context.critical_documents) == ["rules/pool.md", "rules/spaces.md"]
+    assert context.relevant_documents == ()
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_documents_that_cannot_be_read_are_shown_by_what_was_found_of_them(fault: Fault) -> None:
+    base = Knowledge(deadline_s=0.4)
+    await base.add("problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.")
+    await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
+    await base.service.retrieve_relevant_documents(ASK, RetrievalOptions())
+    base.reads.fault = fault
+    context = await base.service.assemble_context(ASK, RetrievalOptions())
+    assert paths(tuple(context.all_sources)) == ["problems/pool.md"]
+    assert "came from leaks" in context.formatted_context
+    assert set(context.label.warnings) == {
+        PASSAGES_ONLY.format("problems/pool.md"),
+        UNREAD.format("rules/a.md"),
+        LINKS_LOST.format("problems/pool.md"),
+    }
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_without_the_list_of_documents_what_is_found_speaks_for_itself(fault: Fault) -> None:
+    base = Knowledge(deadline_s=0.4)
+    await base.add(
+        "problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.", title="Leaks"
+    )
+    base.lists.fault = fault
+    context = await base.service.assemble_context(ASK, RetrievalOptions())
+    (document,) = context.all_sources
+    assert (document.path, document.title, document.doc_type) == ("problems/pool.md", "Leaks", "problem")
+    assert any(warning.startswith(CATALOGUE_LOST.partition("{")[0]) for warning in context.label.warnings)
+
+
+async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: Knowledge) -> None:
+    whole = await base.service.assemble_context(ASK, ANY)
+    tight = await base.service.assemble_context(
+        ASK, RetrievalOptions(min_relevance_score=0.0, max_tokens=whole.tokens - 1)
+    )
+    assert _tokens(base, whole) == whole.tokens
+    assert _tokens(base, tight) == tight.tokens < whole.tokens
+    assert len(tight.omitted) == 1
+    assert {*tight.omitted, *paths(tuple(tight.all_sources))} == set(paths(tuple(whole.all_sources)))
+
+
+def _tokens(base: Knowledge, context: RagContext) -> int:
+    return len(base.fake.tokenizer.offsets(context.formatted_context))
