@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import collections, hundred_thousand, indexing, mcp, searching, statistics
+from benchmarks import collections, hundred_thousand, indexing, mcp, projects, searching, statistics
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import write_page
 
@@ -37,6 +37,8 @@ def main() -> int:
         figures += searching.under_load(index, scratch)
         _say("a collection, beside Chroma's server")
         figures += collections.measure(scratch / "collections", collections.DOCUMENTS // (10 if quick else 1))
+        _say("a knowledge base of Markdown files")
+        figures += projects.measure(scratch / "projects", projects.DOCUMENTS // (10 if quick else 1))
         if not quick:
             _say("100 000 chunks")
             figures += asyncio.run(hundred_thousand.measure(scratch / "large"))

@@ -51,11 +51,11 @@ class Commands:
     def with_variables(self, **variables: str) -> "Commands":
         return Commands(self.folder, {**self.variables, **variables})
 
-    def start(self, *words: str | Path) -> "subprocess.Popen[str]":
+    def start(self, *words: str | Path, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         """Start a command and return at once."""
         return subprocess.Popen(
             [_PROGRAM, *map(str, words)],
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,70 @@ class TestIndex:
 
         assert (first, second) == (["indexed"] * 2, ["unchanged"] * 2)
         assert sorted(third) == ["replaced", "unchanged"]
+
+    def test_files_that_are_gone_are_pruned(self, commands: Commands) -> None:
+        commands.write("a.md", DECISION)
+        gone = commands.write("b.md", "# Tides")
+        commands("index", ".")
+        gone.rename(commands.folder / "c.md")
+
+        told = commands("index", ".", "--prune", "--receipts", "receipts")
+
+        receipts = [json.loads(line) for line in (commands.folder / "receipts").read_text().splitlines()]
+        assert "1 indexed, 1 unchanged, 1 removed, 1 of them renamed\n" in told.err
+        assert [receipt["status"] for receipt in receipts] == ["unchanged", "indexed", "removed"]
+        assert receipts[1]["renamedFrom"] == receipts[2]["source"] == str(gone)
+
+    def test_a_stream_of_documents_comes_in_with_receipts_in_a_file(self, commands: Commands) -> None:
+        """C-3."""
+        lines = [
+            {"content": "The pump of pontoon C failed.", "contentType": "decision", "source": "log/1"},
+            {"content": "", "source": "log/2"},
+            {"content": "[Maren] Noted.", "contentType": "chat", "source": "talk", "sessionId": "s1"},
+        ]
+        stream = commands.write("docs.jsonl", "\n".join(map(json.dumps, lines)) + "\n{\n")
+
+        ended = commands("index", "--jsonl", stream, "--tag", "demo", "--receipts", "receipts.jsonl")
+
+        receipts = [json.loads(line) for line in (commands.folder / "receipts.jsonl").read_text().splitlines()]
+        assert ended.status == 1
+        assert {receipt["source"]: receipt["status"] for receipt in receipts} == {
+            "log/1": "indexed",
+            f"{stream}:2": "rejected",
+            "talk": "indexed",
+            f"{stream}:4": "rejected",
+        }
+
+    def test_a_pipe_and_a_pattern_are_taken_too(self, commands: Commands) -> None:
+        commands.write("src/a.py", "def a(): ...")
+        commands.write("src/b.md", "no code")
+        with commands.start("index", "src/**/*.py", "-", "--json", stdin=subprocess.PIPE) as process:
+            out, _ = process.communicate('{"content": "x", "contentType": "code", "source": "piped"}\n', timeout=60)
+
+        assert process.returncode == 0
+        assert [json.loads(line)["source"] for line in out.splitlines()] == [
+            f"{commands.folder}/src/a.py",
+            "piped",
+        ]
+
+    def test_receipts_that_cannot_be_written_stop_it_at_once(self, commands: Commands) -> None:
+        commands.write("a.md", DECISION)
+
+        ended = commands("index", ".", "--receipts", "no/where.jsonl")
+
+        assert (ended.status, ended.err) == (
+            2,
+            "error: --receipts 'no/where.jsonl' cannot be written: No such file or directory.\n",
+        )
+
+    def test_a_full_disk_for_receipts_is_told_with_what_is_safe(self, commands: Commands) -> None:
+        commands.write("a.md", DECISION)
+
+        ended = commands("index", ".", "--receipts", "/dev/full")
+
+        assert ended.status == 75
+        assert "error: Receipts cannot be written: No space left on device." in ended.err
+        assert "Traceback" not in ended.err
 
     def test_pictures_in_a_folder_are_no_failure_but_a_named_one_is(self, commands: Commands) -> None:
         picture = commands.write("a/b.png", b"\x89PNG\0")

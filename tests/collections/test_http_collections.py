@@ -9,10 +9,12 @@ import httpx2
 import pytest
 
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.options import Access, ApiKey, hash_key
+from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
 from rag_context.testing.faults import Fault, Faulty
+from tests.server.running import running
+from tests.server.stub_service import StubService
 
 from .doors import door_to
 from .services import DIMENSION, memory_service, service_over
@@ -287,3 +289,14 @@ async def test_more_large_bodies_than_there_is_room_for_are_told_to_wait() -> No
         gate.set()
         assert reply.headers["retry-after"] == "1"
         assert [done.status_code for done in await asyncio.gather(*held)] == [200] * 4
+
+
+async def test_over_a_real_socket_names_keep_their_slashes_and_a_large_body_comes_in() -> None:
+    """V-3, X-2: 64 MiB for documents, where all else may be 1 MiB."""
+    with running(StubService(), ServerOptions(port=0)) as door, door.client() as client:
+        assert client.post("/collections", json={"name": "a/../b?"}).status_code == 201
+        documents = [{"id": f"{n}/x", "text": "t" * 1000, "embedding": [n, 1]} for n in range(1, 3001)]
+        added = client.post(at("a/../b?", "/documents"), json={"documents": documents})
+        assert added.json()["count"] == 3000
+        raw = door.raw(b"DELETE /collections/a%2F..%2Fb%3F/documents/7%2Fx HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (raw.status, raw.json()["id"]) == (200, "7/x")

@@ -172,6 +172,14 @@ def test_past_500_lines_second_and_third_level_headings_are_hard(lines: int, sha
     assert headings == (["Guide"] if shared else hard)
 
 
+def test_a_heading_in_a_fence_of_a_long_document_bounds_nothing() -> None:
+    fenced = "```sh\n## One\nls\n### Two\nls\n```\n"
+    content = f"# Guide\n\n## Shell\n\n{fenced}" + "\n" * 500
+    (span,) = chunks(content)
+    assert span.heading == "Guide > Shell"
+
+
+
 def test_a_hash_in_a_code_fence_is_no_heading() -> None:
     content = "# Guide\n\n```sh\n# not a heading\n" + "run it now please\n" * 60 + "```\n"
     assert {span.heading for span in chunks(content)} == {"Guide"}

@@ -2,6 +2,7 @@
 
 from rag_context.indexing.context import CONTEXT_TOKENS, context_of
 from rag_context.testing import WordTokenizer
+from rag_context.types import Chunk, Span
 
 TOKENIZER = WordTokenizer()
 
@@ -26,3 +27,14 @@ def test_it_is_cut_to_its_share_of_the_window() -> None:
     context = context_of(title, "", "text", TOKENIZER)
     assert len(TOKENIZER.offsets(context)) == CONTEXT_TOKENS
     assert title.startswith(context)
+
+
+def test_the_file_that_code_lies_in_is_matched_and_not_embedded() -> None:
+    def chunk(heading: str) -> Chunk:
+        context = context_of("", heading, "return 1", TOKENIZER, file="store/writer.py")
+        return Chunk("c", "d", 0, "return 1", Span(0, 8, 1, 1), context)
+
+    assert chunk("Writer.flush").searchable == "store/writer.py\nWriter.flush\nreturn 1"
+    assert chunk("Writer.flush").embedded == "Writer.flush\nreturn 1"
+    assert chunk("").searchable == "store/writer.py\n\nreturn 1"
+    assert chunk("").embedded == "return 1"

@@ -1,9 +1,9 @@
-"""Which files a walk takes, how they are read, and what is said of those left out (C-3, C-4, D-7, X-3)."""
+"""How files are read, and what is said of those left out (C-3, C-4, D-7)."""
 
-import inspect
 import os
-import sys
-from collections.abc import Mapping
+import socket
+import tracemalloc
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,12 @@ from rag_context.indexing.files import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
     FileDraft,
-    Found,
     Labels,
     Rejected,
     content_type_of,
-    find_files,
-    read_files,
+    read_file,
 )
+from rag_context.indexing.folders import find_files
 from rag_context.types import Draft, Metadata, Origin
 
 NO_LABELS = Labels()
@@ -32,9 +31,11 @@ def write(root: Path, files: Mapping[str, str | bytes]) -> Path:
     return root
 
 
-def names(root: Path, *paths: Path) -> list[str]:
-    found = find_files(paths or (root,))
-    return [item.path.relative_to(root).as_posix() for item in found if isinstance(item, Found)]
+def read_files(
+    paths: list[Path], labels: Labels = NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES
+) -> Iterator[FileDraft | Rejected]:
+    for found in find_files(paths):
+        yield found if isinstance(found, Rejected) else read_file(found, labels, max_bytes=max_bytes)
 
 
 def only(path: Path, labels: Labels = NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
@@ -169,7 +170,7 @@ class TestReading:
         assert item == Rejected(f"{tmp_path}/caf\\xe9.txt", "its name is not valid UTF-8")
 
     def test_one_bad_file_stops_no_other(self, tmp_path: Path) -> None:
-        write(tmp_path, {"a.txt": b"\xe9", "b.txt": "b", "c.pdf": "%PDF", "d.txt": "d"})
+        write(tmp_path, {"a.txt": b"\xe9", "b.txt": "b", "c.epub": "PK", "d.txt": "d"})
 
         items = list(read_files([tmp_path]))
 
@@ -183,95 +184,6 @@ class TestReading:
 
         assert (walked, named) == ([False, True], [True])
 
-
-class TestWalking:
-    """C-4: ignore files at every level, a fixed order, and no way out of the folder."""
-
-    def test_the_order_is_that_of_names_whatever_the_disk_says(self, tmp_path: Path) -> None:
-        write(tmp_path, {"z.md": "z", "b/2.md": "2", "b/1.md": "1", "a.md": "a", "b/c/0.md": "0"})
-
-        assert names(tmp_path) == ["a.md", "b/1.md", "b/2.md", "b/c/0.md", "z.md"]
-
-    def test_a_path_named_twice_is_read_once(self, tmp_path: Path) -> None:
-        path = write(tmp_path, {"a.md": "a"}) / "a.md"
-
-        assert names(tmp_path, path, tmp_path / "." / "a.md") == ["a.md"]
-
-    def test_both_ignore_files_hide_files_and_folders(self, tmp_path: Path) -> None:
-        write(
-            tmp_path,
-            {
-                ".gitignore": "*.log\nbuild/\n",
-                ".ragignore": "secret.md\n",
-                "a.md": "a",
-                "a.log": "l",
-                "secret.md": "s",
-                "build/b.md": "b",
-                "sub/x.log": "x",
-                "sub/build": "a file of that name",
-            },
-        )
-
-        assert names(tmp_path) == ["a.md", "sub/build"]
-
-    def test_deeper_rules_win_over_those_above(self, tmp_path: Path) -> None:
-        write(
-            tmp_path,
-            {".gitignore": "*.log\n", "keep/.gitignore": "!*.log\n", "keep/a.log": "a", "b.log": "b"},
-        )
-
-        assert names(tmp_path) == ["keep/a.log"]
-
-    def test_rules_above_hold_in_a_folder_with_rules_of_its_own(self, tmp_path: Path) -> None:
-        write(tmp_path, {".gitignore": "*.log\n", "sub/.gitignore": "b.md\n", "sub/a.log": "a", "sub/b.md": "b"})
-
-        assert names(tmp_path) == []
-
-    def test_ragignore_wins_over_gitignore_of_its_folder(self, tmp_path: Path) -> None:
-        write(tmp_path, {".gitignore": "generated/\n", ".ragignore": "!generated/\n", "generated/a.md": "a"})
-
-        assert names(tmp_path) == ["generated/a.md"]
-
-    def test_rules_of_the_repository_above_hold(self, tmp_path: Path) -> None:
-        write(tmp_path, {"repo/.git/HEAD": "x", "repo/.gitignore": "/docs/draft.md\n", ".gitignore": "*.md\n"})
-        docs = write(tmp_path / "repo" / "docs", {"draft.md": "d", "a.md": "a"})
-
-        assert names(docs) == ["a.md"]
-
-    def test_a_pattern_that_means_nothing_is_passed_over(self, tmp_path: Path) -> None:
-        write(tmp_path, {".gitignore": b"!\n\xff\n/\n*.log\n", "a.log": "l", "a.md": "a"})
-
-        assert names(tmp_path) == ["a.md"]
-
-    def test_a_file_named_outright_is_read_though_ignored(self, tmp_path: Path) -> None:
-        write(tmp_path, {".gitignore": "a.md\n", "a.md": "a"})
-
-        assert names(tmp_path, tmp_path / "a.md") == ["a.md"]
-
-    @pytest.mark.parametrize("folder", [".git", "node_modules", ".venv", "__pycache__"])
-    def test_machinery_is_never_read(self, tmp_path: Path, folder: str) -> None:
-        write(tmp_path, {f"{folder}/a.md": "a", f"sub/{folder}/b.md": "b", "c.md": "c", ".env": "KEY=1"})
-
-        assert names(tmp_path) == ["c.md"]
-
-    def test_links_are_not_followed_out_of_the_folder(self, tmp_path: Path) -> None:
-        outside = write(tmp_path / "outside", {"secret.md": "s"})
-        root = write(tmp_path / "root", {"a.md": "a", "sub/b.md": "b"})
-        (root / "file-out").symlink_to(outside / "secret.md")
-        (root / "folder-out").symlink_to(outside)
-        (root / "inside").symlink_to(root / "a.md")
-        (root / "loop").symlink_to(root)
-        (root / "nowhere").symlink_to(root / "no")
-
-        items = list(find_files([root]))
-
-        assert [item.path.name for item in items if isinstance(item, Found)] == ["a.md", "b.md"]
-        assert {Path(item.path).name: item.reason for item in items if isinstance(item, Rejected)} == {
-            "file-out": "a symbolic link that leads out of the folder",
-            "folder-out": "a symbolic link that leads out of the folder",
-            "nowhere": "a symbolic link that leads nowhere",
-        }
-
     def test_a_link_named_outright_is_read_as_what_it_means(self, tmp_path: Path) -> None:
         path = write(tmp_path, {"a.md": "a"}) / "a.md"
         (tmp_path / "link.md").symlink_to(path)
@@ -281,25 +193,50 @@ class TestWalking:
         assert isinstance(item, FileDraft)
         assert item.draft.source == path.as_posix()
 
-    def test_depth_is_not_recursion(self, tmp_path: Path) -> None:
-        write(tmp_path, {"d/" * 100 + "a.md": "a"})
-        limit = sys.getrecursionlimit()
-
-        sys.setrecursionlimit(len(inspect.stack()) + 60)
-        try:
-            found = names(tmp_path)
-        finally:
-            sys.setrecursionlimit(limit)
-
-        assert found == ["d/" * 100 + "a.md"]
-
-    def test_files_are_read_one_at_a_time(self, tmp_path: Path) -> None:
-        write(tmp_path, {"a.md": "a", "b.md": "old"})
+    def test_a_file_that_vanishes_before_it_is_read_is_told(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a.md": "a", "b.md": "b"})
         items = read_files([tmp_path])
 
         next(items)
-        (tmp_path / "b.md").write_text("new")
-        second = next(items)
+        (tmp_path / "b.md").unlink()
 
-        assert isinstance(second, FileDraft)
-        assert second.draft.content == "new"
+        assert next(items) == Rejected(f"{tmp_path}/b.md", "vanished before it was read")
+
+    def test_a_huge_file_costs_no_memory(self, tmp_path: Path) -> None:
+        """The first is empty space, the second text up to where reading stops."""
+        with (tmp_path / "sparse.md").open("wb") as file:
+            file.truncate(1 << 30)
+        with (tmp_path / "text.md").open("wb") as file:
+            file.write(b"x" * (DEFAULT_MAX_BYTES + 10))
+            file.truncate(1 << 30)
+
+        tracemalloc.start()
+        try:
+            reasons = [item.reason for item in read_files([tmp_path]) if isinstance(item, Rejected)]
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+        assert reasons == [
+            "binary, not text",
+            f"larger than {DEFAULT_MAX_BYTES} bytes ({1 << 30}); see indexing.max_file_bytes",
+        ]
+        assert peak < 8 * DEFAULT_MAX_BYTES
+
+    @pytest.mark.parametrize("name", ["line\nbreak.md", "tab\there.md", 'quote".md', "emoji \N{PILE OF POO}.md"])
+    def test_an_odd_name_is_a_name(self, tmp_path: Path, name: str) -> None:
+        item = only(write(tmp_path, {name: "x"}) / name)
+
+        assert isinstance(item, FileDraft)
+        assert item.draft.source == (tmp_path / name).as_posix()
+
+    def test_a_socket_and_a_loop_of_links_are_told(self, tmp_path: Path) -> None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "s"))
+            (tmp_path / "loop").symlink_to(tmp_path / "loop")
+
+            reasons = [item.reason for item in read_files([tmp_path]) if isinstance(item, Rejected)]
+            named = reason(tmp_path / "loop")
+
+        assert reasons == ["a symbolic link that leads nowhere", "not a regular file"]
+        assert named.startswith("cannot be read: ")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.indexing.titles import MAX_TITLE_CHARS, title_of
+from rag_context.indexing.titles import MAX_TITLE_CHARS, code_file, title_of
 from rag_context.types import CHAT, CODE, DECISION, DOCUMENTATION
 
 
@@ -49,7 +49,28 @@ def test_otherwise_the_source_does(source: str, title: str) -> None:
 
 @pytest.mark.parametrize("content_type", [CHAT, CODE])
 def test_a_hash_in_code_or_a_chat_is_no_title(content_type: str) -> None:
-    assert title_of("---\ntitle: x\n---\n# a comment\n", "src/main.py", content_type) == "main.py"
+    assert title_of("# a comment\n", "src/main.py", content_type) == "main.py"
+
+
+def test_a_chat_is_named_by_its_front_matter_and_code_is_not() -> None:
+    content = "---\ntitle: x\n---\n[Ann] hi\n"
+    assert title_of(content, "talks/a.chat", CHAT) == "x"
+    assert title_of(content, "src/main.py", CODE) == "main.py"
+
+
+@pytest.mark.parametrize(
+    ("source", "title"),
+    [
+        ("/home/ann/project/src/store/writer.py", "store/writer.py"),
+        ("C:\\project\\a.cs", "project/a.cs"),
+        ("main.py", "main.py"),
+        ("h0und://code/a.py", "code/a.py"),
+        ("///", ""),
+    ],
+)
+def test_the_chunks_of_code_are_found_under_its_file(source: str, title: str) -> None:
+    assert code_file(source, CODE) == title
+    assert code_file(source, DOCUMENTATION) == ""
 
 
 @given(st.text(), st.text(), st.sampled_from([CHAT, DOCUMENTATION]))

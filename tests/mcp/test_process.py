@@ -144,8 +144,7 @@ def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "extra", "status", "says"),
     [
-        (("--tools", "projects"), {}, 2, "not part of this version"),
-        (("--tools", "everything"), {}, 2, "memory"),
+        (("--tools", "everything"), {}, 2, "memory, projects, all"),
         ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
     ],
 )

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rag_context.contract.collections import CreateCollectionRequest
+from rag_context.contract.converse import ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.contract.delete import DeleteResponse
 from rag_context.contract.get import GetResponse, RetrievalStats
 from rag_context.contract.index import IndexResponse
@@ -36,6 +38,7 @@ def search(**fields: object) -> SearchResponse:
 async def test_every_tool_answers_in_words_too() -> None:
     """P-1."""
     service = StubService()
+    await service.collections.create(CreateCollectionRequest(name="handbook", embedding_provider="rag-context"))
     async with entered(service) as client:
         for name, tool in memory_of(service).tools.items():
             arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}
@@ -44,6 +47,28 @@ async def test_every_tool_answers_in_words_too() -> None:
             told = await client.call_tool(name, arguments or dict(tool.example))
             assert not told.is_error, name
             assert read(told).strip(), name
+
+
+def test_what_collections_hold_for_a_talk_is_told_with_what_was_not_asked() -> None:
+    body = ConverseResponse(
+        results=[
+            ConverseResult(
+                collection="handbook", connection="default", id="r2", text="Logs stay.\n", metadata={}, score=0.512
+            )
+        ],
+        query="retention",
+        strategy="first message (raw query)",
+        embeddings=1,
+        cache_hits=0,
+        omitted=[OmittedCollection(collection="notes", connection="team", error="Collection 'notes' not found")],
+    )
+    assert readable(body).splitlines() == [
+        "1 document for 'retention' (first message (raw query)), nearest first.",
+        "Not asked: notes on connection team: Collection 'notes' not found",
+        "",
+        "[1] handbook · id r2 · score 0.51",
+        "Logs stay.",
+    ]
 
 
 def test_nothing_found_says_what_to_try() -> None:

@@ -14,10 +14,14 @@ from rag_context.contract.reindex import ReindexRequest, ReindexResponse
 from rag_context.contract.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
 from rag_context.contract.similar import SimilarDocument, SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import NotFoundError
 from rag_context.server.registry import Progress
+from rag_context.service.collections import CollectionService
+from rag_context.service.projects import ProjectService
 from rag_context.testing.embedder import FakeEmbedder, WordTokenizer
 from rag_context.types import EmbeddingModel, Matrix, Status
+from tests.collections.services import memory_service
 
 WHEN = datetime(2026, 2, 18, 10, 30, tzinfo=UTC)
 WARNINGS = {
@@ -47,6 +51,8 @@ class StubService:
     request_ids: list[str] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
+    collections: CollectionService = field(default_factory=memory_service)
+    projects: ProjectService | None = None
 
     async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
         self.searches.append(request)
@@ -94,6 +100,10 @@ class StubService:
             self.running -= 1
         self.bulked.append(line)
         return BulkReceipt(status="indexed", document_id=f"d{len(self.bulked)}", chunks_indexed=1)
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse:
+        await self._behave()
+        return VersionsResponse(missing=[id_ for id_, version in request.versions.items() if version != "stored"])
 
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
         self.deleted.append(request)

@@ -188,3 +188,48 @@ def test_lines_accepted_before_a_client_hangs_up_are_kept(door: Running) -> None
     while door.service.running:
         done.wait(0.005)
     assert len(door.service.bulked) == 3
+
+
+def test_a_fault_that_is_not_the_documents_says_so(client: httpx2.Client, door: Running) -> None:
+    """Whoever sent it may send it again."""
+    door.service.failure = BackendUnavailableError("documents", "down")
+    (got,) = receipts(client.post("/bulk", content=lines(DOCUMENT), headers=NDJSON))
+
+    assert (got["status"], got["retryable"]) == ("rejected", True)
+
+
+class TestVersions:
+    """`POST /bulk/versions`: what need not be sent again."""
+
+    def test_those_that_are_not_there_as_they_were_are_named(self, client: httpx2.Client) -> None:
+        reply = client.post("/bulk/versions", json={"versions": {"a": "stored", "b": "older"}})
+
+        assert (reply.status_code, reply.json()) == (200, {"missing": ["b"]})
+
+    def test_nothing_asked_is_nothing_missing(self, client: httpx2.Client) -> None:
+        assert client.post("/bulk/versions", json={"versions": {}}).json() == {"missing": []}
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({}, "versions"),
+            ({"versions": None}, "versions"),
+            ({"versions": ["a"]}, "versions"),
+            ({"versions": {"a": 1}}, "versions.a"),
+            ({"versions": {str(number): "h" for number in range(5001)}}, "versions"),
+            ({"versions": {}, "x": 1}, "x"),
+        ],
+    )
+    def test_a_wrong_question_is_refused_by_field(
+        self, client: httpx2.Client, body: dict[str, object], field: str
+    ) -> None:
+        reply = client.post("/bulk/versions", json=body)
+
+        assert reply.status_code == 400
+        assert [detail["field"] for detail in reply.json()["details"]] == [field]
+
+    def test_a_key_that_may_only_read_may_ask(self, locked: Running) -> None:
+        with locked.client(**{"X-API-Key": "read-me"}) as reader, locked.client() as nobody:
+            asked = [who.post("/bulk/versions", json={"versions": {}}).status_code for who in (reader, nobody)]
+
+        assert asked == [200, 401]

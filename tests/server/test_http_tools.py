@@ -272,6 +272,7 @@ def test_tools_are_listed_with_their_schemas(client: httpx2.Client) -> None:
         "rag_context_get",
         "rag_context_list",
         "rag_context_similar",
+        "rag_context_converse",
         "rag_context_delete",
         "rag_context_reindex",
         "rag_context_health",

@@ -62,6 +62,16 @@ async def test_a_listing_says_what_a_document_is(store: Stores) -> None:
     assert not listed[1].indexed
 
 
+async def test_the_tenants_are_those_of_whom_there_are_documents(store: Stores) -> None:
+    assert await store.documents.tenants() == []
+    shop, other = Tenant("shop", "main", "0" * 16), Tenant("shop", "next", "0" * 16)
+    for name, tenant in (("a", shop), ("b", shop), ("c", other), ("d", Tenant())):
+        await put(store, document(name, tenant=tenant))
+    assert set(await store.documents.tenants()) == {shop, other, Tenant()}
+    await store.documents.delete(document("c", tenant=other).id)
+    assert set(await store.documents.tenants()) == {shop, Tenant()}
+
+
 async def test_a_page_ends_at_its_limit_and_an_empty_store_has_none(store: Stores) -> None:
     assert await store.documents.listing(EVERYTHING, limit=10) == []
     for number in range(3):
@@ -128,6 +138,17 @@ async def test_an_inventory_has_every_document_of_every_tenant_once(store: Store
         last = max(page)
     assert found == made
     assert list(found) == sorted(made)
+
+
+async def test_content_hashes_are_told_of_what_is_there_whatever_its_tenant(store: Stores) -> None:
+    one, two = document("one"), document("two", tenant=Tenant("p"))
+    await put(store, one)
+    await put(store, two, vector=axis(0))
+
+    found = await store.documents.content_hashes([one.id, "nobody", two.id, one.id])
+
+    assert found == {one.id: one.content_hash, two.id: two.content_hash}
+    assert await store.documents.content_hashes([]) == {}
 
 
 async def test_retrievals_are_counted_with_the_latest_moment(store: Stores) -> None:

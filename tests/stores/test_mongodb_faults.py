@@ -90,6 +90,7 @@ CALLS: dict[str, Call] = {
     "neighbours": lambda store: store.documents.neighbours(["x"]),
     "listing": lambda store: store.documents.listing(Filter(), limit=1),
     "inventory": lambda store: store.documents.inventory("", 1),
+    "content_hashes": lambda store: store.documents.content_hashes(["x"]),
     "settle": lambda store: store.documents.settle("x", "hash"),
     "delete": lambda store: store.documents.delete("x"),
     "ping": lambda store: store.documents.ping(),

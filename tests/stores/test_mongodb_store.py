@@ -293,3 +293,10 @@ async def test_other_programs_dates_are_in_utc(mongodb: MongoStore, raw: Raw) ->
     assert read is not None
     assert read.timestamp.tzinfo is not None
     assert read.timestamp.astimezone(UTC) == NOON
+
+
+async def test_the_tenants_are_those_of_whom_there_are_documents(mongodb: MongoStore) -> None:
+    shop, other = Tenant("shop", "main", "0" * 16), Tenant("shop", "next", "0" * 16)
+    for name, tenant in (("a", shop), ("b", shop), ("c", other), ("d", Tenant())):
+        await put(mongodb, name, tenant=tenant)
+    assert set(await mongodb.documents.tenants()) == {shop, other, Tenant()}

@@ -4,18 +4,21 @@ A server is found through the file it keeps beside the index, and believed only 
 instance that the file names.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import httpx2
 
+from rag_context.contract.delete import DeleteRequest, DeleteResponse
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.index import BulkLine, BulkReceipt
+from rag_context.contract.listing import MAX_LISTED, ListRequest, ListResponse
 from rag_context.contract.search import SearchRequest, SearchResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.wire import WireResponse
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -24,11 +27,9 @@ from rag_context.errors import (
     InvalidInputError,
     RagContextError,
 )
+from rag_context.indexing.sending import OnReceipt, Target
 from rag_context.server.discovery import read_announcement
 from rag_context.settings import Loaded, Settings
-
-SERVER_BATCH = 32
-"""Documents in one request to a server."""
 
 _COMPONENT = "server"
 _FIND_TIMEOUT = httpx2.Timeout(2.0)
@@ -38,10 +39,9 @@ _BUSY = (429, 503)
 _NO_ENTRY = (401, 403)
 
 Response = TypeVar("Response", bound=WireResponse)
-OnReceipt = Callable[[BulkReceipt], None]
 
 
-class Connection(Protocol):
+class Connection(Target, Protocol):
     """The use cases of the command line. All raise `RagContextError` only."""
 
     @property
@@ -49,16 +49,7 @@ class Connection(Protocol):
         """Where the work is done, for people."""
         ...
 
-    @property
-    def batch(self) -> int:
-        """How many documents to hand over at once."""
-        ...
-
     async def search(self, request: SearchRequest) -> SearchResponse: ...
-
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Keep documents; `on_receipt` hears of each one, in order, as soon as it is safe."""
-        ...
 
     async def health(self) -> HealthResponse: ...
 
@@ -72,7 +63,6 @@ class Remote:
         self._client = client
         self._url = url
         self.place = f"the server at {url}"
-        self.batch = SERVER_BATCH
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Ask the server."""
@@ -99,19 +89,41 @@ class Remote:
                     await reply.aread()
                     raise self._refused(reply)
                 async for text in reply.aiter_lines():
-                    receipt = self._parsed(text.encode(), BulkReceipt)
-                    on_receipt(receipt.model_copy(update={"source": receipt.source or lines[received].source}))
+                    on_receipt(received, self._parsed(text.encode(), BulkReceipt))
                     received += 1
         except httpx2.HTTPError as error:
             raise self._gone() from error
         if received < len(lines):
             raise self._gone()
 
+    async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
+        """Ask the server which of these versions it does not have."""
+        body = _json(VersionsRequest(versions=dict(versions)))
+        return (await self._ask("/bulk/versions", body, VersionsResponse)).missing
+
+    async def remove(self, document_id: str) -> None:
+        """Have the server delete a document."""
+        await self._tool("rag_context_delete", _json(DeleteRequest(document_id=document_id)), DeleteResponse)
+
+    async def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
+        """Have the server list what came from below a prefix."""
+        request: ListRequest | None = first_page(prefix)
+        while request is not None:
+            page = await self._tool("rag_context_list", _json(request), ListResponse)
+            for each in page.documents:
+                yield each.source, each.document_id
+            request = next_page(request, page)
+
+    async def run(self, tool: str, request: WireRequest, model: type[Response]) -> Response:
+        """Have the server run any tool."""
+        return await self._tool(tool, _json(request), model)
+
     async def _tool(self, name: str, body: bytes, model: type[Response]) -> Response:
+        return await self._ask(f"/tools/{name}", body, model)
+
+    async def _ask(self, path: str, body: bytes, model: type[Response]) -> Response:
         try:
-            reply = await self._client.post(
-                f"/tools/{name}", content=body, headers={"Content-Type": "application/json"}
-            )
+            reply = await self._client.post(path, content=body, headers={"Content-Type": "application/json"})
         except httpx2.HTTPError as error:
             raise self._gone() from error
         if not reply.is_success:
@@ -187,7 +199,17 @@ def key_header(settings: Settings) -> dict[str, str]:
     return {"Authorization": f"Bearer {key.get_secret_value()}"} if key is not None else {}
 
 
-def _json(model: SearchRequest | StatsRequest | BulkLine) -> bytes:
+def first_page(prefix: str) -> ListRequest:
+    """Asks for the first documents whose source begins like this."""
+    return ListRequest(source=f"{prefix}*", limit=MAX_LISTED)
+
+
+def next_page(request: ListRequest, page: ListResponse) -> ListRequest | None:
+    """Asks for those behind a page; None where it was the last one."""
+    return request.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor is not None else None
+
+
+def _json(model: WireRequest) -> bytes:
     return model.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 

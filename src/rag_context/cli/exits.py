@@ -32,6 +32,9 @@ EXIT_CODES = {
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 
+EPILOG = "Exit status: " + ", ".join(f"{code.value} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+"""What stands below the help of every command."""
+
 
 def exit_code(error: RagContextError) -> ExitCode:
     """The status that tells a caller what kind of failure it was."""

@@ -1,16 +1,23 @@
 """The connection of a command that opens the index itself."""
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rag_context.cli.connection import first_page, next_page
+from rag_context.contract.delete import DeleteRequest
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.index import BulkLine, BulkReceipt
+from rag_context.contract.listing import ListRequest
 from rag_context.contract.search import SearchRequest, SearchResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.contract.versions import VersionsRequest
 from rag_context.errors import BackendError
+from rag_context.indexing.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
+from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.wiring import open_service
@@ -25,28 +32,75 @@ BULK_PATIENCE_S = 120.0
 class InProcess:
     """This process has opened the index itself."""
 
-    def __init__(self, service: Service, data_dir: Path) -> None:
+    def __init__(self, service: Service, data_dir: Path, concurrency: int = CONCURRENCY) -> None:
         self._service = service
+        self._has_waited = False
+        self._turn = asyncio.Semaphore(concurrency)
         self.place = f"the index in {data_dir}"
-        self.batch = 1
 
     async def search(self, request: SearchRequest) -> SearchResponse:
         """Search here."""
+        await self._wait_ready()
         outcome = await self._service.search(request, request_id=new_request_id())
         return outcome.response
 
-    async def bulk(self, lines: Sequence[BulkLine], on_receipt: Callable[[BulkReceipt], None]) -> None:
-        """Index here, one after the other."""
-        for line in lines:
-            try:
-                receipt = await self._service.bulk(line, request_id=new_request_id())
-            except BackendError as error:
-                receipt = BulkReceipt(status="rejected", source=line.source, reason=str(error))
-            on_receipt(receipt)
+    async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
+        """Index here, a few at a time; those of one source one after the other."""
+        await self._wait_ready()
+        last: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as group:
+            for place, line in enumerate(lines):
+                await self._turn.acquire()
+                earlier = last.get(line.source) if may_replace(line) else None
+                last[line.source] = group.create_task(self._keep(place, line, on_receipt, earlier))
+
+    async def _keep(
+        self, place: int, line: BulkLine, on_receipt: OnReceipt, earlier: asyncio.Task[None] | None
+    ) -> None:
+        try:
+            if earlier is not None:
+                await asyncio.wait([earlier])
+            receipt = await self._service.bulk(line, request_id=new_request_id())
+        except BackendError as error:
+            receipt = BulkReceipt(status="rejected", source=line.source, reason=str(error), retryable=True)
+        finally:
+            self._turn.release()
+        on_receipt(place, receipt)
+
+    async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
+        """Which of these versions are not there."""
+        return (await self._service.missing(VersionsRequest(versions=dict(versions)))).missing
+
+    async def remove(self, document_id: str) -> None:
+        """Delete a document here."""
+        await self._service.delete(DeleteRequest(document_id=document_id))
+
+    async def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
+        """List what came from below a prefix."""
+        request: ListRequest | None = first_page(prefix)
+        while request is not None:
+            page = await self._service.listing(request)
+            for each in page.documents:
+                yield each.source, each.document_id
+            request = next_page(request, page)
+
+    async def projects(self) -> ProjectService:
+        """The use cases of project documents, once the model is there."""
+        await self._wait_ready()
+        projects = self._service.projects
+        assert projects is not None  # noqa: S101  (`open_service` always makes them)
+        return projects
 
     async def health(self) -> HealthResponse:
         """Examine the parts here."""
+        await self._wait_ready()
         return await self._service.health()
+
+    async def _wait_ready(self) -> None:
+        """Wait for the model, once; what needs none does not wait for it."""
+        if not self._has_waited:
+            await self._service.wait_ready(MODEL_PATIENCE_S)
+            self._has_waited = True
 
     async def stats(self, request: StatsRequest) -> StatsResponse:
         """Sum up here."""
@@ -60,7 +114,7 @@ def new_request_id() -> str:
 
 @asynccontextmanager
 async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
-    """The index, opened here, with its model loaded where it can be.
+    """The index, opened here; its model loads behind it.
 
     Raises:
         ConfigurationError: The directory cannot be opened with these settings.
@@ -68,8 +122,7 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
     async with open_service(_patient(settings)) as service:
-        await service.wait_ready(MODEL_PATIENCE_S)
-        yield InProcess(service, settings.data_dir)
+        yield InProcess(service, settings.data_dir, settings.indexing.concurrency)
 
 
 def _patient(settings: Settings) -> Settings:

@@ -1,13 +1,17 @@
-"""`index`: files and folders into the memory, with a receipt for each."""
+"""`index`: files, folders and streams of documents into the memory, with a receipt for each."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
+from typing import IO
 
 from rich.progress import (
     BarColumn,
@@ -22,26 +26,50 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from rag_context import __version__
 from rag_context.cli.connection import Connection, open_connection
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.contract.reading import read_fields
+from rag_context.cli.tally import Sink, Tally, receipts_file
+from rag_context.contract.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.indexing.files import FILES_SESSION, FileDraft, Labels, Rejected, find_files, read_files
+from rag_context.indexing.document_lines import read_documents
+from rag_context.indexing.files import Labels, Rejected, printable
+from rag_context.indexing.folder_files import Recipe
+from rag_context.indexing.folder_sync import FolderSync, Gone
+from rag_context.indexing.folders import find_files, roots
+from rag_context.indexing.formats import Converter
+from rag_context.indexing.sending import CONCURRENCY, Job, Target, batched, in_thread, send
 from rag_context.settings import Loaded, Settings
-from rag_context.types import Draft, Metadata
+from rag_context.stores.ledger import open_ledger
+from rag_context.types import Metadata
 
-BATCH_CHARS = 1 << 20
-"""A batch ends with the document that brings it above this size."""
+STDIN = Path("-")
 
-SHOWN_REJECTIONS = 10
-_ORDER = ("indexed", "replaced", "unchanged", "deferred", "rejected")
-_STYLES = {"indexed": "green", "replaced": "green", "unchanged": "dim", "deferred": "yellow", "rejected": "red"}
-_WORDS = {"deferred": "pending"}
+Listener = Callable[[FileReceipt], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the command line says of every document."""
+
+    content_type: str | None = None
+    session_id: str | None = None
+    category: str | None = None
+    game: str | None = None
+    tags: Sequence[str] = ()
+    agent: str | None = None
+
+    def labels(self, settings: Settings) -> Labels:
+        """The same as labels. Raises: InvalidInputError."""
+        known = Vocabulary.extended(settings.vocabulary.content_types).content_types
+        if self.content_type is not None and self.content_type not in known:
+            raise InvalidInputError(f"--type {self.content_type!r} is not one of {', '.join(known)}.")
+        metadata = Metadata(agent=self.agent, tags=tuple(self.tags), category=self.category, game=self.game)
+        return Labels(self.content_type, self.session_id, metadata)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,91 +77,36 @@ class IndexRun:
     """What to index, and what to say of it."""
 
     paths: Sequence[Path]
-    content_type: str | None = None
-    session_id: str | None = None
-    category: str | None = None
-    game: str | None = None
-    tags: Sequence[str] = ()
-    agent: str | None = None
+    said: Said
+    gone: Gone = Gone.REPORT
+    as_documents: bool = False
+    """The files are streams of documents."""
+    receipts: Path | None = None
     as_json: bool = False
 
-
-@dataclass(slots=True)
-class Shortlist:
-    """The first few of many files with a reason each, and how many there were in all."""
-
-    total: int = 0
-    first: list[tuple[str, str]] = field(default_factory=list)
-
-    def add(self, source: str, reason: str) -> None:
-        """Count one, and keep it if it is among the first."""
-        self.total += 1
-        if self.total <= SHOWN_REJECTIONS:
-            self.first.append((source, reason))
-
-
-@dataclass(slots=True)
-class Tally:
-    """What became of the documents so far; it stays small however many there are."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    rejected: Shortlist = field(default_factory=Shortlist)
-    skipped: Shortlist = field(default_factory=Shortlist)
-    redactions: Counter[str] = field(default_factory=Counter)
+    @property
+    def streams(self) -> list[Path]:
+        """Streams of documents."""
+        return [path for path in self.paths if path == STDIN or self.as_documents]
 
     @property
-    def kept(self) -> int:
-        """Documents that are safe."""
-        return self.counts.total() - self.counts["rejected"]
-
-    def add(self, receipt: BulkReceipt) -> None:
-        """Count a receipt."""
-        self.counts[receipt.status] += 1
-        self.redactions.update(receipt.redactions or {})
-        if receipt.status == "rejected":
-            self.rejected.add(receipt.source or "", receipt.reason or "")
-
-
-@dataclass(frozen=True, slots=True)
-class _Sink:
-    """Where receipts go: into the tally, onto the bar, and out for programs."""
-
-    tally: Tally
-    screen: Screen
-    progress: Progress
-    as_json: bool
-
-    def receive(self, receipt: BulkReceipt) -> None:
-        self.tally.add(receipt)
-        self._step(receipt)
-
-    def reject(self, rejected: Rejected) -> None:
-        receipt = BulkReceipt(status="rejected", source=rejected.path, reason=rejected.reason)
-        if rejected.failed:
-            self.tally.add(receipt)
-        else:
-            self.tally.skipped.add(rejected.path, rejected.reason)
-        self._step(receipt)
-
-    def _step(self, receipt: BulkReceipt) -> None:
-        if self.as_json:
-            self.screen.line(receipt.model_copy(update={"line": None}).to_json().decode())
-        for task in self.progress.task_ids:
-            self.progress.advance(task)
+    def files(self) -> list[Path]:
+        """Files and folders."""
+        return [path for path in self.paths if path != STDIN and not self.as_documents]
 
 
 class _Rate(ProgressColumn):
-    """Files per second."""
+    """Documents per second."""
 
     def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:.0f} files/s" if task.speed else "", style="dim")
+        return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
 def run(chosen: Chosen, what: IndexRun) -> ExitCode:
     """Index, and say what became of it."""
     screen = Screen()
     loaded = load_available(chosen)
-    labels = _labels(what, loaded.settings)
+    labels = what.said.labels(loaded.settings)
     tally = Tally()
     try:
         asyncio.run(_index(loaded, what, labels, tally, screen))
@@ -143,93 +116,98 @@ def run(chosen: Chosen, what: IndexRun) -> ExitCode:
     except KeyboardInterrupt:
         screen.note(f"interrupted. {_resume(tally)}")
         return ExitCode.INTERRUPTED
-    _summarise(tally, screen)
+    tally.summarise(screen)
     return ExitCode.FAILED if tally.counts["rejected"] else ExitCode.OK
 
 
-def _labels(what: IndexRun, settings: Settings) -> Labels:
-    known = Vocabulary.extended(settings.vocabulary.content_types).content_types
-    if what.content_type is not None and what.content_type not in known:
-        raise InvalidInputError(f"--type {what.content_type!r} is not one of {', '.join(known)}.")
-    metadata = Metadata(agent=what.agent, tags=tuple(what.tags), category=what.category, game=what.game)
-    return Labels(what.content_type, what.session_id or FILES_SESSION, metadata)
-
-
 async def _index(loaded: Loaded, what: IndexRun, labels: Labels, tally: Tally, screen: Screen) -> None:
-    settings = loaded.settings
-    async with open_connection(loaded) as connection:
-        screen.note(Text(f"Adding to {connection.place}", style="dim"))
-        with _progress(what.paths, screen) as progress:
-            sink = _Sink(tally, screen, progress, what.as_json)
-            items = read_files(what.paths, labels, max_bytes=settings.indexing.max_file_bytes)
-            batches = _batches(items, connection.batch)
-            turn = asyncio.Lock()
-            try:
-                async with asyncio.TaskGroup() as group:
-                    for _ in range(settings.indexing.concurrency):
-                        group.create_task(_work(connection, batches, turn, sink))
-            except ExceptionGroup as errors:
-                raise _first(errors) from None
+    with receipts_file(what.receipts) as outputs:
+        async with open_connection(loaded) as connection:
+            screen.note(Text(f"Adding to {connection.place}", style="dim"))
+            with _progress(what, screen) as progress:
+                outputs += [screen.out.file] if what.as_json else []
+                async with _sink(tally, screen, progress, outputs) as sink:
+                    await _take_in(connection, loaded.settings, what, labels, sink.receive)
 
 
-async def _work(
-    connection: Connection, batches: Iterator[list[BulkLine | Rejected]], turn: asyncio.Lock, sink: _Sink
-) -> None:
-    """Take batches until there are no more; reading happens in a thread, one batch at a time."""
-    while True:
-        async with turn:
-            batch = await asyncio.to_thread(next, batches, None)
-        if batch is None:
-            return
-        for item in batch:
-            if isinstance(item, Rejected):
-                sink.reject(item)
-        if lines := [item for item in batch if isinstance(item, BulkLine)]:
-            await connection.bulk(lines, sink.receive)
-
-
-def _batches(items: Iterator[FileDraft | Rejected], size: int) -> Iterator[list[BulkLine | Rejected]]:
-    batch: list[BulkLine | Rejected] = []
-    chars = 0
-    for item in items:
-        line = _line(item)
-        batch.append(line)
-        chars += len(line.content) if isinstance(line, BulkLine) else 0
-        if len(batch) >= size or chars > BATCH_CHARS:
-            yield batch
-            batch, chars = [], 0
-    if batch:
-        yield batch
-
-
-def _line(item: FileDraft | Rejected) -> BulkLine | Rejected:
-    if isinstance(item, Rejected):
-        return item
+@asynccontextmanager
+async def _sink(tally: Tally, screen: Screen, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
+    """Receives what happens in the block, and ends it where receipts cannot be written."""
+    task = asyncio.current_task()
+    if task is None:
+        raise AssertionError("receipts are taken in a task")
+    sink = Sink(tally, screen, progress, outputs, task)
     try:
-        return read_fields(BulkLine, _fields(item.draft))
-    except InvalidInputError as error:
-        return Rejected(item.draft.source, str(error))
+        yield sink
+    except asyncio.CancelledError:
+        if sink.failure is None:
+            raise
+    if isinstance(sink.failure, BrokenPipeError):
+        raise sink.failure
+    if sink.failure is not None:
+        raise BackendUnavailableError("receipts", f"Receipts cannot be written: {sink.failure.strerror}.")
 
 
-def _fields(draft: Draft) -> dict[str, object]:
-    metadata = draft.metadata
-    return {
-        "content": draft.content,
-        "contentType": draft.content_type,
-        "sessionId": draft.session_id,
-        "source": draft.source,
-        "fromFile": True,
-        "metadata": {
-            "agent": metadata.agent,
-            "tags": list(metadata.tags) or None,
-            "category": metadata.category,
-            "game": metadata.game,
-        },
-    }
+async def _take_in(
+    connection: Connection, settings: Settings, what: IndexRun, labels: Labels, listen: Listener
+) -> None:
+    if what.files:
+        with open_sync(connection, settings, labels, what.gone, listen) as sync:
+            own = () if what.receipts is None else (what.receipts.resolve(),)
+            await replace(sync, own=(*sync.own, *own)).run(roots(what.files))
+    vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
+    for path in dict.fromkeys(what.streams):
+        documents = _documents(path, labels, BulkLine.speaking(vocabulary))
+        await send_documents(documents, connection, listen)
 
 
 @contextmanager
-def _progress(paths: Sequence[Path], screen: Screen) -> Iterator[Progress]:
+def open_sync(target: Target, settings: Settings, labels: Labels, gone: Gone, listen: Listener) -> Iterator[FolderSync]:
+    """Brings an index in step with files, as the settings say how."""
+    indexing = settings.indexing
+    key = [__version__, labels.content_type, labels.session_id, indexing.max_file_bytes, indexing.redaction]
+    metadata = labels.metadata
+    key += [metadata.agent, metadata.category, metadata.game, *metadata.tags]
+    digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
+    with ExitStack() as stack:
+        ledger = stack.enter_context(open_ledger(settings.data_dir))
+        converter = stack.enter_context(Converter())
+        recipe = Recipe(labels, indexing.max_file_bytes, digest)
+        yield FolderSync(target, ledger, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
+
+
+async def send_documents(documents: Iterator[BulkLine | Rejected], target: Target, listen: Listener) -> None:
+    """Send a stream of documents, in batches, as it is read."""
+    soon = asyncio.get_running_loop().call_soon_threadsafe
+
+    def jobs() -> Iterator[Job]:
+        for each in documents:
+            if isinstance(each, Rejected):
+                soon(listen, FileReceipt(status="rejected", source=each.path, reason=each.reason))
+            else:
+                yield Job(each, partial(_done, each, listen))
+
+    await send(in_thread(batched(jobs())), target, CONCURRENCY)
+
+
+def _done(line: BulkLine, listen: Listener, receipt: BulkReceipt) -> None:
+    told = receipt.model_copy(update={"line": None, "source": receipt.source or line.source})
+    listen(FileReceipt(**told.model_dump()))
+
+
+def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[BulkLine | Rejected]:
+    if path == STDIN:
+        yield from read_documents(sys.stdin.buffer, "stdin", labels, model)
+        return
+    try:
+        with path.open("rb") as file:
+            yield from read_documents(file, printable(path), labels, model)
+    except OSError as error:
+        yield Rejected(printable(path), f"cannot be read: {error.strerror}")
+
+
+@contextmanager
+def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
     """A bar on a terminal, with the number of files as soon as it is known; elsewhere nothing."""
     columns = (
         TextColumn("{task.description}"),
@@ -244,21 +222,29 @@ def _progress(paths: Sequence[Path], screen: Screen) -> Iterator[Progress]:
     ended = Event()
 
     def count(task: TaskID) -> None:
-        total = sum(1 for _ in takewhile(lambda _: not ended.is_set(), find_files(paths)))
+        total = sum(1 for _ in takewhile(lambda _: not ended.is_set(), _everything(what)))
         progress.update(task, total=total)
 
     with progress:
         if screen.err.is_terminal:
-            asyncio.get_running_loop().run_in_executor(None, count, progress.add_task("Indexing", total=None))
+            task = progress.add_task("Indexing", total=None)
+            if STDIN not in what.paths:
+                asyncio.get_running_loop().run_in_executor(None, count, task)
         try:
             yield progress
         finally:
             ended.set()
 
 
-def _first(errors: ExceptionGroup) -> Exception:
-    error = errors.exceptions[0]
-    return _first(error) if isinstance(error, ExceptionGroup) else error
+def _everything(what: IndexRun) -> Iterator[object]:
+    """As many things as there will be receipts, about."""
+    yield from find_files(what.files)
+    for path in what.streams:
+        try:
+            with path.open("rb") as file:
+                yield from file
+        except OSError:
+            continue
 
 
 def _resume(tally: Tally) -> str:
@@ -271,31 +257,3 @@ def _resume(tally: Tally) -> str:
 
 def _files(number: int) -> str:
     return f"{number} file was" if number == 1 else f"{number} files were"
-
-
-def _summarise(tally: Tally, screen: Screen) -> None:
-    parts = [
-        Text(f"{tally.counts[status]} {_WORDS.get(status, status)}", style=_STYLES[status])
-        for status in _ORDER
-        if tally.counts[status]
-    ]
-    if tally.skipped.total:
-        parts.append(Text(f"{tally.skipped.total} skipped", style="dim"))
-    screen.note(Text(", ").join(parts) if parts else Text("No files found.", style="yellow"))
-    if tally.redactions:
-        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(tally.redactions.items()))
-        screen.note(Text(f"Secrets blanked out: {kinds}.", style="yellow"))
-    if tally.counts["deferred"]:
-        screen.note("Pending files are found by their words now; their vectors follow while a server runs.")
-    _list("Rejected:", tally.rejected, screen)
-    _list("Skipped, nothing to read in them:", tally.skipped, screen)
-
-
-def _list(title: str, files: Shortlist, screen: Screen) -> None:
-    if not files.total:
-        return
-    screen.note(title)
-    for source, reason in files.first:
-        screen.note(Text.assemble("  ", safe(source), (f": {safe(reason)}", "dim")))
-    if files.total > len(files.first):
-        screen.note(Text(f"  and {files.total - len(files.first)} more; --json lists them all", style="dim"))

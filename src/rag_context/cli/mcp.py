@@ -23,8 +23,8 @@ from rag_context.settings import Loaded, Settings
 if TYPE_CHECKING:
     from rag_context.server.mcp.door import Memory
 
-TOOLSETS = ("memory", "all")
-"""What can be offered; `all` is more than `memory` once there is more."""
+TOOLSETS = ("memory", "projects", "all")
+"""What can be offered: the agents' memory, project documents, or both."""
 
 MODEL_PATIENCE_S = 10.0
 """How long a call waits for the model to load before it is answered by words (M-2)."""
@@ -43,15 +43,10 @@ def run(chosen: Chosen, *, tools: str) -> ExitCode:
     if first is None:
         return ExitCode.OK
     _start_logging(loaded)
-    return asyncio.run(_serve(loaded.settings, wire, first, answered_ahead=ahead))
+    return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead))
 
 
 def _check_toolset(tools: str) -> None:
-    if tools in ("projects", "collections"):
-        raise InvalidInputError(
-            f"--tools {tools}: these tools are not part of this version, which has those of the memory; "
-            "leave --tools out, or say memory"
-        )
     if tools not in TOOLSETS:
         raise InvalidInputError(f"--tools {tools}: say one of {', '.join(TOOLSETS)}")
 
@@ -69,11 +64,11 @@ def _open_conversation(wire: Wire) -> tuple[bytes | None, bool]:
     return first, answer is not None
 
 
-async def _serve(settings: Settings, wire: Wire, first: bytes, *, answered_ahead: bool) -> ExitCode:
+async def _serve(settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening request was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
 
-    opening = _Opening(settings)
+    opening = _Opening(settings, tools)
     keeper = asyncio.create_task(opening.keep(), name="memory")
     serving = asyncio.create_task(
         serve_stdio(wire, opening.memory, first=first, answered_ahead=answered_ahead), name="mcp"
@@ -94,8 +89,9 @@ async def _serve(settings: Settings, wire: Wire, first: bytes, *, answered_ahead
 class _Opening:
     """The memory, opened behind the conversation. Where it cannot be, every call is told why, and so is stderr."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, tools: str) -> None:
         self.failure: RagContextError | None = None
+        self._tools = tools
         self._settings = settings
         self._memory: asyncio.Future[Memory] = asyncio.get_running_loop().create_future()
 
@@ -114,7 +110,7 @@ class _Opening:
         """Open it and keep it open until cancelled."""
         try:
             opener = await asyncio.to_thread(_load)
-            await opener(self._settings, self._memory)
+            await opener(self._settings, self._tools, self._memory)
         except RagContextError as error:
             self.failure = error
             report(error, Screen())
@@ -129,21 +125,22 @@ class _Opening:
             self._memory.exception()  # seen: nobody may ever call
 
 
-def _load() -> "Callable[[Settings, asyncio.Future[Memory]], Awaitable[None]]":
+def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
     """Load what the memory is made of, in a thread beside the conversation."""
     from rag_context.contract.vocabulary import Vocabulary  # noqa: PLC0415
     from rag_context.server.mcp.door import Memory  # noqa: PLC0415
+    from rag_context.server.registry import Toolset  # noqa: PLC0415
     from rag_context.server.tools import build_tools  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
-    async def hold(settings: Settings, opened: "asyncio.Future[Memory]") -> None:
+    async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]") -> None:
         words = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
         async with open_service(settings) as service:
 
             async def ready() -> bool:
                 return await service.wait_ready(MODEL_PATIENCE_S)
 
-            opened.set_result(Memory(service, build_tools(service, words), ready))
+            opened.set_result(Memory(service, build_tools(service, words).only(Toolset(tools)), ready))
             await asyncio.Event().wait()
 
     return hold

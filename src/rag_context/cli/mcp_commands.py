@@ -22,7 +22,8 @@ Url = Annotated[
 def mcp(
     context: typer.Context,
     tools: Annotated[
-        str, typer.Option(metavar="memory|all", help="Which tools to offer; all is the same as memory so far.")
+        str,
+        typer.Option(metavar="memory|projects|all", help="Which tools to offer: memory, project documents, or both."),
     ] = "memory",
     print_config: Annotated[
         str | None,

@@ -22,6 +22,9 @@ from rag_context.settings import Loaded
 
 SNIPPET_CHARS = 400
 SNIPPET_LINES = 8
+AROUND_CHARS = 120
+"""Shown of what was said before and after a passage of a talk."""
+
 AGENT = "cli"
 _LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 
@@ -118,7 +121,12 @@ def _print(response: SearchResponse, screen: Screen, cwd: Path) -> None:
         screen.show(_result_line(number, result, cwd))
         if result.heading:
             screen.show_below(safe(result.heading), "italic")
+        around = result.context
+        if around is not None and around.before:
+            screen.show_below(f"> {snippet(around.before, AROUND_CHARS)}", "dim italic")
         screen.show_below(snippet(result.content), "dim")
+        if around is not None and around.after:
+            screen.show_below(f"> {snippet(around.after, AROUND_CHARS)}", "dim italic")
         if result.explain:
             screen.show_below(_explanation(result.explain), "cyan")
     if not response.results:
@@ -156,12 +164,12 @@ def shown_source(source: str, cwd: Path) -> str:
     return path.relative_to(cwd).as_posix() if path.is_absolute() and path.is_relative_to(cwd) else source
 
 
-def snippet(content: str) -> str:
+def snippet(content: str, chars: int = SNIPPET_CHARS) -> str:
     """The beginning of a passage, cut at a word."""
     text = safe(content.replace("\r\n", "\n")).strip("\n")
     cut = "\n".join(text.split("\n")[:SNIPPET_LINES])
-    if len(cut) > SNIPPET_CHARS:
-        cut = cut[:SNIPPET_CHARS].rsplit(maxsplit=1)[0]
+    if len(cut) > chars:
+        cut = cut[:chars].rsplit(maxsplit=1)[0]
     return cut if cut == text else f"{cut.rstrip()} …"
 
 

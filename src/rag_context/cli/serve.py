@@ -1,48 +1,72 @@
 """`serve`: the HTTP server over the index, until it is told to stop."""
 
+import asyncio
+import logging
 import os
 import socket
 import sys
-from contextlib import closing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 from rich.text import Text
 
 from rag_context import __version__
 from rag_context.cli.exits import ExitCode
+from rag_context.cli.in_process import InProcess
+from rag_context.cli.index import open_sync
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
+from rag_context.cli.watch import watched
+from rag_context.contract.index import FileReceipt
 from rag_context.contract.vocabulary import Vocabulary
+from rag_context.errors import RagContextError
+from rag_context.indexing.files import Labels
+from rag_context.indexing.folder_sync import FolderSync, Gone
+from rag_context.indexing.following import Follower
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
 from rag_context.server.discovery import Announcement, announced, server_url
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from rag_context.server.serve import bind, serve
 from rag_context.server.serve import run as run_loop
+from rag_context.service.service import Service
 from rag_context.settings import LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 5.0
+"""How long changed files may take to be taken in once the server was told to stop."""
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
 
 
-def run(chosen: Chosen, *, reindex: bool) -> ExitCode:
+def run(chosen: Chosen, *, reindex: bool, watch: Sequence[Path] = ()) -> ExitCode:
     """Serve until SIGTERM or Ctrl-C."""
     screen = Screen()
     settings = load_available(chosen).settings
+    roots = watched(watch)
     start_logging(settings.log)
     options = server_options(settings)
     with closing(bind(options)) as listener:
         options = replace(options, port=listener.getsockname()[1])
         on_mismatch = OnMismatch.REINDEX if reindex else OnMismatch.REFUSE
-        run_loop(_serve(settings, options, listener, on_mismatch, screen))
+        run_loop(_serve(settings, options, listener, on_mismatch, roots, screen))
     return ExitCode.OK
 
 
 async def _serve(
-    settings: Settings, options: ServerOptions, listener: socket.socket, on_mismatch: OnMismatch, screen: Screen
+    settings: Settings,
+    options: ServerOptions,
+    listener: socket.socket,
+    on_mismatch: OnMismatch,
+    roots: Sequence[Path],
+    screen: Screen,
 ) -> None:
     url = server_url(options.host, options.port)
     async with open_service(settings, on_mismatch) as service:
@@ -54,7 +78,49 @@ async def _serve(
                     f" at {url}, index in {settings.data_dir}. Ctrl-C stops it.",
                 )
             )
-            await serve(app, [listener], options)
+            async with _following(roots, service, settings):
+                await serve(app, [listener], options)
+
+
+@asynccontextmanager
+async def _following(roots: Sequence[Path], service: Service, settings: Settings) -> AsyncIterator[None]:
+    """Keep files in the memory for the time of the block; what has changed until its end is taken in."""
+    if not roots:
+        yield
+        return
+
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[FolderSync]:
+        connection = InProcess(service, settings.data_dir, settings.indexing.concurrency)
+        with open_sync(connection, settings, Labels(), Gone.REMOVE, _log_change) as sync:
+            yield sync
+
+    def ready() -> None:
+        logger.info("watching %s", ", ".join(map(str, roots)))
+
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        logger.warning("changed files wait %.0f s: %s", wait_s, error)
+
+    stop = asyncio.Event()
+    following = asyncio.create_task(Follower(roots, reached, ready, trouble).run(stop), name="watch")
+    following.add_done_callback(_log_end)
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.wait({following}, timeout=FLUSH_S)
+        following.cancel()
+        await asyncio.wait({following})
+
+
+def _log_change(receipt: FileReceipt) -> None:
+    if receipt.status != "unchanged" and not receipt.is_skipped:
+        logger.info("%s %s%s", receipt.status, receipt.source, f": {receipt.reason}" if receipt.reason else "")
+
+
+def _log_end(following: "asyncio.Task[None]") -> None:
+    if not following.cancelled() and (error := following.exception()) is not None:
+        logger.error("files are not watched any more: %s", error, exc_info=error)
 
 
 def server_options(settings: Settings) -> ServerOptions:
@@ -72,6 +138,7 @@ def server_options(settings: Settings) -> ServerOptions:
         instance_id=uuid4().hex,
         body_bytes=server.max_body_bytes,
         index_body_bytes=server.max_index_body_bytes,
+        collection_body_bytes=server.max_collection_body_bytes,
         bulk_concurrency=settings.indexing.concurrency,
         rate_per_s=server.requests_per_s,
     )

@@ -25,6 +25,7 @@ from rag_context.contract.wire import (
 
 CONTENT_CHARS = 100_000
 BULK_CONTENT_CHARS = 2_000_000
+MAX_LIKE = 16
 
 _REQUIRED = {
     "content_type": Sentences("Content type required"),
@@ -126,21 +127,49 @@ class BulkLine(IndexRequest):
         Field(description="The content is that of the file named by source, which alone identifies it"),
         Otherwise(False),
     ] = False
+    like: Annotated[
+        list[Identifier] | None,
+        Field(
+            max_length=MAX_LIKE,
+            description="Ids of documents with much of the same text, such as the file's earlier name: what they "
+            "share is not embedded again",
+        ),
+    ] = None
 
 
-class BulkReceipt(WireResponse):
+class _Receipt(WireResponse):
+    """What became of one document."""
+
+    status: str
+    line: Annotated[int | None, Field(ge=1, description="Line of the stream, counted from 1")] = None
+    source: str | None = None
+    document_id: str | None = None
+    content_hash: Annotated[str | None, Field(description="Names this version of the document")] = None
+    chunks_indexed: Count | None = None
+    reason: Annotated[str | None, Field(description="Why it was rejected or deferred")] = None
+    retryable: Annotated[bool | None, Field(description="The fault was not the document's: send it again later")] = None
+    details: list[Detail] | None = None
+    warning: str | None = None
+    redactions: dict[str, int] | None = None
+    duplicates_of: list[str] | None = None
+
+
+class BulkReceipt(_Receipt):
     """What became of one line."""
 
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "deferred", "rejected"],
         Field(description="deferred: stored and found by text; its vectors follow"),
     ]
-    line: Annotated[int | None, Field(ge=1, description="Line of the stream, counted from 1")] = None
-    source: str | None = None
-    document_id: str | None = None
-    chunks_indexed: Count | None = None
-    reason: Annotated[str | None, Field(description="Why it was rejected or deferred")] = None
-    details: list[Detail] | None = None
-    warning: str | None = None
-    redactions: dict[str, int] | None = None
-    duplicates_of: list[str] | None = None
+
+
+class FileReceipt(_Receipt):
+    """What became of one file, or of one document in it."""
+
+    status: Annotated[
+        Literal["indexed", "unchanged", "replaced", "deferred", "rejected", "gone", "removed"],
+        Field(description="gone: the file is not there any more, its document is; removed: neither is"),
+    ]
+    renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None
+    is_skipped: Annotated[bool, Field(exclude=True)] = False
+    """Rejected as what any folder holds, such as pictures."""

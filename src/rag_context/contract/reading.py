@@ -79,7 +79,7 @@ def _message(model: type[WireRequest], item: ErrorDetails) -> str:
         return _about_text(path, sentences, str(item["input"]), context)
     if kind == "string_too_long":
         return sentences.long or f"{path} too long (max {context['max_length']} characters)"
-    if kind.startswith("metadata_"):
+    if kind == "sentence" or kind.startswith("metadata_"):
         return item["msg"]
     return f"{path} must be {_expected(kind, context)}"
 
@@ -135,6 +135,6 @@ def _unknown(model: type[WireRequest], name: str) -> str:
 def _sentences(model: type[WireRequest], location: Sequence[str | int]) -> Sentences:
     if len(location) == 1:
         for name, field in model.model_fields.items():
-            if (field.alias or name) == location[0]:
+            if location[0] in {name, field.alias}:
                 return model.sentences.get(name, Sentences())
     return Sentences()

@@ -143,6 +143,13 @@ class Explain(WireResponse):
     signals: dict[str, float] = Field(default_factory=dict, description="Other raw values, such as the idf share")
 
 
+class Surroundings(WireResponse):
+    """What was said right before and after a passage of a talk."""
+
+    before: str | None = None
+    after: str | None = None
+
+
 class SearchResult(WireResponse):
     """One passage."""
 
@@ -159,6 +166,9 @@ class SearchResult(WireResponse):
     heading: str | None = None
     start_line: Annotated[int | None, Field(ge=1)] = None
     end_line: Annotated[int | None, Field(ge=1)] = None
+    context: Annotated[
+        Surroundings | None, Field(description="For chats: the neighbouring turns, to show the passage among")
+    ] = None
     explain: Explain | None = None
 
 

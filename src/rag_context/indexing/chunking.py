@@ -26,6 +26,8 @@ __all__ = ["ChunkSizes", "sizes_for", "split"]
 LARGE_WINDOW_TOKENS = 512
 SMALL_WINDOW_CHUNK_TOKENS = 128
 LONG_DOCUMENT_LINES = 500
+STAMP_CHARS = 40
+"""Within so many characters from the start of a turn stands its time, if anywhere."""
 
 
 def sizes_for(content_type: str, window: int) -> ChunkSizes:
@@ -60,15 +62,18 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
 
 
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[types.Span]:
-    """Whole turns; a chunk that begins inside one is headed by its speaker."""
+    """Whole turns; a chunk that begins inside one is headed by its speaker, one without a stamp of time by the last."""
     fences = markdown.fences(ruler.text)
-    blocks = turns.turns(ruler.text, fences)
+    talk = turns.talk(ruler.text, fences)
+    blocks = talk.turns
     boundaries = _merged(sentences.boundaries(ruler.text, fences), blocks, Strength.TURN)
     starts = [block.start for block in blocks]
 
     def heading(start: int, _: int) -> str:
-        block = blocks[bisect_right(starts, start) - 1]
-        return "" if block.start == start else "".join(block.path)
+        place = bisect_right(starts, start) - 1
+        speaker = () if blocks[place].start == start else blocks[place].path
+        said = talk.clocks[place] in ruler.text[start : start + STAMP_CHARS]
+        return " ".join([*(() if said else (talk.clocks[place],)), *speaker])
 
     pieces = list(Packer(ruler, boundaries, sizes).pieces((0, len(ruler.text))))
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])

@@ -1,19 +1,27 @@
-"""Files on disk as drafts: which ones a walk takes, what kind of content each is, and why one is left out.
+"""Files on disk as drafts: how each is read, what kind of content it is, and why one is left out.
 
-Everything streams in a fixed order, so that a run over any number of files needs little memory and a second
-run sees them in the same order. A file that cannot be used is answered with a `Rejected`, never an exception.
+Reading is bounded and follows no link. A file that cannot be used is answered with a `Rejected`, never an exception.
 """
 
 import codecs
+import hashlib
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
-
-from rag_context.types import CHAT, CODE, DOCUMENTATION, Draft, Metadata, Origin
+from rag_context.indexing.formats import (
+    MAX_FILE_BYTES,
+    SNIFFED_BYTES,
+    ConversionError,
+    Converter,
+    Format,
+    format_of,
+)
+from rag_context.types import CHAT, CODE, DOCUMENTATION, Draft, FileStamp, Json, Metadata, Origin
 
 FILES_SESSION = "files"
 """Session of documents read from files, unless another is named."""
@@ -51,14 +59,11 @@ CONTENT_TYPES_BY_SUFFIX = {
 CODE_NAMES = frozenset({"makefile", "dockerfile", "jenkinsfile", "rakefile", "gemfile", "vagrantfile", "procfile"})
 
 UNSUPPORTED = {
-    ".pdf": "PDF",
-    **dict.fromkeys((".docx", ".doc", ".odt", ".rtf"), "word processor"),
-    **dict.fromkeys((".html", ".htm", ".xhtml"), "HTML"),
+    **dict.fromkeys((".doc", ".odt", ".rtf"), "word processor"),
     **dict.fromkeys((".pptx", ".ppt", ".odp", ".xlsx", ".xls", ".ods"), "office"),
     ".epub": "EPUB",
-    ".ipynb": "notebook",
 }
-"""Formats that hold text which this version cannot take out of them."""
+"""Formats that hold text which nothing here can take out of them."""
 
 _ENCODINGS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -68,7 +73,6 @@ _ENCODINGS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _MARKS = tuple(mark for mark, _ in _ENCODINGS)
-_SNIFFED_BYTES = 8192
 _NOT_TEXT = dict.fromkeys([*range(8), *range(14, 27), *range(28, 32), 127])
 _MAX_CONTROL_SHARE = 0.1
 _OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
@@ -79,10 +83,10 @@ _NO_METADATA = Metadata()
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is said of every file of a run. Without a content type it follows from the name."""
+    """What is said of every file of a run. Without a content type or a session they follow from the file."""
 
     content_type: str | None = None
-    session_id: str = FILES_SESSION
+    session_id: str | None = None
     metadata: Metadata = _NO_METADATA
 
 
@@ -97,6 +101,30 @@ class Found:
     named: bool
 
 
+def stamp_of(status: os.stat_result) -> FileStamp:
+    """The stamp in a file's status."""
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The bytes of a file, and what the system said of it just before they were read."""
+
+    path: Path
+    named: bool
+    data: bytes
+    format: Format | None
+    """What it must be converted from; None where it is text as it stands."""
+    stamp: FileStamp
+    read_ns: int
+    """When reading began, by the wall clock."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Says whether two files hold the same."""
+        return hashlib.blake2b(self.data, digest_size=16).digest()
+
+
 @dataclass(frozen=True, slots=True)
 class FileDraft:
     """A file that was read."""
@@ -109,20 +137,23 @@ class FileDraft:
 class Rejected:
     """A file that was left out, by a printable name.
 
-    `failed` is False where a walk met something that is not text and nobody had asked for it by name.
+    `failed` is False where a walk met something that is not text and nobody had asked for it by name. `unknown` is
+    True where nothing could be seen of what is there, which may be as useful as ever.
     """
 
     path: str
     reason: str
     failed: bool = True
+    unknown: bool = False
 
 
 class _UnusableError(Exception):
     """Why a file cannot be used. `expected` among the files of any folder, such as pictures."""
 
-    def __init__(self, reason: str, *, expected: bool = False) -> None:
+    def __init__(self, reason: str, *, expected: bool = False, unknown: bool = False) -> None:
         super().__init__(reason)
         self.expected = expected
+        self.unknown = unknown
 
 
 def printable(path: Path) -> str:
@@ -138,35 +169,46 @@ def content_type_of(path: Path) -> str:
     return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), DOCUMENTATION)
 
 
-def read_files(
-    paths: Iterable[Path], labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES
-) -> Iterator[FileDraft | Rejected]:
-    """Read files and the files of folders, one at a time.
+def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
+    """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are.
 
     Args:
-        paths: Files and folders; files are read even where an ignore file names them.
-        labels: What to say of each.
-        max_bytes: Size above which a file is rejected.
+        found: which file.
+        labels: what to say of it.
+        max_bytes: size above which it is rejected.
     """
-    for found in find_files(paths):
-        yield found if isinstance(found, Rejected) else read_file(found, labels, max_bytes=max_bytes)
+    loaded = load_file(found, max_bytes=max_bytes)
+    if isinstance(loaded, Rejected):
+        return loaded
+    if loaded.format is not None:
+        return _rejected(found, _UnusableError(f"{loaded.format} file, not text", expected=True))
+    return text_draft(loaded, labels)
 
 
-def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
-    """Read one file; its source is its absolute POSIX path, and line ends stay as they are."""
+def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
+    """The bytes of a file that may be of use; of any other, no more is read than it takes to see that."""
     path = found.path
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
         return Rejected(printable(path), "its name is not valid UTF-8")
     try:
-        content = _text(path, max_bytes)
+        return _loaded(found, max_bytes)
     except _UnusableError as error:
-        return Rejected(printable(path), str(error), failed=found.named or not error.expected)
+        return _rejected(found, error)
+
+
+def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS) -> FileDraft | Rejected:
+    """The text of a file as a draft."""
+    path = loaded.path
+    try:
+        content = _text(loaded.data)
+    except _UnusableError as error:
+        return _rejected(Found(path, loaded.named), error)
     draft = Draft(
         content=content,
         content_type=labels.content_type or content_type_of(path),
-        session_id=labels.session_id,
+        session_id=labels.session_id or FILES_SESSION,
         source=path.as_posix(),
         metadata=labels.metadata,
         origin=Origin.FILE,
@@ -174,32 +216,68 @@ def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEF
     return FileDraft(path, draft)
 
 
-def _text(path: Path, max_bytes: int) -> str:
-    if kind := UNSUPPORTED.get(path.suffix.lower()):
+def converted_drafts(
+    loaded: Loaded, format_: Format, converter: Converter, labels: Labels = _NO_LABELS
+) -> Iterator[FileDraft | Rejected]:
+    """The documents of a file in another format; where it cannot be read to its end, those before it are good."""
+    path = loaded.path
+    try:
+        for extracted in converter.documents(format_, path, loaded.data):
+            extra: dict[str, Json] = dict(labels.metadata.extra)
+            for name, value in extracted.extra.items():
+                extra[name] = [*value] if isinstance(value, list) else value
+            draft = Draft(
+                content=extracted.content,
+                content_type=labels.content_type or extracted.content_type,
+                session_id=labels.session_id or extracted.session_id or FILES_SESSION,
+                source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
+                metadata=replace(labels.metadata, extra=extra),
+                origin=Origin.FILE,
+            )
+            yield FileDraft(path, draft)
+    except ConversionError as error:
+        yield _rejected(
+            Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
+        )
+
+
+def _rejected(found: Found, error: _UnusableError) -> Rejected:
+    return Rejected(printable(found.path), str(error), failed=found.named or not error.expected, unknown=error.unknown)
+
+
+def _loaded(found: Found, max_bytes: int) -> Loaded:
+    if kind := UNSUPPORTED.get(found.path.suffix.lower()):
         raise _UnusableError(f"{kind} files are not supported yet", expected=True)
-    text = _decode(_bytes(path, max_bytes))
+    try:
+        with os.fdopen(os.open(found.path, _OPEN_FLAGS), "rb") as file:
+            read_ns = time.time_ns()
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise _UnusableError("not a regular file")
+            data = file.read(SNIFFED_BYTES)
+            format_ = format_of(found.path.name, data)
+            if format_ is None and b"\0" in data and not data.startswith(_MARKS):
+                raise _UnusableError("binary, not text", expected=True)
+            limit = max_bytes if format_ is None else MAX_FILE_BYTES
+            data += file.read(max(limit + 1 - len(data), 0))
+    except FileNotFoundError as error:
+        raise _UnusableError("vanished before it was read") from error
+    except OSError as error:
+        raise _UnusableError(f"cannot be read: {error.strerror}", unknown=True) from error
+    if len(data) > limit:
+        advice = "; see indexing.max_file_bytes" if format_ is None else ""
+        raise _UnusableError(f"larger than {limit} bytes ({status.st_size}){advice}")
+    return Loaded(found.path, found.named, data, format_, stamp_of(status), read_ns)
+
+
+def _text(data: bytes) -> str:
+    text = _decode(data)
     if not text or text.isspace():
         raise _UnusableError("empty", expected=True)
     controls = len(text) - len(text.translate(_NOT_TEXT))
     if "\0" in text or controls > _MAX_CONTROL_SHARE * len(text):
         raise _UnusableError("binary, not text", expected=True)
     return text
-
-
-def _bytes(path: Path, max_bytes: int) -> bytes:
-    try:
-        with os.fdopen(os.open(path, _OPEN_FLAGS), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise _UnusableError("not a regular file")
-            data = file.read(max_bytes + 1)
-    except OSError as error:
-        raise _UnusableError(f"cannot be read: {error.strerror}") from error
-    if len(data) > max_bytes:
-        if b"\0" in data[:_SNIFFED_BYTES] and not data.startswith(_MARKS):
-            raise _UnusableError("binary, not text", expected=True)
-        raise _UnusableError(f"larger than {max_bytes} bytes ({status.st_size}); see indexing.max_file_bytes")
-    return data
 
 
 def _decode(data: bytes) -> str:
@@ -211,130 +289,3 @@ def _decode(data: bytes) -> str:
     except UnicodeDecodeError as error:
         place = len(mark) + error.start
         raise _UnusableError(f"not valid {encoding.upper() or 'UTF-8'} at byte {place}") from error
-
-
-def find_files(paths: Iterable[Path]) -> Iterator[Found | Rejected]:
-    """The files named and those below the folders named, each once per folder or name, in a fixed order."""
-    for root in dict.fromkeys(_absolute(path) for path in paths):
-        try:
-            mode = root.stat().st_mode
-        except OSError as error:
-            yield Rejected(printable(root), f"cannot be read: {error.strerror}")
-            continue
-        if stat.S_ISDIR(mode):
-            yield from _walk(root)
-        else:
-            yield Found(root, named=True)
-
-
-def _absolute(path: Path) -> Path:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return path.absolute()
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The ignore files of one folder, and of the nearest above it that has any."""
-
-    folder: Path
-    spec: GitIgnoreSpec
-    above: "_Rules | None"
-
-
-def _ignored(path: Path, rules: _Rules | None, *, suffix: str = "") -> bool:
-    """Whether a path is left out; the deepest folder with an opinion decides."""
-    while rules is not None:
-        verdict = rules.spec.check_file(path.relative_to(rules.folder).as_posix() + suffix).include
-        if verdict is not None:
-            return verdict
-        rules = rules.above
-    return False
-
-
-def _walk(root: Path) -> Iterator[Found | Rejected]:
-    """Depth first in the order of names, without recursion, so that depth has no limit of its own."""
-    stack = [(iter(_entries(root)), _rules(root, _rules_above(root)))]
-    while stack:
-        entries, rules = stack[-1]
-        entry = next(entries, None)
-        if entry is None:
-            stack.pop()
-        elif isinstance(entry, Rejected):
-            yield entry
-        elif entry.is_symlink():
-            yield from _link(entry, root, rules)
-        elif entry.is_dir(follow_symlinks=False):
-            folder = Path(entry.path)
-            if entry.name not in SKIPPED_FOLDERS and not _ignored(folder, rules, suffix="/"):
-                stack.append((iter(_entries(folder)), _rules(folder, rules)))
-        elif entry.name not in SKIPPED_FILES and not _ignored(Path(entry.path), rules):
-            yield _file(entry)
-
-
-def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        return [Rejected(printable(folder), f"cannot be read: {error.strerror}")]
-
-
-def _file(entry: os.DirEntry[str]) -> Found | Rejected:
-    path = Path(entry.path)
-    if entry.is_file(follow_symlinks=False):
-        return Found(path, named=False)
-    return Rejected(printable(path), "not a regular file", failed=False)
-
-
-def _link(entry: os.DirEntry[str], root: Path, rules: _Rules | None) -> Iterator[Rejected]:
-    """A link is not followed: what it means inside the root is met there by its own name."""
-    path = Path(entry.path)
-    if entry.name in SKIPPED_FOLDERS | SKIPPED_FILES or _ignored(path, rules):
-        return
-    try:
-        target = path.resolve(strict=True)
-    except (OSError, RuntimeError):
-        yield Rejected(printable(path), "a symbolic link that leads nowhere", failed=False)
-        return
-    if not target.is_relative_to(root):
-        yield Rejected(printable(path), "a symbolic link that leads out of the folder", failed=False)
-
-
-def _rules(folder: Path, above: _Rules | None) -> _Rules | None:
-    lines = [line for name in IGNORE_FILES for line in _lines(folder / name)]
-    return _Rules(folder, _spec(lines), above) if lines else above
-
-
-def _rules_above(root: Path) -> _Rules | None:
-    """The ignore files from the top of the repository that holds the root, down to the root's parent."""
-    parents = list(root.parents)
-    top = next((place for place in (root, *parents) if (place / ".git").exists()), root)
-    rules: _Rules | None = None
-    for folder in reversed([parent for parent in parents if parent.is_relative_to(top)]):
-        rules = _rules(folder, rules)
-    return rules
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
-    except OSError:
-        return []
-
-
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
-    """Compile patterns; like git, pass over the ones that mean nothing."""
-    try:
-        return GitIgnoreSpec.from_lines(lines, backend="simple")
-    except ValueError:
-        return GitIgnoreSpec.from_lines([line for line in lines if _means_something(line)], backend="simple")
-
-
-def _means_something(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line], backend="simple")
-    except ValueError:
-        return False
-    return True

@@ -1,11 +1,10 @@
 """The HTTP application: routes over the registry, inside the guards."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Any
-from urllib.parse import parse_qsl
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.routing import BaseRoute, Route, Router
@@ -17,11 +16,21 @@ from rag_context.contract.health import BareHealth
 from rag_context.contract.index import BulkLine
 from rag_context.contract.reading import read_fields, read_json
 from rag_context.contract.search import SearchFailure
-from rag_context.errors import FieldError, InvalidInputError
+from rag_context.contract.versions import VersionsRequest
 from rag_context.server.bulk import BulkRun
+from rag_context.server.collections import DOCUMENT_WRITES, collection_routes
 from rag_context.server.correlation import Correlation
 from rag_context.server.embeddings import embeddings_reply, models_reply
-from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body
+from rag_context.server.endpoint import (
+    JSON_KINDS,
+    SEND_JSON,
+    Endpoint,
+    Handler,
+    check_media_type,
+    may_write,
+    query_fields,
+)
+from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, session_of
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
 from rag_context.server.mcp.mount import McpMount
@@ -33,13 +42,9 @@ from rag_context.server.tools import build_tools
 
 logger = logging.getLogger(__name__)
 
-JSON_KINDS = ("application/json",)
-SEND_JSON = "Send Content-Type: application/json"
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 _NAME_CHARS = 128
-
-Handler = Callable[[Scope, Receive], Awaitable[Reply]]
 
 
 class App:
@@ -85,7 +90,7 @@ def create_app(
                 async with lifespan(app) as state:
                     yield state
 
-    every_route = [*doors.routes(), Route("/mcp", mcp), *routes]
+    every_route = [*doors.routes(), *collection_routes(service, options), Route("/mcp", mcp), *routes]
     return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
 
 
@@ -100,23 +105,13 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
             "/bulk": None,
         },
         timeout_s=options.body_timeout_s,
+        patterns=((DOCUMENT_WRITES, options.collection_body_bytes),),
     )
     if options.rate_per_s is not None:
         app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
     app = KeyCheck(app, options)
     app = SiteCheck(app, options)
     return Correlation(app, max_requests=options.max_requests)
-
-
-class Endpoint:
-    """An ASGI endpoint from a function that returns a reply."""
-
-    def __init__(self, handle: Handler) -> None:
-        self._handle = handle
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        reply = await self._handle(scope, receive)
-        await reply.send(send)
 
 
 class _Bulk:
@@ -129,7 +124,7 @@ class _Bulk:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         opened = exchange(scope)
-        _may_write(opened)
+        may_write(opened)
         check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
             service=self._service,
@@ -165,6 +160,7 @@ class _Doors:
         return [
             Route("/tools/{name}", Endpoint(self._run_tool)),
             Route("/bulk", _Bulk(self._service, self._options), methods=["POST"]),
+            Route("/bulk/versions", Endpoint(self._versions), methods=["POST"]),
             Route("/v1/embeddings", Endpoint(self._embed), methods=["POST"]),
             *(Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()),
         ]
@@ -176,9 +172,14 @@ class _Doors:
         if tool is None:
             raise RefusalError(404, ErrorCode.NOT_FOUND, f"Tool {name[:_NAME_CHARS]} not found")
         if tool.access is Access.WRITE:
-            _may_write(opened)
+            may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
-        return _reply(await tool.run(request, Call(opened.request_id)))
+        return _reply(await tool.run(request, Call(opened.request_id, session=session_of(opened))))
+
+    async def _versions(self, scope: Scope, receive: Receive) -> Reply:
+        check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
+        request = read_json(VersionsRequest, await read_body(receive))
+        return Reply((await self._service.missing(request)).to_json())
 
     async def _embed(self, scope: Scope, receive: Receive) -> Reply:
         check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
@@ -232,21 +233,9 @@ async def _read_request(tool: Tool[Any], opened: Exchange, scope: Scope, receive
             check_media_type(opened, JSON_KINDS, SEND_JSON)
         return read_json(tool.request, await read_body(receive) or b"{}")
     if tool.in_url and method in {"GET", "HEAD"}:
-        return read_fields(tool.request, _query(scope))
+        return read_fields(tool.request, query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
     raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
-
-
-def _query(scope: Scope) -> dict[str, str]:
-    fields: dict[str, str] = {}
-    repeated = []
-    for name, value in parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True):
-        if name in fields:
-            repeated.append(FieldError(name, f"{name} given twice"))
-        fields[name] = value
-    if repeated:
-        raise InvalidInputError(repeated[0].message, repeated)
-    return fields
 
 
 def _reply(answer: Answer) -> Reply:
@@ -255,20 +244,3 @@ def _reply(answer: Answer) -> Reply:
         wait = retry_after(answer.retry_after_s).encode()
         return Reply(body.to_json(), _STRICT_STATUS[body.code], headers=((b"retry-after", wait),))
     return Reply(body.to_json())
-
-
-def _may_write(opened: Exchange) -> None:
-    if opened.caller is None or opened.caller.access is not Access.WRITE:
-        raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
-
-
-def check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
-    """Refuse a body that is of another kind, charset or coding than the route reads."""
-    given = opened.header(b"content-type") or ""
-    kind, _, parameters = given.lower().partition(";")
-    kind = kind.strip()
-    fits = kind in kinds or ("application/json" in kinds and kind.startswith("application/") and kind.endswith("+json"))
-    charset = parameters.strip().removeprefix("charset=").strip('"')
-    encoded = opened.header(b"content-encoding")
-    if not fits or charset not in {"", "utf-8", "utf8"} or encoded not in {None, "identity"}:
-        raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"{advice} (UTF-8, not compressed)")

@@ -132,7 +132,7 @@ class BulkRun:
             receipt = await self.service.bulk(document, request_id=self.request_id)
         except BackendError as error:
             logger.warning("bulk line %d: %s failed", number, error.component, exc_info=error)
-            receipt = BulkReceipt(status="rejected", reason=component_sentence(error.component))
+            receipt = BulkReceipt(status="rejected", reason=component_sentence(error.component), retryable=True)
         except RagContextError as error:
             receipt = BulkReceipt(status="rejected", reason=str(error))
         except Exception:

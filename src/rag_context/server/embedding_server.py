@@ -11,8 +11,9 @@ from rag_context.contract.failure import ErrorCode
 from rag_context.contract.health import BareHealth
 from rag_context.ports import Embedder, Tokenizer
 from rag_context.resilience.dependency import Dependency
-from rag_context.server.app import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, guarded
+from rag_context.server.app import guarded
 from rag_context.server.embeddings import embeddings_reply, models_reply
+from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type
 from rag_context.server.exchange import RefusalError, Reply, exchange, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor

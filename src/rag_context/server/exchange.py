@@ -7,10 +7,11 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from rag_context.contract.failure import ErrorCode
-from rag_context.server.options import Caller
+from rag_context.server.options import ANYONE, Caller
 
 JSON = b"application/json"
 _STATE = "rag_context.exchange"
+_SESSION_CHARS = 128
 
 
 @dataclass(slots=True)
@@ -42,6 +43,16 @@ def exchange(scope: Scope) -> Exchange:
 def open_exchange(scope: Scope, opened: Exchange) -> None:
     """Attach the exchange to its request."""
     scope.setdefault("state", {})[_STATE] = opened
+
+
+def session_of(opened: Exchange) -> str | None:
+    """What names a caller across its requests: its MCP session, else its API key; None where neither is there."""
+    key = f"key {opened.caller.name}" if opened.caller is not None and opened.caller is not ANYONE else None
+    session = opened.header(b"mcp-session-id")
+    if not session:
+        return key
+    # A session belongs to its key: nobody enters another's by its number.
+    return f"session {session[:_SESSION_CHARS]} of {key or 'anyone'}"
 
 
 class ClientGoneError(Exception):

@@ -6,7 +6,15 @@ import math
 from starlette.exceptions import HTTPException
 
 from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
-from rag_context.errors import BackendError, BackendUnavailableError, FieldError, InvalidInputError, NotFoundError
+from rag_context.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConflictError,
+    FieldError,
+    InvalidInputError,
+    NotFoundError,
+)
+from rag_context.projects.records import ProjectError
 from rag_context.server.exchange import RefusalError, Reply
 
 logger = logging.getLogger(__name__)
@@ -16,6 +24,7 @@ _HTTP = {
     405: (ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed"),
     413: (ErrorCode.PAYLOAD_TOO_LARGE, "Request body too large"),
 }
+_PROJECT_STATUS = {"PROJECT_NOT_ACTIVATED": 409, "DOCUMENT_NOT_FOUND": 404, "FILE_SYSTEM_ERROR": 503}
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
@@ -26,8 +35,13 @@ def failure_reply(error: Exception, request_id: str) -> Reply:
             return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)
         case InvalidInputError():
             return error_reply(400, ErrorCode.INVALID_INPUT, str(error), request_id, details=error.details)
+        case ProjectError():
+            status = _PROJECT_STATUS.get(error.code, 400)
+            return error_reply(status, ErrorCode(error.code), str(error), request_id, details=error.details)
         case NotFoundError():
             return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
+        case ConflictError():
+            return error_reply(409, ErrorCode.CONFLICT, str(error), request_id)
         case BackendError():
             logger.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)
             return _unavailable(error, request_id)

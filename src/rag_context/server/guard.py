@@ -2,9 +2,10 @@
 
 import asyncio
 import ipaddress
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -125,10 +126,19 @@ class RateLimit:
 class BodyLimit:
     """Bounds a body in size, by what is announced and by what arrives, and in time."""
 
-    def __init__(self, app: ASGIApp, *, default: int, paths: Mapping[str, int | None], timeout_s: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        default: int,
+        paths: Mapping[str, int | None],
+        timeout_s: float,
+        patterns: Sequence[tuple[re.Pattern[str], int]] = (),
+    ) -> None:
         self._app = app
         self._default = default
         self._paths = dict(paths)
+        self._patterns = tuple(patterns)
         self._timeout_s = timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,11 +147,16 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         opened = exchange(scope)
-        limit = self._paths.get(scope["path"], self._default)
+        limit = self._limit(scope["path"])
         announced = opened.headers.get(b"content-length", b"").strip()
         if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
             raise _too_large(limit)
         await self._app(scope, self._counting(receive, opened, limit), send)
+
+    def _limit(self, path: str) -> int | None:
+        if path in self._paths:
+            return self._paths[path]
+        return next((limit for pattern, limit in self._patterns if pattern.fullmatch(path)), self._default)
 
     def _counting(self, receive: Receive, opened: Exchange, limit: int | None) -> Receive:
         taken = 0

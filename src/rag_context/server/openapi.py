@@ -9,10 +9,11 @@ from rag_context.contract.health import BareHealth
 from rag_context.contract.index import BulkLine, BulkReceipt
 from rag_context.contract.schema import Schema, json_schema
 from rag_context.contract.search import SearchFailure
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
+from rag_context.server.openapi_collections import collection_paths, collection_schemas
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Registry, Tool
-
-Operation = dict[str, Any]
 
 _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     400: (ErrorCode.INVALID_INPUT, "The request is wrong; details name every field at fault", "Query cannot be empty"),
@@ -20,6 +21,7 @@ _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     403: (ErrorCode.FORBIDDEN, "Host, Origin or key may not do this", "This API key may only read"),
     404: (ErrorCode.NOT_FOUND, "No such thing", "Tool rag_context_find not found"),
     405: (ErrorCode.METHOD_NOT_ALLOWED, "Another method is needed; Allow names it", "Method not allowed"),
+    409: (ErrorCode.CONFLICT, "It is there already, or no project is active", "Collection 'handbook' already exists"),
     408: (ErrorCode.REQUEST_TIMEOUT, "The body took too long to arrive", "Request body took too long"),
     413: (ErrorCode.PAYLOAD_TOO_LARGE, "The body is too large", "Request body too large (max 1048576 bytes)"),
     415: (ErrorCode.UNSUPPORTED_MEDIA_TYPE, "The body is not of the right kind", "Send Content-Type: application/json"),
@@ -27,9 +29,6 @@ _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     500: (ErrorCode.INTERNAL_ERROR, "A fault of ours; go on without context", "Internal server error"),
     503: (ErrorCode.SERVICE_UNAVAILABLE, "A part is down; go on without context", "Database unavailable"),
 }
-_READING = (401, 403, 429, 500, 503)
-_WRITING = (400, 401, 403, 408, 413, 415, 429, 500, 503)
-_ID_HEADER = {"X-Request-ID": {"$ref": "#/components/headers/RequestId"}}
 
 
 def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Schema:
@@ -46,11 +45,21 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             ),
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": "tools"}, {"name": "bulk"}, {"name": "mcp"}, {"name": "embeddings"}, {"name": "operation"}],
+        "tags": [
+            {"name": "tools"},
+            {"name": "bulk"},
+            {"name": "mcp"},
+            {"name": "collections"},
+            {"name": "providers"},
+            {"name": "embeddings"},
+            {"name": "operation"},
+        ],
         "paths": {
             **_tool_paths(tools),
             "/bulk": {"post": _bulk(options)},
+            "/bulk/versions": {"post": _versions()},
             "/mcp": {"post": _mcp()},
+            **collection_paths(options),
             **_embedding_paths(),
             **_operation_paths(options),
         },
@@ -79,10 +88,13 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
         "BareHealth": json_schema(BareHealth, "serialization"),
         "BulkLine": json_schema(BulkLine.speaking(options.vocabulary), "validation"),
         "BulkReceipt": json_schema(BulkReceipt, "serialization"),
+        "VersionsRequest": json_schema(VersionsRequest, "validation"),
+        "VersionsResponse": json_schema(VersionsResponse, "serialization"),
         "EmbeddingsRequest": json_schema(EmbeddingsRequest, "validation"),
         "EmbeddingsResponse": json_schema(EmbeddingsResponse, "serialization"),
         "ModelsResponse": json_schema(ModelsResponse, "serialization"),
     }
+    schemas |= collection_schemas()
     for tool in tools.values():
         schemas[tool.request.__name__] = {**tool.input_schema, **_choice(tool)}
         schemas[tool.response.__name__] = tool.output_schema
@@ -104,7 +116,7 @@ def _tool_paths(tools: Registry) -> dict[str, Any]:
     }
     paths: dict[str, Any] = {
         "/tools": {
-            "get": _operation("List the tools", "tools", "list_tools", _json(listing, "The tools"), _READING),
+            "get": operation_of("List the tools", "tools", "list_tools", json_answer(listing, "The tools"), READING),
         },
     }
     for tool in tools.values():
@@ -129,13 +141,13 @@ def _tool_schema() -> Schema:
 
 
 def _post(tool: Tool[Any]) -> Operation:
-    errors = (*_WRITING, 404) if tool.names_one else _WRITING
-    operation = _operation(
-        tool.title, "tools", tool.name, _json(_ref(tool.response.__name__), "The answer"), errors, tool.description
+    errors = (*WRITING, *((404,) if tool.names_one else ()), *((409,) if tool.needs_project else ()))
+    operation = operation_of(
+        tool.title, "tools", tool.name, json_answer(ref(tool.response.__name__), "The answer"), errors, tool.description
     )
     operation["requestBody"] = {
         "required": not tool.may_be_empty,
-        "content": {"application/json": {"schema": _ref(tool.request.__name__), "example": dict(tool.example)}},
+        "content": {"application/json": {"schema": ref(tool.request.__name__), "example": dict(tool.example)}},
     }
     if "strict" in tool.request.model_fields:
         for status in (429, 503):
@@ -146,12 +158,12 @@ def _post(tool: Tool[Any]) -> Operation:
 
 
 def _get(tool: Tool[Any]) -> Operation:
-    operation = _operation(
+    operation = operation_of(
         tool.title,
         "tools",
         f"get_{tool.name}",
-        _json(_ref(tool.response.__name__), "The answer"),
-        (400, *_READING),
+        json_answer(ref(tool.response.__name__), "The answer"),
+        (400, *READING),
         tool.description,
     )
     operation["parameters"] = [
@@ -165,7 +177,7 @@ def _bulk(options: ServerOptions) -> Operation:
     example = '{"content":"...","contentType":"code","sessionId":"files","source":"/src/a.py","fromFile":true}\n'
     receipts = {
         "description": "One receipt a line, in the order of the lines; a bad line never stops the rest",
-        "headers": _ID_HEADER,
+        "headers": ID_HEADER,
         "content": {
             "application/x-ndjson": {
                 "schema": {"type": "string", "description": "Lines of BulkReceipt"},
@@ -173,7 +185,7 @@ def _bulk(options: ServerOptions) -> Operation:
             }
         },
     }
-    operation = _operation(
+    operation = operation_of(
         "Index a stream of documents",
         "bulk",
         "bulk",
@@ -184,6 +196,23 @@ def _bulk(options: ServerOptions) -> Operation:
     operation["requestBody"] = {
         "required": True,
         "content": {"application/x-ndjson": {"schema": {"type": "string"}, "example": example}},
+    }
+    return operation
+
+
+def _versions() -> Operation:
+    operation = operation_of(
+        "Ask which documents are stored as they were",
+        "bulk",
+        "bulk_versions",
+        json_answer(ref("VersionsResponse"), "Those that are not"),
+        WRITING,
+        "Takes the documentId and contentHash of earlier receipts, so that a large folder need not be sent again.",
+    )
+    example = {"versions": {"0b1e7a52-5f0e-5d0e-9c5b-2f6f0a3b8d41": "9f86d081884c7d65"}}
+    operation["requestBody"] = {
+        "required": True,
+        "content": {"application/json": {"schema": ref("VersionsRequest"), "example": example}},
     }
     return operation
 
@@ -201,11 +230,11 @@ def _mcp() -> Operation:
         },
     }
     answer: Schema = {"type": "object", "required": ["jsonrpc"], "properties": {"jsonrpc": {"const": "2.0"}}}
-    operation = _operation(
+    operation = operation_of(
         "Model Context Protocol",
         "mcp",
         "mcp",
-        _json(answer, "A result or an error of the protocol; a stream where the caller asks for progress"),
+        json_answer(answer, "A result or an error of the protocol; a stream where the caller asks for progress"),
         (401, 403, 408, 413, 415, 429, 500, 503),
         "Streamable HTTP without sessions: the same tools, documents as resources, and prompts. Clients send Accept: "
         "application/json, text/event-stream.",
@@ -216,29 +245,31 @@ def _mcp() -> Operation:
             "application/json": {"schema": message, "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}}
         },
     }
-    operation["responses"]["202"] = {"description": "A notification was taken", "headers": _ID_HEADER}
-    operation["responses"]["400"] = _json(answer, "Not a message of the protocol, or one that its revision refuses")
-    operation["responses"]["404"] = _json(answer, "The revision has no such method")
-    operation["responses"]["406"] = {"description": "The answer is JSON", "headers": _ID_HEADER}
+    operation["responses"]["202"] = {"description": "A notification was taken", "headers": ID_HEADER}
+    operation["responses"]["400"] = json_answer(
+        answer, "Not a message of the protocol, or one that its revision refuses"
+    )
+    operation["responses"]["404"] = json_answer(answer, "The revision has no such method")
+    operation["responses"]["406"] = {"description": "The answer is JSON", "headers": ID_HEADER}
     return operation
 
 
 def _embedding_paths() -> dict[str, Any]:
-    embed = _operation(
+    embed = operation_of(
         "Embed texts",
         "embeddings",
         "embeddings",
-        _json(_ref("EmbeddingsResponse"), "The vectors, each of length 1"),
-        _WRITING,
+        json_answer(ref("EmbeddingsResponse"), "The vectors, each of length 1"),
+        WRITING,
         "In the shapes of OpenAI's API, with the model that made the index. 503 while the model loads.",
     )
     example = {"input": ["mongodb connection retry logic"], "encoding_format": "float"}
     embed["requestBody"] = {
         "required": True,
-        "content": {"application/json": {"schema": _ref("EmbeddingsRequest"), "example": example}},
+        "content": {"application/json": {"schema": ref("EmbeddingsRequest"), "example": example}},
     }
-    models = _operation(
-        "The embedding model", "embeddings", "models", _json(_ref("ModelsResponse"), "The models"), _READING
+    models = operation_of(
+        "The embedding model", "embeddings", "models", json_answer(ref("ModelsResponse"), "The models"), READING
     )
     return {"/v1/embeddings": {"post": embed}, "/v1/models": {"get": models}}
 
@@ -247,19 +278,19 @@ def _operation_paths(options: ServerOptions) -> dict[str, Any]:
     text = {"type": "string"}
     alive = {"type": "object", "properties": {"status": text, "instance": text, "version": text}}
     ready = {"type": "object", "properties": {"status": text}}
-    health = _ref("HealthResponse")
+    health = ref("HealthResponse")
     if options.api_keys:
-        health = {"anyOf": [_ref("HealthResponse"), _ref("BareHealth")]}
+        health = {"anyOf": [ref("HealthResponse"), ref("BareHealth")]}
     described = {
         "/health": (
             "How the system is; 200 also when degraded",
-            _json(health, "The report"),
+            json_answer(health, "The report"),
             (401, 403, 429, 500, 503),
         ),
-        "/live": ("Whether the process answers", _json(alive, "It does"), (401, 403)),
-        "/ready": ("Whether searches can be answered", _json(ready, "They can"), (401, 403, 500, 503)),
-        "/metrics": ("Metrics in Prometheus' text format", _plain("text/plain", "The metrics"), _READING),
-        "/openapi.json": ("This document", _json({"type": "object"}, "OpenAPI 3.1"), _READING),
+        "/live": ("Whether the process answers", json_answer(alive, "It does"), (401, 403)),
+        "/ready": ("Whether searches can be answered", json_answer(ready, "They can"), (401, 403, 500, 503)),
+        "/metrics": ("Metrics in Prometheus' text format", _plain("text/plain", "The metrics"), READING),
+        "/openapi.json": ("This document", json_answer({"type": "object"}, "OpenAPI 3.1"), READING),
         "/docs": ("This document, for people", _plain("text/html", "A page"), (401, 403, 429, 503)),
         "/": ("Name, version and links", _plain("text/html", "A page"), (401, 403, 429, 503)),
     }
@@ -267,24 +298,11 @@ def _operation_paths(options: ServerOptions) -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for path, (summary, success, errors) in described.items():
         name = path.strip("/").replace(".", "_") or "home"
-        operation = _operation(summary, "operation", name, success, errors)
+        operation = operation_of(summary, "operation", name, success, errors)
         if path in open_paths and options.api_keys:
             operation["security"] = [{}, {"bearer": []}, {"key": []}]
         paths[path] = {"get": operation}
     return paths
-
-
-def _operation(
-    summary: str, tag: str, name: str, success: Schema, errors: tuple[int, ...], description: str = ""
-) -> Operation:
-    responses = {"200": success, **{str(status): {"$ref": f"#/components/responses/{status}"} for status in errors}}
-    return {
-        "operationId": name,
-        "summary": summary,
-        "description": description or summary,
-        "tags": [tag],
-        "responses": responses,
-    }
 
 
 def _error(status: int) -> Schema:
@@ -292,7 +310,7 @@ def _error(status: int) -> Schema:
     example: dict[str, Any] = {"error": sentence, "code": code, "requestId": "5f0c1d8e7a6b4c3d2e1f0a9b"}
     if code is ErrorCode.INVALID_INPUT:
         example["details"] = [{"field": "query", "message": sentence}]
-    headers: Schema = dict(_ID_HEADER)
+    headers: Schema = dict(ID_HEADER)
     if status >= 500:
         example |= {"fallback": True, "fallbackLevel": 3}
     if status in {429, 503}:
@@ -300,24 +318,16 @@ def _error(status: int) -> Schema:
     return {
         "description": description,
         "headers": headers,
-        "content": {"application/json": {"schema": _ref("Error"), "example": example}},
+        "content": {"application/json": {"schema": ref("Error"), "example": example}},
     }
 
 
 def _strict_failure(status: int) -> Schema:
     response = _error(status)
     response["description"] += "; also what a strict search answers when nothing could be searched"
-    response["content"]["application/json"]["schema"] = {"anyOf": [_ref("SearchFailure"), _ref("Error")]}
+    response["content"]["application/json"]["schema"] = {"anyOf": [ref("SearchFailure"), ref("Error")]}
     return response
 
 
-def _json(schema: Schema, description: str) -> Schema:
-    return {"description": description, "headers": _ID_HEADER, "content": {"application/json": {"schema": schema}}}
-
-
 def _plain(media_type: str, description: str) -> Schema:
-    return {"description": description, "headers": _ID_HEADER, "content": {media_type: {"schema": {"type": "string"}}}}
-
-
-def _ref(name: str) -> Schema:
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"description": description, "headers": ID_HEADER, "content": {media_type: {"schema": {"type": "string"}}}}

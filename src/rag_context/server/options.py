@@ -83,6 +83,7 @@ class ServerOptions:
     instance_id: str = ""
     body_bytes: int = 1024 * 1024
     index_body_bytes: int = 2 * 1024 * 1024
+    collection_body_bytes: int = 64 * 1024 * 1024
     bulk_line_bytes: int = 16 * 1024 * 1024
     bulk_concurrency: int = 8
     body_timeout_s: float = 30.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -15,9 +16,12 @@ from rag_context.contract.schema import Schema, json_schema
 from rag_context.contract.search import SearchOutcome, SearchRequest
 from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.ports import Tokenizer
 from rag_context.server.options import Access
+from rag_context.service.collections import CollectionService
+from rag_context.service.projects import ProjectService
 from rag_context.types import EmbeddingModel, Matrix
 
 Request = TypeVar("Request", bound=WireRequest)
@@ -33,6 +37,8 @@ class Service(Protocol):
     async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse: ...
 
     async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt: ...
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse: ...
 
     async def delete(self, request: DeleteRequest) -> DeleteResponse: ...
 
@@ -55,6 +61,16 @@ class Service(Protocol):
     @property
     def tokenizer(self) -> Tokenizer: ...
 
+    @property
+    def projects(self) -> ProjectService | None:
+        """The use cases of project documents; None where they are not offered."""
+        ...
+
+    @property
+    def collections(self) -> CollectionService | None:
+        """The use cases of collections and their providers; None where they are not offered."""
+        ...
+
     async def health(self) -> HealthResponse: ...
 
     async def stats(self, request: StatsRequest) -> StatsResponse: ...
@@ -64,6 +80,14 @@ class Service(Protocol):
     def prometheus(self) -> bytes:
         """The metrics in Prometheus' text format."""
         ...
+
+
+class Toolset(StrEnum):
+    """Tools that are offered together."""
+
+    MEMORY = "memory"
+    PROJECTS = "projects"
+    ALL = "all"
 
 
 async def unheard(_done: int, _total: int) -> None:
@@ -76,6 +100,8 @@ class Call:
 
     request_id: str
     on_progress: Progress = unheard
+    session: str | None = None
+    """Names the caller across calls: its MCP session, API key or stdio process; None: nobody in particular."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +129,10 @@ class Tool(Generic[Request]):
     idempotent: bool = True
     names_one: bool = False
     """Whether it is about one thing that may not be there (404)."""
+
+    toolset: Toolset = Toolset.MEMORY
+    needs_project: bool = False
+    """Whether a project must be active, or named (409)."""
 
     in_url: bool = False
     """Whether GET works too, with the fields in the query string."""
@@ -138,6 +168,10 @@ class Registry(Mapping[str, Tool[Any]]):
 
     def __len__(self) -> int:
         return len(self._tools)
+
+    def only(self, toolset: Toolset) -> "Registry":
+        """The tools of one set."""
+        return Registry(*(tool for tool in self.values() if toolset in (Toolset.ALL, tool.toolset)))
 
     def listing(self) -> list[dict[str, Any]]:
         """What `GET /tools` says of each."""

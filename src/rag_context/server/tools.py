@@ -1,5 +1,6 @@
 """The tools: what each is called, takes, gives and may do, told for a model that must choose."""
 
+from rag_context.contract.converse import ConverseRequest, ConverseResponse
 from rag_context.contract.delete import MAX_DELETED, DeleteRequest, DeleteResponse
 from rag_context.contract.get import GetRequest, GetResponse
 from rag_context.contract.health import HealthRequest, HealthResponse
@@ -11,7 +12,9 @@ from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.options import Access
+from rag_context.server.project_tools import build_project_tools
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+from rag_context.service.collections import CollectionService
 
 _EMPTY_LEVEL = 3
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
@@ -25,10 +28,12 @@ def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
         _get_tool(service),
         _list_tool(service, vocabulary),
         _similar_tool(service),
+        *((_converse_tool(service.collections),) if service.collections is not None else ()),
         _delete_tool(service),
         _reindex_tool(service),
         _health_tool(service),
         _stats_tool(service),
+        *(build_project_tools(service.projects) if service.projects is not None else ()),
     )
 
 
@@ -152,6 +157,34 @@ def _similar_tool(service: Service) -> Tool[SimilarRequest]:
         read_only=True,
         names_one=True,
         example={"documentId": _AN_ID, "limit": 3},
+    )
+
+
+def _converse_tool(collections: CollectionService) -> Tool[ConverseRequest]:
+    async def run(request: ConverseRequest, _call: Call) -> Answer:
+        return Answer(await collections.converse(request))
+
+    return Tool(
+        name="rag_context_converse",
+        title="Ask collections in a talk",
+        description=(
+            "Find documents in named collections for what the user just said. Give currentTopic from the second "
+            "message on: what the talk is about so far, with its names spelt out. It is asked for instead of the "
+            "message, so that words such as it and that do not lose the subject. Only collections whose texts this "
+            "server embeds can be asked; what could not be asked is in omitted. Scores are cosines, the nearest "
+            "first. To search the agents' own memory, use rag_context_search instead."
+        ),
+        request=ConverseRequest,
+        response=ConverseResponse,
+        run=run,
+        access=Access.READ,
+        read_only=True,
+        names_one=True,
+        example={
+            "userMessage": "Does it integrate with OpenShift AI?",
+            "currentTopic": "InstructLab and OpenShift AI integration",
+            "collections": ["handbook"],
+        },
     )
 
 

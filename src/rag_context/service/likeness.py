@@ -80,7 +80,7 @@ class Likeness:
     async def _by_vectors(
         self, document_id: str, chunks: Sequence[Chunk], where: Filter, deadline: Deadline
     ) -> Mapping[str, _Near]:
-        asked = [chunk.searchable for chunk in _spread(chunks)]
+        asked = [chunk.embedded for chunk in _spread(chunks)]
         if not asked:
             return {}
         sources = self._sources

@@ -22,6 +22,7 @@ class Meters:
         queue_depth: records waiting to be written.
         cache_hit_rate: 0..1 since the start.
         vectors: vectors in the index, as last counted.
+        embeddings_reused: how often one embedding served a further collection.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Meters:
         queue_depth: Callable[[], float],
         cache_hit_rate: Callable[[], float],
         vectors: Callable[[], float],
+        embeddings_reused: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._registry = CollectorRegistry()
         self._agents: set[str] = set()
@@ -45,6 +47,7 @@ class Meters:
             ("rag_queue_depth", "Records waiting to be written", queue_depth),
             ("rag_cache_hit_rate", "Searches answered from the cache, 0..1", cache_hit_rate),
             ("rag_vectors_total", "Vectors in the index", vectors),
+            ("rag_embeddings_reused_total", "Embeddings that served a further collection", embeddings_reused),
         ):
             Gauge(name, text, registry=self._registry).set_function(value)
 

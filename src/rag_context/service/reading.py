@@ -6,6 +6,7 @@ from collections.abc import Callable
 from rag_context.contract.get import GetRequest, GetResponse, RetrievalStats
 from rag_context.contract.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
 from rag_context.contract.metadata import metadata_json
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import NotFoundError
 from rag_context.indexing.indexer import STORE_S
 from rag_context.ports import DocumentStore
@@ -79,6 +80,12 @@ class Reading:
             documents=[_listed(listing) for listing in page],
             next_cursor=cursor_of(Place(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
         )
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse:
+        """Which versions of documents are not there. Raises: BackendError."""
+        versions = request.versions
+        there = await self._dependency.call(lambda: self._documents.content_hashes(list(versions)), self._deadline())
+        return VersionsResponse(missing=[id_ for id_, version in versions.items() if there.get(id_) != version])
 
     async def _particulars(self, document_id: str) -> tuple[Stored | None, Retrievals]:
         return await self._documents.stored(document_id), await self._documents.retrievals(document_id)

@@ -20,10 +20,10 @@ from rag_context.contract.reindex import ReindexRequest, ReindexResponse
 from rag_context.contract.search import SearchOutcome, SearchRequest
 from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsBucket, StatsRequest, StatsResponse
+from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
-from rag_context.records import ErrorRecord
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
@@ -31,21 +31,22 @@ from rag_context.search.legs import Sources
 from rag_context.search.query import Answer, Level, Query
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.budget import within
+from rag_context.service.collections import CollectionService
 from rag_context.service.health import Finding, HealthMonitor
 from rag_context.service.likeness import Likeness
 from rag_context.service.meters import Meters
+from rag_context.service.projects import ProjectParts, ProjectService
 from rag_context.service.reading import Reading
+from rag_context.service.recording import Recording
 from rag_context.service.reindexing import Progress, Reindexing
 from rag_context.service.removal import meant, remove
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.service.wording import (
-    UNKNOWN_AGENT,
     bulk_receipt,
     draft_of,
     index_response,
     query_of,
-    search_record,
     search_response,
     tenant_of,
 )
@@ -81,6 +82,8 @@ class Parts:
     telemetry: Telemetry
     upkeep: Upkeep
     health: HealthMonitor
+    projects: ProjectParts | None = None
+    collections: CollectionService | None = None
 
 
 class Service:
@@ -116,7 +119,24 @@ class Service:
             queue_depth=lambda: parts.telemetry.waiting,
             cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
             vectors=lambda: self._counts.vectors,
+            embeddings_reused=lambda: parts.collections.embeddings_reused if parts.collections is not None else 0.0,
         )
+        self._recording = Recording(parts.telemetry, self._meters, now)
+        self._projects = (
+            ProjectService(parts.projects, self._recording.document_search, clock=clock, now=now)
+            if parts.projects is not None
+            else None
+        )
+
+    @property
+    def collections(self) -> CollectionService | None:
+        """The use cases of collections and their providers; None where they are not offered."""
+        return self._parts.collections
+
+    @property
+    def projects(self) -> ProjectService | None:
+        """The use cases of project documents; None where they are not offered."""
+        return self._projects
 
     async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
         """Answer a question, at whatever level can be had."""
@@ -124,7 +144,7 @@ class Service:
         query = query_of(request, self._min_score)
         answer = await self._answer(query)
         latency_ms = (self._clock() - started) * 1000.0
-        self._remember(request, answer, request_id, latency_ms)
+        self._recording.search(request, answer, request_id, latency_ms)
         response = search_response(
             answer,
             request_id=request_id,
@@ -146,14 +166,18 @@ class Service:
     async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
         """Keep one document of many; what is wrong with it is in its receipt. Raises: BackendError."""
         try:
-            return bulk_receipt(await self._index(line, request_id), line.source)
+            return bulk_receipt(await self._index(line, request_id, tuple(line.like or ())), line.source)
         except InvalidInputError as error:
             return BulkReceipt(status="rejected", source=line.source, reason=str(error))
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse:
+        """Which versions of documents are not there. Raises: BackendError."""
+        return await self._reading.missing(request)
 
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
         """Remove documents, or say which ones would go. Raises: BackendError (what is not gone is still there)."""
         sources = self._parts.sources
-        ids = await sources.document_store.call(
+        ids = await sources.document_store.insist(
             lambda: meant(request, sources.documents), Deadline.after(STORE_S, self._clock)
         )
         gone = ids if request.dry_run else await remove(ids, self._parts.indexer)
@@ -326,25 +350,12 @@ class Service:
             cache.put(query, version, answer, stamp)
         return answer
 
-    async def _index(self, request: IndexRequest, request_id: str) -> Receipt:
+    async def _index(self, request: IndexRequest, request_id: str, like: Sequence[str] = ()) -> Receipt:
         try:
-            return await self._parts.indexer.index(draft_of(request))
+            return await self._parts.indexer.index(draft_of(request), like=like)
         except BackendError as error:
-            self._record_error("index", error, request_id)
+            self._recording.error("index", error, request_id)
             raise
-
-    def _remember(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
-        parts = self._parts
-        self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
-        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
-        parts.telemetry.record_search(record, {result.passage.document_id for result in answer.results})
-        if answer.error is not None:
-            self._record_error("search", BackendError("search", answer.error), request_id)
-
-    def _record_error(self, operation: str, error: BackendError, request_id: str) -> None:
-        self._parts.telemetry.record_error(
-            ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
-        )
 
     async def _count(self) -> Counts | None:
         """Counts are never cached; None where the store does not tell."""

@@ -7,7 +7,15 @@ from rag_context.contract.get import GetRequest
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.contract.listing import ListRequest
 from rag_context.contract.metadata import metadata_json
-from rag_context.contract.search import Explain, LegReport, LegScore, SearchRequest, SearchResponse, SearchResult
+from rag_context.contract.search import (
+    Explain,
+    LegReport,
+    LegScore,
+    SearchRequest,
+    SearchResponse,
+    SearchResult,
+    Surroundings,
+)
 from rag_context.contract.similar import SimilarRequest
 from rag_context.indexing.indexer import Outcome, Receipt
 from rag_context.records import QUERY_CHARS, SearchRecord
@@ -111,8 +119,14 @@ def _result(result: Result, *, explain: bool) -> SearchResult:
         heading=span.heading or None,
         start_line=span.start_line,
         end_line=span.end_line,
+        context=_surroundings(result),
         explain=_explain(result) if explain else None,
     )
+
+
+def _surroundings(result: Result) -> Surroundings | None:
+    before, after = (passage.chunk.text if passage is not None else None for passage in (result.before, result.after))
+    return Surroundings(before=before, after=after) if before or after else None
 
 
 def _explain(result: Result) -> Explain:
@@ -173,6 +187,7 @@ def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
         status=_BULK_STATUS[receipt.outcome],
         source=source,
         document_id=receipt.document_id,
+        content_hash=receipt.content_hash,
         chunks_indexed=len(receipt.chunk_ids),
         reason=receipt.warning if receipt.outcome is Outcome.PENDING else None,
         redactions=dict(receipt.redactions) or None,

@@ -59,6 +59,8 @@ class Visit:
 
     request_id: str
     access: Access
+    session: str | None = None
+    """Names the caller across calls, where something does."""
 
 
 _VISIT: ContextVar[Visit] = ContextVar("visit")
@@ -128,7 +130,7 @@ class Door:
             _check_access(tool, visit)
             request = read_fields(tool.request, params.arguments or {})
             await memory.ready()
-            answer = await tool.run(request, Call(visit.request_id, context.session.report_progress))
+            answer = await tool.run(request, Call(visit.request_id, context.session.report_progress, visit.session))
         except (RagContextError, RefusalError) as error:
             return _told(ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body))
         return _answered(answer)

@@ -11,7 +11,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.contract.failure import ErrorCode
-from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body
+from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body, session_of
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
 from rag_context.server.mcp.messages import has_bad_id, refusal
 from rag_context.server.options import Access, ServerOptions
@@ -125,4 +125,4 @@ def _visit(context: Context) -> Visit:
     assert request is not None  # noqa: S101  (this transport sets it on every message)
     opened = exchange(request.scope)
     access = opened.caller.access if opened.caller is not None else Access.READ
-    return Visit(opened.request_id, access)
+    return Visit(opened.request_id, access, session_of(opened))

@@ -14,6 +14,8 @@ from rag_context.contract.search import SearchFailure, SearchResponse, SearchRes
 from rag_context.contract.similar import SimilarDocument, SimilarResponse
 from rag_context.contract.stats import StatsResponse
 from rag_context.contract.wire import WireResponse
+from rag_context.server.mcp.readable_collections import readable_conversation
+from rag_context.server.mcp.readable_projects import readable_project
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
@@ -49,7 +51,7 @@ def readable(body: WireResponse) -> str:
             return _stats(body)
         case ErrorResponse():
             return "\n".join(_error(body))
-    return ""
+    return readable_project(body) or readable_conversation(body) or ""
 
 
 def passages(results: list[SearchResult]) -> Iterator[str]:
@@ -57,7 +59,17 @@ def passages(results: list[SearchResult]) -> Iterator[str]:
     for number, result in enumerate(results, 1):
         yield ""
         yield _headline(number, result)
+        around = result.context
+        if around is not None and around.before:
+            yield _quoted(around.before)
         yield result.content.strip("\n")
+        if around is not None and around.after:
+            yield _quoted(around.after)
+
+
+def _quoted(text: str) -> str:
+    """What surrounds a passage, told apart from it."""
+    return "\n".join(f"> {line}" for line in text.strip("\n").split("\n"))
 
 
 def _search(body: SearchResponse) -> Iterator[str]:

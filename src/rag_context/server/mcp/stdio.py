@@ -24,6 +24,9 @@ from rag_context.server.options import Access
 
 logger = logging.getLogger(__name__)
 
+STDIO_SESSION = "stdio"
+"""A process has one client."""
+
 DRAIN_S = 10.0
 """How long calls in progress may take once the client has closed its end."""
 
@@ -190,4 +193,4 @@ def _line(message: types.JSONRPCMessage) -> bytes:
 
 
 def _visit(_context: Context) -> Visit:
-    return Visit(os.urandom(12).hex(), Access.WRITE)
+    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO_SESSION)

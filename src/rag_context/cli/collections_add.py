@@ -1,0 +1,195 @@
+"""`collections add`: documents of a file of JSON lines, streamed in batches."""
+
+import asyncio
+import json
+import re
+import sys
+from codecs import BOM_UTF8
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from rag_context.cli.collections_door import CollectionsDoor, open_door
+from rag_context.cli.exits import ExitCode, exit_code
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.settings import load_available
+from rag_context.errors import BackendUnavailableError, InvalidInputError
+
+STREAM = Path("-")
+BATCH_BYTES = 4 << 20
+BATCH_LINES = 1000
+LINE_BYTES = 16 << 20
+SHOWN_REFUSED = 10
+
+_PLACE = re.compile(r"documents\[(\d+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What comes in, and where to."""
+
+    name: str
+    file: Path
+    connection: str | None
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A document as it stands in the file."""
+
+    number: int
+    text: bytes
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the lines."""
+
+    screen: Screen
+    stored: int = 0
+    refused: int = 0
+    said: list[str] = field(default_factory=list)
+
+    def refuse(self, number: int, reason: str) -> None:
+        self.refused += 1
+        if self.refused <= SHOWN_REFUSED:
+            self.screen.warning(f"line {number}: {reason}")
+        elif self.refused == SHOWN_REFUSED + 1:
+            self.screen.warning("and more lines like these")
+
+
+def run(chosen: Chosen, what: Addition) -> ExitCode:
+    """Store the lines of a file; exits 1 when not all of them could be."""
+    screen = Screen()
+    tally = _Tally(screen)
+    try:
+        asyncio.run(_add(chosen, what, tally))
+    except BackendUnavailableError as error:
+        screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
+        return exit_code(error)
+    except KeyboardInterrupt:
+        screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
+        return ExitCode.INTERRUPTED
+    if what.as_json:
+        screen.line(json.dumps({"stored": tally.stored, "refused": tally.refused}))
+    else:
+        documents = f"{tally.stored} document{'' if tally.stored == 1 else 's'} stored"
+        screen.note(f"{documents}{f', {tally.refused} refused' if tally.refused else ''}.")
+    return ExitCode.FAILED if tally.refused else ExitCode.OK
+
+
+async def _add(chosen: Chosen, what: Addition, tally: _Tally) -> None:
+    loaded = load_available(chosen)
+    with _opened(what.file) as file, _progress(what.file, tally.screen) as show:
+        async with open_door(loaded, what.connection) as door:
+            collection = await door.ask("GET", "collections", what.name)
+            if collection.get("embedding_provider") == "rag-context":
+                await door.model_loaded()
+            for batch, read in _batches(file, tally):
+                await _store(door, what.name, batch, tally)
+                show(read)
+
+
+async def _store(door: CollectionsDoor, name: str, batch: list[_Line], tally: _Tally) -> None:
+    """Store a batch; lines that are refused are said, and the others tried without them."""
+    while batch:
+        body = b'{"documents":[' + b",".join(line.text for line in batch) + b"]}"
+        try:
+            answer = await door.tell("POST", "collections", name, "documents", body=body)
+        except InvalidInputError as error:
+            wrong = _wrong(error)
+            if not wrong:
+                raise
+            for place, reason in wrong.items():
+                tally.refuse(batch[place].number, reason)
+            batch = [line for place, line in enumerate(batch) if place not in wrong]
+        else:
+            tally.stored += answer["count"]
+            return
+
+
+def _wrong(error: InvalidInputError) -> dict[int, str]:
+    """What is wrong with which document of a batch; the place it had there says nothing to anybody else."""
+    found: dict[int, str] = {}
+    for detail in error.details:
+        place = _PLACE.match(detail.field)
+        if place is not None:
+            told = detail.message.removeprefix(f"{place[0]}.").removeprefix(f"{place[0]} ")
+            found.setdefault(int(place[1]), told)
+    return found
+
+
+def _batches(file: BinaryIO, tally: _Tally) -> Iterator[tuple[list[_Line], int]]:
+    """Lines in batches, and how many bytes were read by then."""
+    batch: list[_Line] = []
+    size = read = number = 0
+    ids: set[object] = set()
+    while text := file.readline(LINE_BYTES):
+        number += 1
+        read += len(text)
+        if len(text) == LINE_BYTES and not text.endswith(b"\n"):
+            raise InvalidInputError(f"line {number} is longer than {LINE_BYTES} bytes.")
+        text = (text.removeprefix(BOM_UTF8) if number == 1 else text).strip()
+        try:
+            value = json.loads(text.decode()) if text else None
+        except (ValueError, RecursionError):
+            tally.refuse(number, "not valid JSON")
+            continue
+        if not text:
+            continue
+        id_ = value.get("id") if isinstance(value, dict) else None
+        # The last of several lines with one id counts, as if they had come one by one.
+        if size + len(text) > BATCH_BYTES or len(batch) == BATCH_LINES or (isinstance(id_, str) and id_ in ids):
+            yield batch, read
+            batch, size, ids = [], 0, set()
+        batch.append(_Line(number, text))
+        size += len(text)
+        if isinstance(id_, str):
+            ids.add(id_)
+    yield batch, read
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    if path == STREAM:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}.") from error
+    with file:
+        yield file
+
+
+class _Show:
+    """A bar, or nothing."""
+
+    def __init__(self, progress: Progress, total: int | None) -> None:
+        self._progress = progress
+        self._task = progress.add_task("Storing", total=total)
+
+    def __call__(self, read: int) -> None:
+        self._progress.update(self._task, completed=read)
+
+
+@contextmanager
+def _progress(path: Path, screen: Screen) -> Iterator[_Show]:
+    """A bar on a terminal, with rate and time left; elsewhere nothing."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left", style="dim"),
+        TimeRemainingColumn(),
+    )
+    total = path.stat().st_size if path != STREAM and path.is_file() else None
+    with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
+        yield _Show(progress, total)

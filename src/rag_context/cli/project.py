@@ -1,0 +1,353 @@
+"""`project`: the documents of a repository, asked through the running server, or here.
+
+Which project is meant: the one that is named, else that of the current folder, else the one the server followed last.
+"""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from rag_context.cli.connection import Remote, open_connection
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load_available
+from rag_context.contract.projects import (
+    ActivateProjectRequest,
+    ActivateProjectResponse,
+    LabelledResponse,
+    ListDocTypesRequest,
+    ListDocTypesResponse,
+    ProjectRequest,
+    ProjectResponse,
+    RagQueryRequest,
+    RagQueryResponse,
+    SemanticSearchRequest,
+    SemanticSearchResponse,
+    UpdatePromotionLevelRequest,
+    UpdatePromotionLevelResponse,
+)
+from rag_context.contract.reading import read_fields
+from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.errors import InvalidInputError
+from rag_context.projects.opening import Activation, open_project
+from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
+
+if TYPE_CHECKING:
+    from rag_context.service.projects import ProjectService
+
+_LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
+_LAST_SEARCHED = 2
+_SESSION = "cli"
+_SHOWN_WARNINGS = 20
+
+Response = TypeVar("Response", bound=WireResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What the command line names of a project."""
+
+    project: str | None = None
+    branch: str | None = None
+    path_hash: str | None = None
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """What is said of it, as requests say it."""
+        said = {"project": self.project, "branch": self.branch, "path_hash": self.path_hash}
+        return {name: value for name, value in said.items() if value is not None}
+
+
+def run_activate(chosen: Chosen, path: Path, branch: str | None, *, as_json: bool) -> ExitCode:
+    """Bring the index up to a project's files."""
+    request = _read(ActivateProjectRequest, {"config_path": str(path.expanduser().resolve()), "branch_name": branch})
+    return asyncio.run(_activate(chosen, request, as_json=as_json))
+
+
+def run_query(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+    """Ask, and print the context."""
+    response = asyncio.run(_asked(chosen, named, "rag_query", RagQueryRequest, fields, RagQueryResponse))
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+    else:
+        _print_context(response, screen)
+    return _searched(response)
+
+
+def run_search(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+    """Search, and print the documents."""
+    response = asyncio.run(
+        _asked(chosen, named, "semantic_search", SemanticSearchRequest, fields, SemanticSearchResponse)
+    )
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+    else:
+        _print_results(response, screen)
+    return _searched(response)
+
+
+def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> ExitCode:
+    """Write a promotion level."""
+    here = project_here(Path.cwd())
+    fields = {"document_path": _in_docs(path, here, Path.cwd()), "promotion_level": level}
+    response = asyncio.run(
+        _asked(
+            chosen,
+            Named(),
+            "update_promotion_level",
+            UpdatePromotionLevelRequest,
+            fields,
+            UpdatePromotionLevelResponse,
+        )
+    )
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+    else:
+        screen.show(Text(f"{safe(response.document_path)}: {response.previous_level} -> {response.new_level}"))
+    return ExitCode.OK
+
+
+def run_status(chosen: Chosen, named: Named, *, as_json: bool) -> ExitCode:
+    """Say which project is meant, what it has, and where each of its settings comes from."""
+    here = None if named.project is not None else project_here(Path.cwd())
+    response = asyncio.run(_asked(chosen, named, "list_doc_types", ListDocTypesRequest, {}, ListDocTypesResponse))
+    screen = Screen()
+    options = _options(here) if here is not None else []
+    if as_json:
+        screen.line(json.dumps({**json.loads(response.to_json()), "options": options}, ensure_ascii=False))
+        return ExitCode.OK
+    screen.show(Text.assemble((_whose(response), "bold"), f" · {_documents(response.total_docs)}"))
+    table = Table("type", "documents", "folder", "what it is for", box=None, pad_edge=False)
+    for each in response.doc_types:
+        table.add_row(safe(each.name), str(each.doc_count), safe(each.folder), safe(each.description))
+    screen.show(table)
+    if options:
+        screen.show("")
+        settings = Table("tool", "option", "value", "from", box=None, pad_edge=False)
+        for option in options:
+            settings.add_row(*(safe(str(value)) for value in option.values()))
+        screen.show(settings)
+    return ExitCode.OK
+
+
+def _options(here: Activation) -> list[dict[str, str]]:
+    """Every option of a question or a search in this project, and where it comes from."""
+    traced = {"rag_query": here.config.traced_query({}), "semantic_search": here.config.traced_search({})}
+    return [
+        {"tool": tool, "option": option.name, "value": _shown(option.value), "source": option.source.value}
+        for tool, options in traced.items()
+        for option in options
+    ]
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "none"
+        case PromotionLevel():
+            return value.label
+        case Boosts():
+            return f"important +{value.important:g}, critical +{value.critical:g}"
+        case tuple():
+            return ", ".join(map(_shown, value)) or "all"
+        case bool():
+            return "yes" if value else "no"
+    return str(value)
+
+
+def project_here(folder: Path) -> Activation | None:
+    """The project that a folder lies in; None where none of the folders above has a configuration.
+
+    Raises:
+        ProjectError: there is one, and it cannot be used.
+    """
+    for place in (folder, *folder.parents):
+        try:
+            return open_project(str(place))
+        except InvalidInputError:
+            continue
+    return None
+
+
+async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json: bool) -> ExitCode:
+    screen = Screen()
+    async with _open_tools(chosen) as tools:
+        response = await tools.run("activate_project", request, ActivateProjectResponse)
+        while not response.complete and not isinstance(tools, Remote):  # nobody goes on with it behind this process
+            response = await tools.run("activate_project", request, ActivateProjectResponse)
+    if as_json:
+        screen.line(response.to_json().decode())
+        return ExitCode.OK
+    for warning in response.warnings[:_SHOWN_WARNINGS]:
+        screen.warning(warning)
+    if len(response.warnings) > _SHOWN_WARNINGS:
+        screen.warning(f"and {len(response.warnings) - _SHOWN_WARNINGS} more; --json has them")
+    counted = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
+    screen.show(Text(f"{_whose(response)} · {_documents(response.total_docs)}" + (f" ({counted})" if counted else "")))
+    follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
+    screen.note(Text(f"Indexed by {tools.place}, {follows}.", style="dim"))
+    return ExitCode.OK
+
+
+async def _asked(
+    chosen: Chosen,
+    named: Named,
+    tool: str,
+    request: type[ProjectRequest],
+    fields: Mapping[str, Any],
+    model: type[Response],
+) -> Response:
+    """Run a tool on the project that is meant; in this process the files are looked at first."""
+    here = None if named.project is not None else await asyncio.to_thread(project_here, Path.cwd())
+    if here is not None:
+        own = Named(here.tenant.project, here.tenant.branch, here.tenant.path_hash)
+        named = replace(own, branch=named.branch or own.branch, path_hash=named.path_hash or own.path_hash)
+    asked = _read(request, {**fields, **named.fields})
+    async with _open_tools(chosen) as tools:
+        if named.project is None and not isinstance(tools, Remote):
+            raise InvalidInputError(
+                "There is no project in this folder: go into a repository with .rag-context/config.json, or name a "
+                "stored project with --project"
+            )
+        if here is not None and not isinstance(tools, Remote):
+            activation = ActivateProjectRequest(config_path=str(here.config.path), branch_name=named.branch)
+            await tools.run("activate_project", activation, ActivateProjectResponse)
+        return await tools.run(tool, asked, model)
+
+
+class _Here:
+    """The tools in this process, over the index itself."""
+
+    def __init__(self, projects: "ProjectService", place: str) -> None:
+        self._projects = projects
+        self.place = place
+
+    async def run(self, _tool: str, request: WireRequest, model: type[Response]) -> Response:
+        """Run the tool that takes such a request."""
+        try:
+            body = await self._body(request)
+        except FileSystemError:
+            raise
+        except ProjectError as error:  # told as by a server
+            raise InvalidInputError(str(error), error.details) from error
+        assert isinstance(body, model)  # noqa: S101  (every request has one response)
+        return body
+
+    async def _body(self, request: WireRequest) -> WireResponse:
+        projects, request_id = self._projects, os.urandom(12).hex()
+        match request:
+            case ActivateProjectRequest():
+                console = Screen().err
+                with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+                    task = bar.add_task("indexing", total=None)
+
+                    async def heard(done: int, total: int) -> None:
+                        bar.update(task, completed=done, total=total)
+
+                    return await projects.activate(request, heard, session=_SESSION)
+            case RagQueryRequest():
+                return await projects.query(request, session=_SESSION, request_id=request_id)
+            case SemanticSearchRequest():
+                return await projects.search(request, session=_SESSION, request_id=request_id)
+            case UpdatePromotionLevelRequest():
+                return await projects.update_promotion_level(request, session=_SESSION)
+            case ListDocTypesRequest():
+                return await projects.list_doc_types(request, session=_SESSION)
+        raise AssertionError(type(request).__name__)
+
+
+@asynccontextmanager
+async def _open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
+    async with open_connection(load_available(chosen)) as connection:
+        if isinstance(connection, Remote):
+            yield connection
+            return
+        from rag_context.cli.in_process import InProcess  # noqa: PLC0415  (already loaded, in this case)
+
+        assert isinstance(connection, InProcess)  # noqa: S101  (there is no third place)
+        yield _Here(await connection.projects(), connection.place)
+
+
+def _read(model: type[Any], fields: Mapping[str, Any]) -> Any:
+    return read_fields(model, {name: value for name, value in fields.items() if value is not None})
+
+
+def _in_docs(path: str, here: Activation | None, cwd: Path) -> str:
+    """A document's path relative to the docs folder, where it was named as a file."""
+    file = (cwd / path).resolve()
+    if here is not None and file.is_relative_to(here.docs_root) and file.is_file():
+        return file.relative_to(here.docs_root).as_posix()
+    return path
+
+
+def _searched(response: LabelledResponse) -> ExitCode:
+    return ExitCode.OK if response.fallback_level <= _LAST_SEARCHED else ExitCode.FAILED
+
+
+def _print_context(response: RagQueryResponse, screen: Screen) -> None:
+    _print_label(response, screen)
+    if response.answer is not None:
+        screen.show(Text(safe(response.answer)))
+        screen.show("")
+        if response.answer_note is not None:
+            screen.warning(response.answer_note)
+    if not response.context:
+        screen.note(
+            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
+        )
+        return
+    screen.line(safe(response.context).rstrip("\n"))
+    if response.omitted:
+        screen.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
+    found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
+    screen.note(
+        Text(f"{_whose(response)} · {_documents(found)}, {response.token_count} tokens", style="dim"),
+    )
+
+
+def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
+    _print_label(response, screen)
+    screen.show(Text(f"{_whose(response)} · {_documents(len(response.results))}"))
+    for number, result in enumerate(response.results, 1):
+        line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.relevance_score:.2f}", "bold green"), "  ")
+        line.append(safe(result.path), "bold")
+        line.append(f"  {safe(result.title)}")
+        level = f" · {result.promotion_level}" if result.promotion_level != "standard" else ""
+        line.append(f"  {safe(result.doc_type)}{level}", "dim")
+        if result.superseded_by:
+            line.append(f"  superseded by {safe(', '.join(result.superseded_by))}", "yellow")
+        screen.show(line)
+        if result.summary:
+            screen.show_below(safe(result.summary), "dim")
+    if not response.results:
+        screen.note(
+            Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
+        )
+
+
+def _print_label(response: LabelledResponse, screen: Screen) -> None:
+    if response.fallback:
+        screen.warning(f"level {response.fallback_level} ({_LEVELS[response.fallback_level]})")
+    for warning in response.warnings:
+        screen.warning(warning)
+
+
+def _whose(response: ProjectResponse) -> str:
+    return safe(f"{response.project_name} (branch {response.branch_name}, {response.path_hash})")
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count} documents"

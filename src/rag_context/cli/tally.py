@@ -1,0 +1,156 @@
+"""What became of the documents of a run: counted for people, written out for programs."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from rich.progress import Progress
+from rich.text import Text
+
+from rag_context.cli.screen import Screen, safe
+from rag_context.contract.index import FileReceipt
+from rag_context.errors import InvalidInputError
+
+SHOWN = 10
+"""Files of a list that people see; programs get all."""
+
+_ORDER = ("indexed", "replaced", "unchanged", "deferred", "removed", "rejected", "gone")
+_STYLES = {"unchanged": "dim", "deferred": "yellow", "removed": "yellow", "rejected": "red", "gone": "yellow"}
+_WORDS = {"deferred": "pending"}
+
+
+@dataclass(slots=True)
+class Shortlist:
+    """The first few of many files with a reason each, and how many there were in all."""
+
+    total: int = 0
+    first: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, source: str, reason: str = "") -> None:
+        """Count one, and keep it if it is among the first."""
+        self.total += 1
+        if self.total <= SHOWN:
+            self.first.append((source, reason))
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the documents so far; it stays small however many there are."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    rejected: Shortlist = field(default_factory=Shortlist)
+    skipped: Shortlist = field(default_factory=Shortlist)
+    gone: Shortlist = field(default_factory=Shortlist)
+    redactions: Counter[str] = field(default_factory=Counter)
+    renamed: int = 0
+
+    @property
+    def kept(self) -> int:
+        """Documents that are safe."""
+        return sum(self.counts[status] for status in ("indexed", "replaced", "unchanged", "deferred"))
+
+    def add(self, receipt: FileReceipt) -> None:
+        """Count a receipt."""
+        source, reason = receipt.source or "", receipt.reason or ""
+        if receipt.is_skipped:
+            self.skipped.add(source, reason)
+            return
+        self.counts[receipt.status] += 1
+        self.redactions.update(receipt.redactions or {})
+        self.renamed += receipt.renamed_from is not None
+        if receipt.status == "rejected":
+            self.rejected.add(source, reason)
+        elif receipt.status == "gone":
+            self.gone.add(source)
+
+    def summarise(self, screen: Screen) -> None:
+        """Say it to people."""
+        parts = [
+            Text(f"{self.counts[status]} {_WORDS.get(status, status)}", style=_STYLES.get(status, "green"))
+            for status in _ORDER
+            if self.counts[status]
+        ]
+        if self.renamed:
+            parts.append(Text(f"{self.renamed} of them renamed", style="dim"))
+        if self.skipped.total:
+            parts.append(Text(f"{self.skipped.total} skipped", style="dim"))
+        screen.note(Text(", ").join(parts) if parts else Text("No files found.", style="yellow"))
+        if self.redactions:
+            kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
+            screen.note(Text(f"Secrets blanked out: {kinds}.", style="yellow"))
+        if self.counts["deferred"]:
+            screen.note("Pending files are found by their words now; their vectors follow while a server runs.")
+        _list("Rejected:", self.rejected, screen)
+        _list("Skipped, nothing to read in them:", self.skipped, screen)
+        _list("Gone, their documents are still found; --prune removes those:", self.gone, screen)
+
+
+def one_line(text: str) -> str:
+    """Text that cannot steer a terminal, nor pass for a line of its own."""
+    return safe(text).replace("\n", "\\n")
+
+
+def _list(title: str, files: Shortlist, screen: Screen) -> None:
+    if not files.total:
+        return
+    screen.note(title)
+    for source, reason in files.first:
+        screen.note(Text.assemble("  ", one_line(source), (f": {one_line(reason)}" if reason else "", "dim")))
+    if files.total > len(files.first):
+        screen.note(Text(f"  and {files.total - len(files.first)} more; --json lists them all", style="dim"))
+
+
+@dataclass(slots=True)
+class Sink:
+    """Where receipts go: into the tally, onto the bar, and out for programs.
+
+    Receipts come from everywhere; where they cannot be written the run is cancelled, and `failure` says why.
+    """
+
+    tally: Tally
+    screen: Screen
+    progress: Progress
+    outputs: list[IO[str]]
+    run: "asyncio.Task[None]"
+    failure: OSError | None = None
+
+    def receive(self, receipt: FileReceipt) -> None:
+        """Take a receipt."""
+        self.tally.add(receipt)
+        if self.outputs and self.failure is None:
+            line = receipt.to_json().decode() + "\n"
+            try:
+                for output in self.outputs:
+                    output.write(line)
+                    output.flush()
+            except OSError as error:
+                self.failure = error
+                self.run.cancel()
+        if receipt.status not in {"gone", "removed"}:
+            for task in self.progress.task_ids:
+                self.progress.advance(task)
+
+
+@contextmanager
+def receipts_file(path: Path | None) -> Iterator[list[IO[str]]]:
+    """The file for receipts, opened anew; none where none is wanted.
+
+    Raises:
+        InvalidInputError: it cannot be written.
+    """
+    if path is None:
+        yield []
+        return
+    try:
+        file = path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"--receipts {str(path)!r} cannot be written: {error.strerror}.") from error
+    try:
+        yield [file]
+    finally:
+        with suppress(OSError):  # every line was flushed when it was written
+            file.close()

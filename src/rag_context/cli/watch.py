@@ -1,0 +1,123 @@
+"""`watch`: files and folders kept in the memory as they change, until told to stop."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.text import Text
+
+from rag_context.cli.connection import open_connection
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.index import Said, open_sync
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen
+from rag_context.cli.settings import load_available
+from rag_context.cli.tally import one_line
+from rag_context.contract.index import FileReceipt
+from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.indexing.files import Labels
+from rag_context.indexing.folder_sync import FolderSync, Gone
+from rag_context.indexing.following import Follower
+from rag_context.settings import Loaded
+
+_STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRun:
+    """What to watch, and what to say of it."""
+
+    paths: Sequence[Path]
+    said: Said
+    as_json: bool = False
+
+
+@dataclass
+class Changes:
+    """Says what became of each change, a line each."""
+
+    screen: Screen
+    as_json: bool
+    _renamed: set[str] = field(default_factory=set)
+
+    def receive(self, receipt: FileReceipt) -> None:
+        """Take a receipt; of what did not change there is nothing to say."""
+        if receipt.status == "unchanged":
+            return
+        if self.as_json:
+            self.screen.line(receipt.to_json().decode())
+        elif not receipt.is_skipped:
+            self._show(receipt)
+
+    def _show(self, receipt: FileReceipt) -> None:
+        source = receipt.source or ""
+        if receipt.status == "removed" and source in self._renamed:
+            self._renamed.discard(source)
+            return
+        word: str = "pending" if receipt.status == "deferred" else receipt.status
+        if receipt.renamed_from is not None:
+            self._renamed.add(receipt.renamed_from)
+            word, source = "renamed", f"{_shown(receipt.renamed_from)} -> {_shown(source)}"
+        reason = f": {one_line(receipt.reason)}" if receipt.reason else ""
+        self.screen.show(
+            Text.assemble((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown(source)), (reason, "dim"))
+        )
+
+
+def run(chosen: Chosen, what: WatchRun) -> ExitCode:
+    """Watch until SIGTERM or Ctrl-C."""
+    screen = Screen()
+    loaded = load_available(chosen)
+    labels = what.said.labels(loaded.settings)
+    asyncio.run(_watch(loaded, watched(what.paths), labels, Changes(screen, what.as_json), screen))
+    return ExitCode.OK
+
+
+def watched(paths: Sequence[Path]) -> list[Path]:
+    """The places to watch, each once.
+
+    Raises:
+        InvalidInputError: one of them is not there.
+    """
+    if missing := [path for path in paths if not path.exists()]:
+        raise InvalidInputError(f"{str(missing[0])!r} cannot be watched: it is not there.")
+    return list(dict.fromkeys(path.resolve() for path in paths))
+
+
+async def _watch(loaded: Loaded, roots: Sequence[Path], labels: Labels, changes: Changes, screen: Screen) -> None:
+    @asynccontextmanager
+    async def reached() -> AsyncIterator[FolderSync]:
+        async with open_connection(loaded) as connection:
+            screen.note(Text(f"Adding to {connection.place}", style="dim"))
+            with open_sync(connection, loaded.settings, labels, Gone.REMOVE, changes.receive) as sync:
+                yield sync
+
+    def ready() -> None:
+        places = ", ".join(_shown(str(root)) for root in roots)
+        screen.note(Text(f"Watching {one_line(places)}; the index is in step. Ctrl-C stops it.", style="dim"))
+
+    def trouble(error: RagContextError, wait_s: float) -> None:
+        screen.warning(f"{error} Trying again in {wait_s:.0f} s; no change is lost.")
+
+    stop = asyncio.Event()
+    _on_signals(stop.set)
+    await Follower(roots, reached, ready, trouble).run(stop)
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(name, stop)
+        except NotImplementedError:  # where the system has none, Ctrl-C interrupts
+            return
+
+
+def _shown(path: str) -> str:
+    """A path as people know it: relative where it is below the working directory."""
+    here = Path.cwd().as_posix()
+    return os.path.relpath(path, here) if path.startswith(f"{here}/") else path

@@ -1,0 +1,419 @@
+"""Collections and providers on the wire. Their fields are in snake_case, as their clients know them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from rag_context.contract.documents import MAX_DIMENSION, TEXT_CHARS, unit_vector
+from rag_context.contract.names import ID_CHARS, NAME_CHARS, name_problem
+from rag_context.contract.wire import (
+    PRESENT_PATTERN,
+    Count,
+    Label,
+    Milliseconds,
+    Otherwise,
+    Sentences,
+    UtcTime,
+    WireRequest,
+    WireResponse,
+    whole,
+)
+from rag_context.types import Json, Status, Vector
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+DEFAULT_TOP_K = 10
+QUERY_CHARS = 10_000
+_DIGITS = 100
+
+NAME_PATTERN = (
+    r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+)
+
+
+def _named(name: str) -> str:
+    problem = name_problem(name)
+    if problem:
+        raise PydanticCustomError("sentence", "name {problem}", {"problem": problem})
+    return name
+
+
+def _embedding(value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return unit_vector(value)
+    except ValueError as error:
+        raise PydanticCustomError("sentence", "embedding {problem}", {"problem": str(error)}) from None
+
+
+NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS, "pattern": NAME_PATTERN}
+ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": ID_CHARS, "pattern": NAME_PATTERN}
+NUMBERS_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "number"},
+    "minItems": 1,
+    "maxItems": MAX_DIMENSION,
+    "contains": {"not": {"const": 0}},
+}
+METADATA_SCHEMA = {
+    "type": "object",
+    "description": "Any JSON; no key, at any depth, holds a dot, is empty or begins with $",
+    "propertyNames": {"pattern": r"^[^.$][^.]*$"},
+}
+_NAME = "Name of the collection: no control characters; slashes, spaces and any alphabet may be in it"
+
+Embedding = Annotated[
+    Any,
+    BeforeValidator(_embedding),
+    WithJsonSchema(
+        {**NUMBERS_SCHEMA, "description": "What to find the nearest to; of the collection's dimension, not all zeros"}
+    ),
+]
+AnyMetadata = Annotated[dict[str, JsonValue], WithJsonSchema(METADATA_SCHEMA)]
+ReturnedJson = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
+
+
+class _Request(WireRequest):
+    """A request whose fields keep their names."""
+
+    model_config = ConfigDict(alias_generator=None, arbitrary_types_allowed=True)
+
+
+class _Response(WireResponse):
+    """A response whose fields keep their names."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class CreateCollectionRequest(_Request):
+    """A new collection."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {
+        "name": Sentences("name required", f"name too long (max {NAME_CHARS} characters)")
+    }
+
+    name: Annotated[
+        str, AfterValidator(_named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": [".", ".."]}, "description": _NAME})
+    ]
+    metadata: Annotated[AnyMetadata, Otherwise({})] = Field(default_factory=dict)
+    embedding_provider: Annotated[
+        Label | None,
+        Field(
+            description="Who makes the vectors: a label that is kept and never judged; only rag-context means that "
+            "this server embeds texts itself"
+        ),
+    ] = None
+    embedding_model: Annotated[Label | None, Field(description="Which model makes them: a label, never judged")] = None
+
+
+class MetadataRequest(_Request):
+    """Metadata of a collection."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"metadata": Sentences("metadata required")}
+
+    metadata: AnyMetadata
+
+
+class QueryRequest(_Request):
+    """What to find in a collection: by a vector, or by a text that the server embeds."""
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ("embedding", "text")
+
+    embedding: Embedding = None
+    text: Annotated[
+        str | None,
+        Field(
+            max_length=QUERY_CHARS,
+            pattern=PRESENT_PATTERN,
+            description="A text, where the collection's embedding_provider is rag-context",
+        ),
+    ] = None
+    where: Annotated[
+        dict[str, JsonValue] | None, Field(description="Only documents whose metadata passes this filter")
+    ] = None
+    top_k: Annotated[
+        int,
+        Field(ge=1, description=f"Most results; more than {MAX_PAGE} are {MAX_PAGE}"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_TOP_K),
+    ] = DEFAULT_TOP_K
+
+    def vector(self) -> Vector | None:
+        """The embedding, of length 1."""
+        found: Vector | None = self.embedding
+        return found
+
+
+class TestRequest(_Request):
+    """A configuration to try; or the id of a connection that the server has, to be tried as it is."""
+
+    __test__ = False  # not a test, whatever pytest makes of its name
+
+    configuration: Annotated[
+        dict[str, JsonValue] | None, Field(description="As the provider's connection_schema describes it")
+    ] = None
+    connection: Annotated[str | None, Field(description="Id of a configured connection of this provider")] = None
+
+
+def _number(value: Any) -> Any:
+    """A number as it stands in an address."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value[:_DIGITS])
+    return value
+
+
+def _truth(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+class NoFields(_Request):
+    """Nothing may stand in the query string."""
+
+
+class ConnectionFields(_Request):
+    """What may stand in every query string of a collection."""
+
+    connection: Annotated[
+        str, Field(description="Id of the connection that the collection lives on"), Otherwise("default")
+    ] = "default"
+
+
+class MetadataFields(ConnectionFields):
+    """How metadata is put."""
+
+    merge: Annotated[
+        bool,
+        Field(description="Set the given keys and keep the others, instead of replacing all"),
+        BeforeValidator(_truth),
+    ] = False
+
+
+class DocumentsFields(ConnectionFields):
+    """Which documents, and which part of them."""
+
+    where: Annotated[str | None, Field(description="Only documents whose metadata passes this filter, as JSON")] = None
+    limit: Annotated[
+        int,
+        Field(ge=1, description=f"Most documents to return; more than {MAX_PAGE} are {MAX_PAGE}"),
+        BeforeValidator(_number),
+    ] = DEFAULT_PAGE
+    offset: Annotated[
+        int, Field(ge=0, description="How many of the matching documents to pass over"), BeforeValidator(_number)
+    ] = 0
+
+
+class ValuesFields(ConnectionFields):
+    """Of which field."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"field": Sentences("field required")}
+
+    field: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=QUERY_CHARS,
+            pattern=r"^[^.]+(\.[^.]+)*$",
+            description="A metadata field; a.b is the field b of the object a",
+        ),
+    ]
+
+
+class CollectionResponse(_Response):
+    """A collection."""
+
+    name: str
+    connection: Annotated[str, Field(description="Where it lives")]
+    metadata: Annotated[
+        ReturnedJson, Field(description="As it was given, with the labels embedding_provider and embedding_model")
+    ]
+    embedding_provider: str | None = None
+    embedding_model: str | None = None
+    dimension: Annotated[int | None, Field(ge=1, description="Of its vectors; absent before the first")] = None
+    count: Annotated[Count, Field(description="Documents in it")]
+    created: UtcTime | None = None
+
+
+class CreatedCollectionResponse(CollectionResponse):
+    """A collection that was made."""
+
+    status: Literal["created"] = "created"
+
+
+class CollectionsResponse(_Response):
+    """All collections of a connection, by name."""
+
+    collections: list[CollectionResponse]
+    count: Count
+
+
+class DroppedCollectionResponse(_Response):
+    """A collection went, with all that was in it."""
+
+    status: Literal["deleted"] = "deleted"
+    collection: str
+
+
+class MetadataResponse(_Response):
+    """Metadata was stored."""
+
+    status: Literal["success"] = "success"
+    collection: str
+    metadata: ReturnedJson
+
+
+class AddedDocumentsResponse(_Response):
+    """Documents were stored."""
+
+    status: Literal["success"] = "success"
+    count: Count
+    ids: Annotated[list[str], Field(description="In the order of the request")]
+
+
+class StoredDocument(_Response):
+    """A document of a collection."""
+
+    id: str
+    text: str
+    metadata: ReturnedJson
+
+
+class DocumentsResponse(_Response):
+    """A page of documents, by id."""
+
+    documents: list[StoredDocument]
+    count: Annotated[Count, Field(description="Documents in this answer")]
+    total: Annotated[Count, Field(description="Documents that match")]
+
+
+class DeletedDocumentResponse(_Response):
+    """A document went."""
+
+    status: Literal["deleted"] = "deleted"
+    collection: str
+    id: str
+
+
+class EmptiedCollectionResponse(_Response):
+    """All documents went; the collection is there."""
+
+    status: Literal["emptied"] = "emptied"
+    collection: str
+    count_deleted: Count
+
+
+class ValuesResponse(_Response):
+    """The distinct values of a metadata field: numbers, then texts, then booleans, each in order."""
+
+    field: str
+    values: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}})]
+    count: Count
+
+
+class QueryResult(_Response):
+    """A document and how near it is."""
+
+    id: str
+    text: str
+    metadata: ReturnedJson
+    score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
+
+
+class QueryResponse(_Response):
+    """The nearest first, equal ones by id."""
+
+    results: list[QueryResult]
+
+
+class CapabilitiesResponse(_Response):
+    """What a provider can do."""
+
+    collections: bool
+    search: bool
+    embeddings: Annotated[bool, Field(description="Whether it makes vectors itself")]
+    metadata_filtering: bool
+    scanned_operators: Annotated[
+        list[str], Field(description="Operators of where that it answers by reading documents: exactly, but slower")
+    ]
+
+
+class ProviderResponse(_Response):
+    """A provider of collections."""
+
+    name: str
+    title: str
+    available: bool
+    reason: Annotated[str | None, Field(description="Why it is not available, and what to do")] = None
+    capabilities: CapabilitiesResponse | None = None
+    connection_schema: Annotated[
+        dict[str, Any] | None,
+        WithJsonSchema({"type": "object", "description": "JSON Schema of its configuration"}),
+    ] = None
+    connections: Annotated[list[str], Field(description="Ids of the connections to it that the server has")]
+
+
+class ProvidersResponse(_Response):
+    """All providers, by name, also those that cannot be used here."""
+
+    providers: list[ProviderResponse]
+    count: Count
+
+
+class ProviderHealthResponse(_Response):
+    """How a provider is."""
+
+    status: Status
+    timestamp: UtcTime
+    latency_ms: Milliseconds
+    error: str | None = None
+    collections: Annotated[Count | None, Field(description="How many there are, where known")] = None
+    storage_bytes: Annotated[Count | None, Field(description="What they take, where known")] = None
+
+
+DOCUMENTS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "Documents to store; a known id is replaced",
+    "required": ["documents"],
+    "additionalProperties": False,
+    "properties": {
+        "documents": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["text", "embedding"],
+                "additionalProperties": False,
+                "properties": {
+                    "id": {
+                        **ID_SCHEMA,
+                        "not": {"enum": ["all", ".", ".."]},
+                        "description": "Absent: computed from the text and the metadata; distinct in one request",
+                    },
+                    "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": PRESENT_PATTERN},
+                    "metadata": METADATA_SCHEMA,
+                    "embedding": {
+                        **NUMBERS_SCHEMA,
+                        "description": "All of one dimension, none all zeros; may be absent where the collection's "
+                        "embedding_provider is rag-context",
+                    },
+                },
+            },
+        }
+    },
+}
+"""Published for clients; `documents` reads what it describes without building a model."""
+
+
+def page_size(wanted: int) -> int:
+    """How many a page holds at most."""
+    return min(wanted, MAX_PAGE)
+
+
+def sorted_values(values: list[Json]) -> list[Json]:
+    """Numbers, then texts, then booleans, each in order."""
+    ranks = {int: 0, float: 0, str: 1, bool: 2}
+    return sorted(values, key=lambda value: (ranks[type(value)], value))

@@ -1,0 +1,409 @@
+"""Project documents: what may be asked of a team's knowledge base, and what is answered.
+
+Names are snake_case here, on the wire too: that is how these tools are known to the agents that call them.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import WithJsonSchema
+
+from rag_context.contract.search import QUERY_CHARS, LegStatus
+from rag_context.contract.wire import (
+    PRESENT_PATTERN,
+    Count,
+    Identifier,
+    Milliseconds,
+    Otherwise,
+    PathHash,
+    Score,
+    Sentences,
+    WireRequest,
+    WireResponse,
+    whole,
+)
+
+PATH_CHARS = 4096
+MAX_DOC_TYPES = 64
+MAX_SOURCES = 20
+MAX_SEARCH_RESULTS = 50
+MAX_LINK_DEPTH = 10
+MAX_CONTEXT_TOKENS = 1_000_000
+
+Level = Literal["standard", "important", "critical"]
+Inclusion = Literal["always", "relevant", "never"]
+
+_SNAKE = ConfigDict(alias_generator=None)
+
+
+def _inclusion(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "always" if value else "never"
+    return value
+
+
+_Query = Annotated[
+    str,
+    Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"),
+]
+_Path = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=PRESENT_PATTERN)]
+_Project = Annotated[
+    Identifier | None, Field(description="Name of the project; absent: the one that you activated last")
+]
+_Branch = Annotated[Identifier | None, Field(description="Branch of the project, where it is stored of several")]
+_RootHash = Annotated[
+    PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root, where several fit")
+]
+_DocTypes = Annotated[
+    list[Identifier] | None,
+    Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
+]
+_MinScore = Annotated[
+    Score | None, Field(allow_inf_nan=False, description="Least relevance of a document, 0 to 1; 0: none")
+]
+_MaxSources = Annotated[
+    int | None,
+    Field(ge=1, le=MAX_SOURCES, description="Most documents found by relevance; absent: as the project says, else 3"),
+    BeforeValidator(whole),
+]
+_Limit = Annotated[
+    int | None,
+    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Most results; absent: as the project says, else 10"),
+    BeforeValidator(whole),
+]
+_LinkDepth = Annotated[
+    int | None,
+    Field(ge=0, le=MAX_LINK_DEPTH, description="How many links away documents are taken along; 0: none"),
+    BeforeValidator(whole),
+]
+_MaxTokens = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_CONTEXT_TOKENS,
+        description="Most tokens of the context, by the embedding model's tokenizer; whole documents are left out for "
+        "it, and counted in omitted",
+    ),
+    BeforeValidator(whole),
+]
+_Superseded = Annotated[
+    bool, Field(description="Also show documents that newer ones replace; they are marked"), Otherwise(False)
+]
+
+_ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
+
+
+class ProjectRequest(WireRequest):
+    """A request about the project that the caller activated, or the one it names."""
+
+    model_config = _SNAKE
+
+
+class ProjectResponse(WireResponse):
+    """A reply: every field is there, null where there is no value; and for which project it is."""
+
+    model_config = _SNAKE
+
+    project_name: str
+    branch_name: str
+    path_hash: str
+
+    def to_json(self) -> bytes:
+        """The body of a reply, fields without a value as null."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True)
+
+
+class _Part(WireResponse):
+    model_config = _SNAKE
+
+
+class ActivateProjectRequest(ProjectRequest):
+    """Which project to work on."""
+
+    config_path: Annotated[
+        _Path,
+        Field(
+            description="Path of the project's configuration (.rag-context/config.json), or of a folder in the "
+            "project, on the machine that this server runs on"
+        ),
+    ]
+    branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
+
+
+class TypeCount(_Part):
+    """How many documents of a type there are."""
+
+    name: str
+    doc_count: Count
+    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
+
+
+class ActivateProjectResponse(ProjectResponse):
+    """What is active now."""
+
+    status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
+    doc_types: list[TypeCount]
+    total_docs: Count
+    complete: Annotated[bool, Field(description="Whether all files are indexed; else that goes on in the background")]
+    warnings: Annotated[list[str], Field(description="What is wrong with single files; the others are indexed")]
+
+
+class RagQueryRequest(ProjectRequest):
+    """A question that whole documents answer."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    doc_types: _DocTypes = None
+    max_sources: _MaxSources = None
+    min_relevance_score: _MinScore = None
+    min_promotion_level: Annotated[
+        Level | None, Field(description="Only documents of this promotion level or a higher one")
+    ] = None
+    include_critical: Annotated[
+        Inclusion | None,
+        BeforeValidator(_inclusion),
+        WithJsonSchema({"type": "boolean"}),
+        Field(
+            description="Whether critical documents are put in front whatever was asked; the text `relevant` instead "
+            "puts those in front that match"
+        ),
+    ] = None
+    link_depth: _LinkDepth = None
+    max_tokens: _MaxTokens = None
+    include_superseded: _Superseded = False
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+NullableDate = Annotated[date | None, WithJsonSchema({"type": ["string", "null"], "format": "date"})]
+
+
+class Source(_Part):
+    """A document that an answer rests on."""
+
+    path: Annotated[str, Field(description="Path relative to the docs folder")]
+    title: str
+    summary: Annotated[NullableText, Field(description="What the document says of itself")] = None
+    char_count: Count
+    relevance_score: Annotated[
+        Score, Field(description="Relevance with the boost of its promotion level; 0: not found")
+    ]
+    doc_type: str
+    date: NullableDate = None
+    promotion_level: Level
+    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
+
+
+class LinkedDoc(_Part):
+    """A document that was reached by a link."""
+
+    path: str
+    title: str
+    char_count: Count
+    linked_from: Annotated[str, Field(description="Path of the document whose link led here")]
+    link_depth: Annotated[int, Field(ge=1, description="How many links it is away")]
+
+
+class Leg(_Part):
+    """What one part of the search did."""
+
+    status: LegStatus
+    latency_ms: Milliseconds
+    detail: NullableText = None
+
+
+class LabelledResponse(ProjectResponse):
+    """An answer with how it was obtained."""
+
+    fallback: Annotated[bool, Field(description="Whether less than everything was searched")]
+    fallback_level: Annotated[
+        int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
+    ]
+    circuit_breaker_open: bool
+    warnings: Annotated[list[str], Field(description="Why the answer may be less than it could be")]
+    legs: dict[str, Leg]
+    latency_ms: Milliseconds
+    request_id: str
+
+
+class RagQueryResponse(LabelledResponse):
+    """A context, where it comes from, and an answer where a chat model is configured."""
+
+    answer: Annotated[NullableText, Field(description="The chat model's answer; null where there is none")] = None
+    citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
+    answer_note: Annotated[
+        NullableText, Field(description="What is to be said of the answer, or why there is none")
+    ] = None
+    context: Annotated[str, Field(description="The documents as one text, each under its own heading with its path")]
+    sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
+    linked_docs: list[LinkedDoc]
+    critical_docs: Annotated[list[Source], Field(description="Critical documents, put in front")]
+    omitted: Annotated[Count, Field(description="How many documents the token budget left out")]
+    omitted_docs: Annotated[list[str], Field(description="Their paths")]
+    total_matches: Annotated[Count, Field(description="How many documents were found before the limit")]
+    char_count: Count
+    token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
+
+
+class SemanticSearchRequest(ProjectRequest):
+    """A question, to be answered by a list of documents."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    doc_types: _DocTypes = None
+    limit: _Limit = None
+    min_relevance_score: _MinScore = None
+    promotion_levels: Annotated[
+        list[Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
+    ] = None
+    include_superseded: _Superseded = False
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class SemanticSearchResponse(LabelledResponse):
+    """Documents, the most relevant first."""
+
+    results: list[Source]
+    total_matches: Annotated[Count, Field(description="How many documents were found before the limit")]
+
+
+class IndexDocumentRequest(ProjectRequest):
+    """A file to index now."""
+
+    path: Annotated[_Path, Field(description="Path of the document, relative to the docs folder")]
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class IndexDocumentResponse(ProjectResponse):
+    """What became of it."""
+
+    status: Annotated[Literal["indexed", "pending"], Field(description="pending: found by its words only so far")]
+    path: str
+    embedding_dimensions: Annotated[int, Field(ge=0, description="Length of its vectors; 0 while there are none")]
+    warnings: list[str]
+
+
+class ListDocTypesRequest(ProjectRequest):
+    """The project whose types are meant."""
+
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class DocType(_Part):
+    """A kind of document."""
+
+    name: str
+    description: str
+    folder: Annotated[str, Field(description="Folder below the docs folder whose documents are of this type")]
+    schema_: Annotated[
+        dict[str, Any],
+        Field(alias="schema", description="JSON Schema of the front matter"),
+        WithJsonSchema({"type": "object"}),
+    ]
+    doc_count: Count
+    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
+
+
+class ListDocTypesResponse(ProjectResponse):
+    """The kinds of document of a project."""
+
+    doc_types: list[DocType]
+    total_docs: Count
+
+
+class UpdatePromotionLevelRequest(ProjectRequest):
+    """How much a document matters from now on."""
+
+    document_path: Annotated[_Path, Field(description="Path of the document, relative to the docs folder")]
+    promotion_level: Level
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class UpdatePromotionLevelResponse(ProjectResponse):
+    """What it was and what it is."""
+
+    status: Annotated[Literal["updated"], WithJsonSchema({"type": "string", "enum": ["updated"]})]
+    document_path: str
+    previous_level: Level
+    new_level: Level
+
+
+class DeleteDocumentsRequest(ProjectRequest):
+    """Whose documents to take out of the index; the files stay."""
+
+    project_name: Annotated[Identifier, Field(description="Name of the project")]
+    branch_name: Annotated[Identifier | None, Field(description="Only this branch; absent: all")] = None
+    path_hash: Annotated[PathHash | None, Field(description="Only the repository with this hash; absent: all")] = None
+    dry_run: Annotated[
+        bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
+    ] = False
+
+
+class DeleteDocumentsResponse(_Part):
+    """What is gone, or would be."""
+
+    status: Literal["deleted", "preview"]
+    deleted_count: Count
+    deleted_chunks: Count
+    project_name: str
+    branch_name: NullableText = None
+    path_hash: NullableText = None
+    dry_run: bool
+
+    def to_json(self) -> bytes:
+        """The body of a reply, fields without a value as null."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True)
+
+
+class SearchExternalDocsRequest(ProjectRequest):
+    """A question to the external documents of a project."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    limit: _Limit = None
+    min_relevance_score: _MinScore = None
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class SearchExternalDocsResponse(SemanticSearchResponse):
+    """External documents, the most relevant first."""
+
+    external_docs_path: str
+
+
+class RagQueryExternalRequest(ProjectRequest):
+    """A question that external documents answer."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    max_sources: _MaxSources = None
+    min_relevance_score: _MinScore = None
+    link_depth: _LinkDepth = None
+    max_tokens: _MaxTokens = None
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+
+
+class RagQueryExternalResponse(RagQueryResponse):
+    """A context of external documents."""
+
+    external_docs_path: str

@@ -1,0 +1,131 @@
+"""Answers about project documents as a model reads them."""
+
+from collections.abc import Iterator
+
+from rag_context.contract.projects import (
+    ActivateProjectResponse,
+    DeleteDocumentsResponse,
+    IndexDocumentResponse,
+    LabelledResponse,
+    ListDocTypesResponse,
+    ProjectResponse,
+    RagQueryResponse,
+    SemanticSearchResponse,
+    Source,
+    UpdatePromotionLevelResponse,
+)
+from rag_context.contract.wire import WireResponse
+
+_LEVELS = {
+    2: "Only words were matched, not meaning.",
+    3: "Nothing could be searched: what stands here does not depend on the question. Say so.",
+    4: "Nothing was searched: what stands here does not depend on the question. Say so.",
+}
+_SHOWN = 20
+
+
+def readable_project(body: WireResponse) -> str | None:
+    """An answer about a project in words; None for one about something else."""
+    match body:
+        case ActivateProjectResponse():
+            lines = _activated(body)
+        case RagQueryResponse():
+            lines = _queried(body)
+        case SemanticSearchResponse():
+            lines = _searched(body)
+        case IndexDocumentResponse():
+            lines = _indexed(body)
+        case ListDocTypesResponse():
+            lines = _doc_types(body)
+        case UpdatePromotionLevelResponse():
+            lines = _promoted(body)
+        case DeleteDocumentsResponse():
+            lines = _deleted(body)
+        case _:
+            return None
+    return "\n".join(lines)
+
+
+def _activated(body: ActivateProjectResponse) -> Iterator[str]:
+    yield f"Active: {_whose(body)}, {_documents(body.total_docs)}."
+    counted = [f"{each.name} {each.doc_count}" for each in body.doc_types if each.doc_count]
+    if counted:
+        yield f"Types: {', '.join(counted)}."
+    yield from _bounded(body.warnings)
+
+
+def _queried(body: RagQueryResponse) -> Iterator[str]:
+    yield from _label(body)
+    if body.answer is not None:
+        yield body.answer
+        yield ""
+    if body.answer_note is not None and (body.answer is not None or not body.context):
+        yield body.answer_note
+    if not body.context:
+        yield f"No document of {_whose(body)} answers this. Other words, or a lower min_relevance_score, may help."
+        return
+    if body.omitted:
+        yield f"Left out to keep within max_tokens: {', '.join(body.omitted_docs)}."
+    yield f"From {_whose(body)}; {body.token_count} tokens."
+    yield ""
+    yield body.context
+
+
+def _searched(body: SemanticSearchResponse) -> Iterator[str]:
+    yield from _label(body)
+    yield f"{_documents(len(body.results))} of {_whose(body)}, the most relevant first."
+    for number, result in enumerate(body.results, 1):
+        yield f"[{number}] {_source(result)}"
+        if result.summary:
+            yield f"    {result.summary}"
+
+
+def _indexed(body: IndexDocumentResponse) -> Iterator[str]:
+    later = "" if body.status == "indexed" else " It is found by its words now, by meaning a little later."
+    yield f"Indexed {body.path} of {_whose(body)}.{later}"
+    yield from _bounded(body.warnings)
+
+
+def _doc_types(body: ListDocTypesResponse) -> Iterator[str]:
+    yield f"{_whose(body)} has {_documents(body.total_docs)}."
+    for each in body.doc_types:
+        folder = f" in {each.folder}/" if each.folder else ""
+        yield f"- {each.name} ({each.doc_count}{folder}): {each.description}"
+
+
+def _promoted(body: UpdatePromotionLevelResponse) -> Iterator[str]:
+    yield f"{body.document_path} of {_whose(body)} is {body.new_level} now; it was {body.previous_level}."
+
+
+def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
+    done = "would be taken out (none was)" if body.dry_run else "taken out of the index"
+    yield f"{_documents(body.deleted_count)} with {body.deleted_chunks} chunks {done}; the files stay."
+
+
+def _label(body: LabelledResponse) -> Iterator[str]:
+    if body.fallback:
+        yield f"Level {body.fallback_level} of 4: {_LEVELS[body.fallback_level]}"
+    yield from _bounded(body.warnings)
+
+
+def _source(source: Source) -> str:
+    day = f" · {source.date.isoformat()}" if source.date is not None else ""
+    level = f" · {source.promotion_level}" if source.promotion_level != "standard" else ""
+    old = f" · superseded by {', '.join(source.superseded_by)}" if source.superseded_by else ""
+    return (
+        f"{source.title} · {source.path} · {source.doc_type}{day}{level} · relevance {source.relevance_score:.2f}{old}"
+    )
+
+
+def _bounded(warnings: list[str]) -> Iterator[str]:
+    yield from (f"Warning: {warning}" for warning in warnings[:_SHOWN])
+    if len(warnings) > _SHOWN:
+        yield f"and {len(warnings) - _SHOWN} more warnings"
+
+
+def _whose(body: ProjectResponse) -> str:
+    return f"project {body.project_name} (branch {body.branch_name}, {body.path_hash})"
+
+
+def _documents(count: int) -> str:
+    return "1 document" if count == 1 else f"{count} documents"

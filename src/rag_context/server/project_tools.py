@@ -1,0 +1,259 @@
+"""The tools of project documents: a team's knowledge base of Markdown files, per project and branch."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from rag_context.contract.failure import ErrorCode
+from rag_context.contract.projects import (
+    ActivateProjectRequest,
+    ActivateProjectResponse,
+    DeleteDocumentsRequest,
+    DeleteDocumentsResponse,
+    IndexDocumentRequest,
+    IndexDocumentResponse,
+    ListDocTypesRequest,
+    ListDocTypesResponse,
+    RagQueryExternalRequest,
+    RagQueryExternalResponse,
+    RagQueryRequest,
+    RagQueryResponse,
+    SearchExternalDocsRequest,
+    SearchExternalDocsResponse,
+    SemanticSearchRequest,
+    SemanticSearchResponse,
+    UpdatePromotionLevelRequest,
+    UpdatePromotionLevelResponse,
+)
+from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.server.exchange import RefusalError
+from rag_context.server.failures import component_sentence, retry_after
+from rag_context.server.options import Access
+from rag_context.server.registry import Answer, Call, Tool, Toolset
+from rag_context.service.projects import ProjectService
+
+Request = TypeVar("Request", bound=WireRequest)
+
+_WHOSE = "Works on the project that you activated last, unless project names another."
+
+
+def build_project_tools(projects: ProjectService) -> list[Tool[Any]]:
+    """The tools of project documents, most needed first."""
+    return [
+        _activate_tool(projects),
+        _query_tool(projects),
+        _search_tool(projects),
+        _index_tool(projects),
+        _types_tool(projects),
+        _promote_tool(projects),
+        _delete_tool(projects),
+        _search_external_tool(projects),
+        _query_external_tool(projects),
+    ]
+
+
+def _running(
+    work: Callable[[Request, Call], Awaitable[WireResponse]],
+) -> Callable[[Request, Call], Awaitable[Answer]]:
+    """What a tool runs: the work, with failures of backends told in the codes of these tools."""
+
+    async def run(request: Request, call: Call) -> Answer:
+        try:
+            return Answer(await work(request, call))
+        except BackendError as error:
+            raise _refusal(error) from error
+
+    return run
+
+
+def _refusal(error: BackendError) -> RefusalError:
+    code = ErrorCode.EMBEDDING_SERVICE_ERROR if error.component.startswith("embed") else ErrorCode.DATABASE_ERROR
+    wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
+    return RefusalError(503, code, component_sentence(error.component), retry_after=retry_after(wait))
+
+
+def _activate_tool(projects: ProjectService) -> Tool[ActivateProjectRequest]:
+    return Tool(
+        name="activate_project",
+        title="Work on a project",
+        description=(
+            "Take up a project's documents: read its configuration, bring the index up to its files, and follow them "
+            "from now on. Call it once before the other project tools; they then work on this project. config_path "
+            "is .rag-context/config.json of the repository, on the machine that this server runs on. Reports how "
+            "many documents there are of each type, and what is wrong with single files."
+        ),
+        request=ActivateProjectRequest,
+        response=ActivateProjectResponse,
+        run=_running(lambda request, call: projects.activate(request, call.on_progress, session=call.session)),
+        access=Access.WRITE,
+        read_only=False,
+        toolset=Toolset.PROJECTS,
+        example={"config_path": "/home/me/my-app/.rag-context/config.json"},
+    )
+
+
+def _query_tool(projects: ProjectService) -> Tool[RagQueryRequest]:
+    return Tool(
+        name="rag_query",
+        title="Ask the project's documents",
+        description=(
+            "Get the context that answers a question from the project's documents: the critical documents first, "
+            "then whole documents by relevance, then those that they link to, each under its own heading with its "
+            "path. Answer from it and name the paths. max_tokens bounds it; omitted says how many documents were "
+            "left out for that. answer is filled only where a chat model is configured. For a list without texts "
+            f"use semantic_search. {_WHOSE}"
+        ),
+        request=RagQueryRequest,
+        response=RagQueryResponse,
+        run=_running(lambda request, call: projects.query(request, session=call.session, request_id=call.request_id)),
+        access=Access.READ,
+        read_only=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
+    )
+
+
+def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
+    return Tool(
+        name="semantic_search",
+        title="Find project documents",
+        description=(
+            "List the project's documents that a question is about, the most relevant first, without their texts: "
+            "path, title, summary, type, date, promotion level and a relevance from 0 to 1. Use it to see what there "
+            f"is; use rag_query for the texts themselves. {_WHOSE}"
+        ),
+        request=SemanticSearchRequest,
+        response=SemanticSearchResponse,
+        run=_running(lambda request, call: projects.search(request, session=call.session, request_id=call.request_id)),
+        access=Access.READ,
+        read_only=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
+    )
+
+
+def _index_tool(projects: ProjectService) -> Tool[IndexDocumentRequest]:
+    return Tool(
+        name="index_document",
+        title="Index a project document",
+        description=(
+            "Index one file of the project now, and say what is wrong with its front matter. Files are followed "
+            "anyway: call it only to be sure that a file just written is found by the next question. path is "
+            f"relative to the docs folder. {_WHOSE}"
+        ),
+        request=IndexDocumentRequest,
+        response=IndexDocumentResponse,
+        run=_running(lambda request, call: projects.index_document(request, session=call.session)),
+        access=Access.WRITE,
+        read_only=False,
+        names_one=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"path": "problems/pool-exhaustion.md"},
+    )
+
+
+def _types_tool(projects: ProjectService) -> Tool[ListDocTypesRequest]:
+    return Tool(
+        name="list_doc_types",
+        title="List document types",
+        description=(
+            "List the kinds of document that the project knows: name, what it is for, its folder, the JSON Schema of "
+            "its front matter, and how many documents there are. Look here before you write a document, or narrow a "
+            f"question by doc_types. {_WHOSE}"
+        ),
+        request=ListDocTypesRequest,
+        response=ListDocTypesResponse,
+        run=_running(lambda request, call: projects.list_doc_types(request, session=call.session)),
+        access=Access.READ,
+        read_only=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={},
+    )
+
+
+def _promote_tool(projects: ProjectService) -> Tool[UpdatePromotionLevelRequest]:
+    return Tool(
+        name="update_promotion_level",
+        title="Promote a document",
+        description=(
+            "Say how much a document matters: standard, important (ranked a little higher) or critical (put in front "
+            "of every answer). Writes promotion_level into the file's front matter and leaves the rest of the file "
+            f"as it is; the index follows at once. Call it only when asked to. {_WHOSE}"
+        ),
+        request=UpdatePromotionLevelRequest,
+        response=UpdatePromotionLevelResponse,
+        run=_running(lambda request, call: projects.update_promotion_level(request, session=call.session)),
+        access=Access.WRITE,
+        read_only=False,
+        destructive=True,
+        names_one=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"document_path": "problems/pool-exhaustion.md", "promotion_level": "critical"},
+    )
+
+
+def _delete_tool(projects: ProjectService) -> Tool[DeleteDocumentsRequest]:
+    return Tool(
+        name="delete_documents",
+        title="Forget a project",
+        description=(
+            "Take all documents of a project out of the index, or of one of its branches or repositories. The files "
+            "stay, and are no longer followed; activate_project takes them in again. Call it with dry_run first and "
+            "look at how many would go."
+        ),
+        request=DeleteDocumentsRequest,
+        response=DeleteDocumentsResponse,
+        run=_running(lambda request, _call: projects.delete_documents(request)),
+        access=Access.WRITE,
+        read_only=False,
+        destructive=True,
+        toolset=Toolset.PROJECTS,
+        example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
+    )
+
+
+def _search_external_tool(projects: ProjectService) -> Tool[SearchExternalDocsRequest]:
+    return Tool(
+        name="search_external_docs",
+        title="Find external documents",
+        description=(
+            "The same as semantic_search over the external documents that the project's configuration names: "
+            f"documentation of others, kept apart and never written to. {_WHOSE}"
+        ),
+        request=SearchExternalDocsRequest,
+        response=SearchExternalDocsResponse,
+        run=_running(
+            lambda request, call: projects.search_external(request, session=call.session, request_id=call.request_id)
+        ),
+        access=Access.READ,
+        read_only=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"query": "connection string options", "limit": 5},
+    )
+
+
+def _query_external_tool(projects: ProjectService) -> Tool[RagQueryExternalRequest]:
+    return Tool(
+        name="rag_query_external",
+        title="Ask external documents",
+        description=(
+            "The same as rag_query over the external documents that the project's configuration names: whole "
+            f"documents by relevance and those that they link to. {_WHOSE}"
+        ),
+        request=RagQueryExternalRequest,
+        response=RagQueryExternalResponse,
+        run=_running(
+            lambda request, call: projects.query_external(request, session=call.session, request_id=call.request_id)
+        ),
+        access=Access.READ,
+        read_only=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"query": "connection string options", "max_sources": 3},
+    )

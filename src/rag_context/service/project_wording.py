@@ -1,0 +1,121 @@
+"""From retrieved documents to the wire's words."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, cast
+
+from rag_context.contract.projects import DocType, Leg, LinkedDoc, Source, TypeCount
+from rag_context.projects.following import FollowState
+from rag_context.projects.opening import Activation
+from rag_context.projects.records import (
+    DEFAULT_DOC_TYPE,
+    DocTypeInfo,
+    Label,
+    LinkedDocument,
+    ProjectDocument,
+    PromotionLevel,
+    RetrievedDocument,
+)
+from rag_context.projects.sync import FileOutcome
+from rag_context.types import Tenant
+
+_TROUBLE = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
+
+LevelName = Literal["standard", "important", "critical"]
+
+
+def level_name(level: PromotionLevel) -> LevelName:
+    """A promotion level as replies say it."""
+    return cast("LevelName", level.label)
+
+
+def tenant_fields(tenant: Tenant) -> dict[str, Any]:
+    """For whom a reply is."""
+    return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
+
+
+def labelled(label: Label, request_id: str, latency_ms: float) -> dict[str, Any]:
+    """How an answer was obtained."""
+    return {
+        "fallback": label.level > 1,
+        "fallback_level": int(label.level),
+        "circuit_breaker_open": label.breaker_open,
+        "warnings": list(label.warnings),
+        "legs": {
+            name: Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
+            for name, leg in label.legs.items()
+        },
+        "latency_ms": round(latency_ms, 3),
+        "request_id": request_id,
+    }
+
+
+def source(document: RetrievedDocument) -> Source:
+    """A document that was found, or stands in front."""
+    return Source(
+        path=document.path,
+        title=document.title,
+        summary=document.summary,
+        char_count=document.char_count,
+        relevance_score=round(document.boosted_relevance_score, 4),
+        doc_type=document.doc_type,
+        date=document.date,
+        promotion_level=level_name(document.promotion_level),
+        superseded_by=list(document.superseded_by),
+    )
+
+
+def linked_doc(document: LinkedDocument) -> LinkedDoc:
+    """A document that a link led to."""
+    return LinkedDoc(
+        path=document.path,
+        title=document.title,
+        char_count=document.char_count,
+        linked_from=document.linked_from,
+        link_depth=document.link_depth,
+    )
+
+
+def type_counts(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[TypeCount]:
+    """How many documents of each type there are: the declared types, then those that documents alone name."""
+    declared = [TypeCount(name=info.name, doc_count=counts.get(info.name, 0), custom=info.custom) for info in infos]
+    known = {info.name for info in infos}
+    return declared + [
+        TypeCount(name=name, doc_count=count) for name, count in sorted(counts.items()) if name not in known
+    ]
+
+
+def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[DocType]:
+    """The same, with all that is said of each type."""
+    by_name = {info.name: info for info in infos}
+    found = []
+    for counted in type_counts(infos, counts):
+        said = "Documents of no declared type" if counted.name == DEFAULT_DOC_TYPE else "Not declared in the project"
+        info = by_name.get(counted.name) or DocTypeInfo(counted.name, said, "", {})
+        found.append(
+            DocType(
+                name=info.name,
+                description=info.description,
+                folder=info.folder,
+                schema_=dict(info.schema),
+                doc_count=counted.doc_count,
+                custom=info.custom,
+            )
+        )
+    return found
+
+
+def following_warnings(
+    activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
+) -> list[str]:
+    """What is wrong with a project: its configuration, its first reconciliation while that lasts, its files."""
+    said = list(activation.config.warnings)
+    report = state.first if state is not None else None
+    if report is None:
+        progress = state.progress if state is not None else None
+        far = (
+            f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
+        )
+        said.append(f"Still indexing ({far}); questions are answered from what is there")
+    else:
+        said += [f"{each.path}: {each.reason}" for each in report.receipts if each.reason and each.outcome in _TROUBLE]
+    return said + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]

@@ -1,0 +1,335 @@
+"""The use cases of project documents: from a wire request to retrieval and back, for the project that is meant."""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from rag_context.contract import projects as wire
+from rag_context.errors import BackendError, FieldError
+from rag_context.ports import ChatModel
+from rag_context.projects.activation import Projects
+from rag_context.projects.catalogue import Catalogue
+from rag_context.projects.generation import Written, write_answer
+from rag_context.projects.records import (
+    DEFAULT_DOC_TYPE,
+    CriticalInclusion,
+    InvalidDocTypeError,
+    Label,
+    PromotionLevel,
+    RetrievalOptions,
+)
+from rag_context.projects.retrieval import RetrievalService, Works
+from rag_context.records import QUERY_CHARS, SearchRecord
+from rag_context.resilience.deadline import Deadline
+from rag_context.service.progress import OnProgress, relayed
+from rag_context.service.project_choice import Meant, ProjectChoice, external, followed
+from rag_context.service.project_wording import (
+    doc_types,
+    following_warnings,
+    labelled,
+    level_name,
+    linked_doc,
+    source,
+    tenant_fields,
+    type_counts,
+)
+from rag_context.types import Tenant
+
+AGENT = "project tools"
+STORE_S = 30.0
+"""Longest wait for the list of a project's documents where no question waits for it."""
+
+MAX_WARNINGS = 100
+"""Warnings about single documents that one reply carries."""
+
+
+class Observe(Protocol):
+    """Told of every search, for statistics."""
+
+    def __call__(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectParts:
+    """What the use cases are made of; `wiring` puts it together. `chat` None: contexts without an answer."""
+
+    projects: Projects
+    works: Works
+    chat: ChatModel | None = None
+
+
+class ProjectService:
+    """Every use case of project documents. `session` names the caller; None: nobody in particular.
+
+    All raise `ProjectError`, `InvalidInputError` and `BackendError` only; queries answer whatever fails.
+    """
+
+    def __init__(
+        self,
+        parts: ProjectParts,
+        observe: Observe,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._projects = parts.projects
+        self._choice = ProjectChoice(parts.projects)
+        self._works = parts.works
+        self._chat = parts.chat
+        self._observe = observe
+        self._clock = clock
+        self._now = now
+
+    async def activate(
+        self, request: wire.ActivateProjectRequest, on_progress: OnProgress, *, session: str | None
+    ) -> wire.ActivateProjectResponse:
+        """Work on a project from now on."""
+        async with relayed(on_progress) as note:
+            activation = await self._projects.activate(
+                request.config_path,
+                request.branch_name,
+                session=session,
+                progress=lambda said: note(said.done, said.total),
+            )
+        catalogue = await self._catalogue(activation.tenant)
+        state = self._projects.state(activation.tenant)
+        warnings = following_warnings(activation, state, catalogue.documents)
+        return wire.ActivateProjectResponse(
+            **tenant_fields(activation.tenant),
+            status="activated",
+            doc_types=type_counts(activation.doc_types, catalogue.counts),
+            total_docs=len(catalogue.documents),
+            complete=state is not None and state.first is not None,
+            warnings=_bounded(warnings),
+        )
+
+    async def query(
+        self, request: wire.RagQueryRequest, *, session: str | None, request_id: str
+    ) -> wire.RagQueryResponse:
+        """A context for a question, and an answer where a chat model is configured."""
+        meant = await self._choice.of(request, session)
+        await self._check_doc_types(request.doc_types, meant)
+        options = replace(
+            meant.options,
+            **_given(
+                doc_types=_tuple(request.doc_types),
+                max_results=request.max_sources,
+                min_relevance_score=request.min_relevance_score,
+                min_promotion_level=_level(request.min_promotion_level),
+                include_critical=_inclusion(request.include_critical),
+                max_link_depth=request.link_depth,
+                max_tokens=request.max_tokens,
+                include_superseded=request.include_superseded or None,
+            ),
+        )
+        return wire.RagQueryResponse(**await self._queried(request.query, meant.tenant, options, request_id))
+
+    async def search(
+        self, request: wire.SemanticSearchRequest, *, session: str | None, request_id: str
+    ) -> wire.SemanticSearchResponse:
+        """The documents that answer a question."""
+        meant = await self._choice.of(request, session)
+        await self._check_doc_types(request.doc_types, meant)
+        options = replace(
+            meant.search_options,
+            **_given(
+                doc_types=_tuple(request.doc_types),
+                max_results=request.limit,
+                min_relevance_score=request.min_relevance_score,
+                promotion_levels=tuple(PromotionLevel.of(level) for level in request.promotion_levels or ()) or None,
+                include_superseded=request.include_superseded or None,
+            ),
+        )
+        return wire.SemanticSearchResponse(**await self._searched(request.query, meant.tenant, options, request_id))
+
+    async def index_document(
+        self, request: wire.IndexDocumentRequest, *, session: str | None
+    ) -> wire.IndexDocumentResponse:
+        """Index one file of the project now."""
+        activation = followed(await self._choice.of(request, session))
+        document = await self._projects.index_document(activation, request.path)
+        indexed = await self._is_indexed(document.id)
+        return wire.IndexDocumentResponse(
+            **tenant_fields(activation.tenant),
+            status="indexed" if indexed else "pending",
+            path=document.path,
+            embedding_dimensions=self._works.model().dimension if indexed else 0,
+            warnings=_bounded(document.warnings),
+        )
+
+    async def list_doc_types(
+        self, request: wire.ListDocTypesRequest, *, session: str | None
+    ) -> wire.ListDocTypesResponse:
+        """The kinds of document that a project knows."""
+        meant = await self._choice.of(request, session)
+        catalogue = await self._catalogue(meant.tenant)
+        return wire.ListDocTypesResponse(
+            **tenant_fields(meant.tenant),
+            doc_types=doc_types(meant.doc_types, catalogue.counts),
+            total_docs=len(catalogue.documents),
+        )
+
+    async def update_promotion_level(
+        self, request: wire.UpdatePromotionLevelRequest, *, session: str | None
+    ) -> wire.UpdatePromotionLevelResponse:
+        """Say how much a document matters, in its file and in the index."""
+        activation = followed(await self._choice.of(request, session))
+        level = PromotionLevel.of(request.promotion_level)
+        promotion = await self._projects.promote(activation, request.document_path, level)
+        return wire.UpdatePromotionLevelResponse(
+            **tenant_fields(activation.tenant),
+            status="updated",
+            document_path=promotion.document.path,
+            previous_level=level_name(promotion.previous),
+            new_level=level_name(promotion.new),
+        )
+
+    async def delete_documents(self, request: wire.DeleteDocumentsRequest) -> wire.DeleteDocumentsResponse:
+        """Take a project's documents out of the index, or say how many that would be."""
+        named = request.project_name, request.branch_name, request.path_hash
+        work = self._projects.preview_deletion if request.dry_run else self._projects.delete_documents
+        deletion = await work(*named)
+        return wire.DeleteDocumentsResponse(
+            status="preview" if request.dry_run else "deleted",
+            deleted_count=deletion.documents,
+            deleted_chunks=deletion.chunks,
+            project_name=request.project_name,
+            branch_name=request.branch_name,
+            path_hash=request.path_hash,
+            dry_run=request.dry_run,
+        )
+
+    async def search_external(
+        self, request: wire.SearchExternalDocsRequest, *, session: str | None, request_id: str
+    ) -> wire.SearchExternalDocsResponse:
+        """The external documents that answer a question."""
+        activation, tenant, path = external(await self._choice.of(request, session))
+        options = replace(
+            activation.search_options,
+            **_given(max_results=request.limit, min_relevance_score=request.min_relevance_score),
+        )
+        found = await self._searched(request.query, tenant, options, request_id)
+        return wire.SearchExternalDocsResponse(**found, external_docs_path=path)
+
+    async def query_external(
+        self, request: wire.RagQueryExternalRequest, *, session: str | None, request_id: str
+    ) -> wire.RagQueryExternalResponse:
+        """A context of external documents for a question."""
+        activation, tenant, path = external(await self._choice.of(request, session))
+        options = replace(
+            activation.options,
+            **_given(
+                max_results=request.max_sources,
+                min_relevance_score=request.min_relevance_score,
+                max_link_depth=request.link_depth,
+                max_tokens=request.max_tokens,
+                include_critical=CriticalInclusion.NEVER,
+            ),
+        )
+        return wire.RagQueryExternalResponse(
+            **await self._queried(request.query, tenant, options, request_id), external_docs_path=path
+        )
+
+    async def _queried(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
+        started = self._clock()
+        context = await RetrievalService(self._works, tenant).assemble_context(query, options)
+        latency_ms = (self._clock() - started) * 1000.0
+        sources = list(context.all_sources)
+        self._remember(query, context.label, [document.document_id for document in sources], request_id, latency_ms)
+        written: Written = await write_answer(query, context, self._chat)
+        return {
+            **tenant_fields(tenant),
+            **labelled(context.label, request_id, latency_ms),
+            "answer": written.answer,
+            "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
+            "citations": list(written.citations),
+            "context": context.formatted_context,
+            "sources": [source(document) for document in context.relevant_documents],
+            "linked_docs": [linked_doc(document) for document in context.linked_documents],
+            "critical_docs": [source(document) for document in context.critical_documents],
+            "omitted": len(context.omitted),
+            "omitted_docs": list(context.omitted),
+            "total_matches": context.total_matches,
+            "char_count": context.total_char_count,
+            "token_count": context.tokens,
+        }
+
+    async def _searched(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
+        started = self._clock()
+        found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
+        latency_ms = (self._clock() - started) * 1000.0
+        self._remember(
+            query, found.label, [document.document_id for document in found.documents], request_id, latency_ms
+        )
+        return {
+            **tenant_fields(tenant),
+            **labelled(found.label, request_id, latency_ms),
+            "results": [source(document) for document in found.documents],
+            "total_matches": found.total_matches,
+        }
+
+    async def _check_doc_types(self, named: list[str] | None, meant: Meant) -> None:
+        known = {info.name for info in meant.doc_types} | {DEFAULT_DOC_TYPE}
+        unknown = [name for name in named or () if name not in known]
+        if not unknown:
+            return
+        try:
+            known |= (await self._catalogue(meant.tenant)).counts.keys()
+        except BackendError:
+            return  # whether a document says so itself cannot be known now; the store will not find what is not there
+        if unknown := [name for name in unknown if name not in known]:
+            message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
+            raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
+
+    async def _catalogue(self, tenant: Tenant) -> Catalogue:
+        deadline = Deadline.after(STORE_S, self._clock)
+        return await self._works.document_store.call(lambda: self._projects.catalogues.of(tenant), deadline)
+
+    async def _is_indexed(self, document_id: str) -> bool:
+        works = self._works
+        deadline = Deadline.after(STORE_S, self._clock)
+        stored = await works.document_store.call(lambda: works.documents.stored(document_id), deadline)
+        return stored is not None and stored.indexed
+
+    def _remember(self, query: str, label: Label, document_ids: list[str], request_id: str, latency_ms: float) -> None:
+        spent = {name: leg.latency_ms for name, leg in label.legs.items()}
+        record = SearchRecord(
+            timestamp=self._now(),
+            request_id=request_id,
+            query=query[:QUERY_CHARS],
+            results_count=len(document_ids),
+            latency_ms=latency_ms,
+            embedding_latency_ms=spent.get("embedding"),
+            vector_latency_ms=spent.get("vector"),
+            text_latency_ms=spent.get("text"),
+            level=int(label.level),
+            cache_hit=False,
+            agent=AGENT,
+        )
+        self._observe(record, label, document_ids)
+
+
+def _given(**values: object) -> Mapping[str, Any]:
+    """What a call says; the project's values stand for the rest."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _tuple(names: list[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(dict.fromkeys(names))
+
+
+def _level(name: str | None) -> PromotionLevel | None:
+    return None if name is None else PromotionLevel.of(name)
+
+
+def _inclusion(name: str | None) -> CriticalInclusion | None:
+    return None if name is None else CriticalInclusion(name)
+
+
+def _bounded(warnings: Collection[str]) -> list[str]:
+    """The first warnings, and how many more there are."""
+    listed = list(warnings)
+    more = len(listed) - MAX_WARNINGS
+    return [*listed[:MAX_WARNINGS], f"and {more} more"] if more > 0 else listed

@@ -1,0 +1,48 @@
+"""What is kept of every search and every failure: counted at once, written down behind it."""
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+
+from rag_context.contract.search import SearchRequest
+from rag_context.errors import BackendError
+from rag_context.projects.records import Label
+from rag_context.records import ErrorRecord, SearchRecord
+from rag_context.search.query import Answer
+from rag_context.service.meters import Meters
+from rag_context.service.telemetry import Telemetry
+from rag_context.service.wording import UNKNOWN_AGENT, search_record
+
+
+class Recording:
+    """Counts and keeps.
+
+    Args:
+        telemetry: writes records, off the request path.
+        meters: count.
+        now: the wall clock.
+    """
+
+    def __init__(self, telemetry: Telemetry, meters: Meters, now: Callable[[], datetime]) -> None:
+        self._telemetry = telemetry
+        self._meters = meters
+        self._now = now
+
+    def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
+        """A search in the agents' memory."""
+        self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
+        record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
+        self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
+        if answer.error is not None:
+            self.error("search", BackendError("search", answer.error), request_id)
+
+    def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
+        """A search in the documents of a project."""
+        answer = Answer((), label.level, label.legs, 0)
+        self._meters.count(answer, record.latency_ms / 1000.0, record.agent)
+        self._telemetry.record_search(record, retrieved)
+
+    def error(self, operation: str, error: BackendError, request_id: str) -> None:
+        """A failure of a component."""
+        self._telemetry.record_error(
+            ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
+        )

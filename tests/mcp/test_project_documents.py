@@ -1,0 +1,138 @@
+"""A session over MCP in the sample project that the repository ships, from activation to forgetting it."""
+
+import json
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from mcp import Client
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.server.mcp.door import Door, Memory, Visit
+from rag_context.server.options import Access
+from rag_context.server.tools import build_tools
+from tests.mcp.doors import raw, read
+from tests.projects.hall import Hall, open_hall
+
+SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
+ASK = "Why did the checkout run out of database connections?"
+
+
+@pytest.fixture
+async def hall() -> AsyncIterator[Hall]:
+    async with open_hall() as opened:
+        yield opened
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    """The configuration of a fresh checkout of the sample project."""
+    shutil.copytree(SAMPLE, tmp_path / "sample-project")
+    return str(tmp_path / "sample-project" / ".rag-context" / "config.json")
+
+
+def entered(hall: Hall, session: str | None = "one", access: Access = Access.WRITE) -> Client:
+    """The official client inside the door, in a session of its own."""
+    memory = Memory(hall.service, build_tools(hall.service, Vocabulary()))
+
+    async def opened() -> Memory:
+        return memory
+
+    return Client(Door(opened, lambda _context: Visit("r-1", access, session)).server())
+
+
+async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:
+    async with entered(hall) as client:
+        schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
+
+        async def call(name: str, **arguments: Any) -> tuple[Any, str]:
+            result = await client.call_tool(name, arguments)
+            assert not result.is_error, raw(result)
+            jsonschema.validate(result.structured_content, schemas[name] or {})
+            assert json.loads(raw(result)) == result.structured_content
+            return result.structured_content, read(result)
+
+        activated, said = await call("activate_project", config_path=config)
+        assert (activated["status"], activated["project_name"]) == ("activated", "sample-shop")
+        assert "runbook" in {each["name"] for each in activated["doc_types"] if each["custom"]}
+        assert said.startswith(f"Active: project sample-shop (branch {activated['branch_name']}, ")
+
+        answer, said = await call("rag_query", query=ASK, max_sources=2)
+        assert "problems/connection-pool-exhaustion.md" in {source["path"] for source in answer["sources"]}
+        assert answer["critical_docs"]
+        assert answer["context"] in said
+        for document in (*answer["critical_docs"], *answer["sources"], *answer["linked_docs"]):
+            assert f"### {document['title']}\n- **Path**: {document['path']}\n" in answer["context"]
+
+        found, said = await call("semantic_search", query="connection pool", doc_types=["problem"], limit=5)
+        assert {result["doc_type"] for result in found["results"]} == {"problem"}
+        assert found["results"][0]["path"] in said
+
+        types, said = await call("list_doc_types")
+        assert {"problem", "insight", "codebase", "tool", "style", "runbook"} <= {
+            each["name"] for each in types["doc_types"]
+        }
+        assert "- runbook (" in said
+
+        path = found["results"][0]["path"]
+        promoted, said = await call("update_promotion_level", document_path=path, promotion_level="critical")
+        assert (promoted["document_path"], promoted["new_level"]) == (path, "critical")
+        assert "is critical now" in said
+        answer, _ = await call("rag_query", query="feature flags")
+        assert path in {source["path"] for source in answer["critical_docs"]}
+
+        indexed, said = await call("index_document", path=path)
+        assert (indexed["status"], indexed["path"]) == ("indexed", path)
+        assert said.startswith(f"Indexed {path} of project sample-shop")
+
+        external, said = await call("search_external_docs", query="payments", min_relevance_score=0)
+        assert external["results"]
+        assert external["external_docs_path"] == "vendor"
+        external, _ = await call("rag_query_external", query="payments", min_relevance_score=0)
+        assert external["context"]
+
+        preview, said = await call("delete_documents", project_name="sample-shop", dry_run=True)
+        assert "would be taken out" in said
+        deleted, said = await call("delete_documents", project_name="sample-shop")
+        assert deleted["deleted_count"] == preview["deleted_count"] > 0
+        gone = await client.call_tool("rag_query", {"query": ASK})
+        assert gone.is_error
+        assert json.loads(raw(gone))["code"] == "PROJECT_NOT_ACTIVATED"
+
+
+async def test_sessions_work_on_projects_of_their_own(hall: Hall, config: str) -> None:
+    async with entered(hall, "one") as one, entered(hall, "two") as two:
+        assert not (await one.call_tool("activate_project", {"config_path": config})).is_error
+        assert not (await one.call_tool("list_doc_types", {})).is_error
+        assert (await two.call_tool("list_doc_types", {})).is_error
+        named = await two.call_tool("list_doc_types", {"project": "sample-shop"})
+        assert named.structured_content is not None
+        assert named.structured_content["project_name"] == "sample-shop"
+
+
+async def test_who_may_only_read_is_shown_the_tools_that_read(hall: Hall) -> None:
+    async with entered(hall, access=Access.READ) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+    assert {"rag_query", "semantic_search", "list_doc_types", "search_external_docs", "rag_query_external"} <= names
+    assert not names & {"activate_project", "index_document", "update_promotion_level", "delete_documents"}
+
+
+async def test_schemas_hold_nothing_that_strict_clients_refuse(hall: Hall) -> None:
+    refused = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
+
+    def look(node: Any) -> None:
+        for item in node if isinstance(node, list) else ():
+            look(item)
+        if isinstance(node, dict):
+            assert not refused & node.keys()
+            assert node.get("type") != "array" or "items" in node
+            for value in node.values():
+                look(value)
+
+    async with entered(hall) as client:
+        for tool in (await client.list_tools()).tools:
+            look(tool.input_schema)
+            look(tool.output_schema)

@@ -1,0 +1,120 @@
+"""Passages of talks: among what was said around them, and lifted by the talk that they are from (C-1, R-1)."""
+
+from dataclasses import replace
+
+import pytest
+
+from rag_context.resilience.breaker import Breaker, constant_cooldown
+from rag_context.search.answers import decoded, encoded
+from rag_context.search.chain import SearchChain
+from rag_context.search.query import Query
+from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
+from rag_context.server.mcp.readable import readable
+from rag_context.testing.embedder import WordTokenizer
+from rag_context.types import CHAT, DOCUMENTATION, ChunkRef, Draft, Origin
+from tests.service.house import House
+
+BREAKER = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
+TALK = (
+    "[Ann] Where do we keep the invoices of last year?",
+    "[Bob] On the shelf behind the copying machine.",
+    "[Ann] Thanks, and who has the key of that room?",
+)
+
+
+async def said(house: House, *turns: str, **fields: str) -> None:
+    """Turns as an agent hands them in, one after the other."""
+    for turn in turns:
+        await house.index(turn, contentType="chat", sessionId="talk", **fields)
+
+
+async def test_a_turn_comes_with_what_was_said_before_and_after_it(house: House) -> None:
+    await said(house, *TALK)
+    (result, *_) = (await house.search("shelf copying machine")).results
+    assert result.content == TALK[1]
+    assert result.context is not None
+    assert (result.context.before, result.context.after) == (TALK[0], TALK[2])
+
+
+async def test_the_first_turn_has_nothing_before_it(house: House) -> None:
+    await said(house, *TALK)
+    (result, *_) = (await house.search("invoices of last year")).results
+    assert result.to_json().count(b'"before"') == 0
+    assert result.context is not None
+    assert result.context.after == TALK[1]
+
+
+async def test_a_talk_in_one_document_is_shown_the_same_way(house: House) -> None:
+    far = "\n".join(f"[Cy] Something else about gardens, number {number}, with roses and more." for number in range(9))
+    turns = "\n".join(f"{turn} {'And so on and on. ' * 12}" for turn in TALK)
+    draft = Draft(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
+    await house.indexer.index(draft)
+    (result, *_) = (await house.search("shelf copying machine")).results
+    assert "[Bob] On the shelf" in result.content
+    assert result.context is not None
+    whole = (result.context.before or "") + result.content + (result.context.after or "")
+    assert whole in draft.content
+
+
+async def test_a_turn_that_stands_alone_and_a_document_have_no_surroundings(house: House) -> None:
+    await said(house, TALK[1])
+    await house.index("A manual of the copying machine.\n\n## Shelf\n\nIt stands on a shelf. " * 40)
+    results = (await house.search("shelf copying machine", limit=20)).results
+    assert {result.content_type for result in results} == {"chat", "documentation"}
+    assert all(result.context is None for result in results)
+    assert all(b'"context"' not in result.to_json() for result in results)
+
+
+async def test_nothing_of_another_project_surrounds_a_turn(house: House) -> None:
+    await said(house, TALK[0], project="other")
+    await said(house, TALK[1])
+    await said(house, TALK[2], project="other")
+    (result,) = (await house.search("shelf copying machine")).results
+    assert result.context is None
+
+
+async def test_surroundings_come_within_the_tokens_that_passages_leave(house: House) -> None:
+    await said(house, *TALK)
+    count = WordTokenizer().offsets
+    passage, around = len(count(TALK[1])), len(count(TALK[0])) + len(count(TALK[2]))
+    for budget, is_shown in ((passage + around, True), (passage + around - 1, False)):
+        answer = await house.search("shelf copying machine", limit=1, maxTokens=budget)
+        assert (answer.results[0].content, answer.omitted) == (TALK[1], 0)
+        assert (answer.results[0].context is not None) is is_shown
+
+
+async def test_a_model_reads_them_apart_from_the_passage(house: House) -> None:
+    await said(house, *TALK)
+    text = readable(await house.search("shelf copying machine", limit=1))
+    assert f"\n> {TALK[0]}\n{TALK[1]}\n> {TALK[2]}" in text
+
+
+async def test_they_are_remembered_with_the_answer(house: House) -> None:
+    await said(house, *TALK)
+    first = await house.search("shelf copying machine")
+    again = await house.search("shelf copying machine")
+    assert again.cached
+    assert again.results == first.results
+    whole = await SearchChain(house.sources, BREAKER, deadline_s=5.0).search(Query("shelf copying machine"))
+    assert whole.results[0].before is not None
+    assert decoded(encoded(whole)) == whole
+
+
+def chunk(id_: str, document: str, kind: str, thread: str | None = None) -> Candidate:
+    return Candidate(ChunkRef(id_, document, 0, kind, thread), 0.5, 2.0, 0.5)
+
+
+def test_a_talk_read_from_a_file_is_lifted_as_a_session_is() -> None:
+    strong = [replace(chunk(f"s{i}", "talk", CHAT), cosine=0.9) for i in range(3)]
+    weak, stray = chunk("w", "talk", CHAT), chunk("z", "elsewhere", CHAT)
+    scores = smoothed_scores([*strong, weak, stray], {}, {})
+    strong_alone, weak_alone = scores[0] / (1 + SESSION_WEIGHT), scores[4] / (1 + SESSION_WEIGHT)
+    assert scores[3] == pytest.approx(weak_alone + SESSION_WEIGHT * strong_alone)
+    turns = [replace(one, chunk=replace(one.chunk, thread="t", document_id=one.chunk.id)) for one in (*strong, weak)]
+    assert list(smoothed_scores([*turns, stray], {}, {})) == list(scores)
+
+
+def test_a_document_is_no_talk() -> None:
+    one, other = chunk("a", "d", DOCUMENTATION), replace(chunk("b", "d", DOCUMENTATION), cosine=0.9)
+    alone = smoothed_scores([one, replace(other, chunk=replace(other.chunk, document_id="e"))], {}, {})
+    assert list(smoothed_scores([one, other], {}, {})) == list(alone)

@@ -1,0 +1,110 @@
+"""The table of files: what it remembers, and what becomes of it in bad hands."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from rag_context.ports import FileLedger
+from rag_context.stores.ledger import FILE_NAME, SqliteLedger, open_ledger
+from rag_context.types import FileDocument, FileEntry, FileStamp
+
+
+def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:
+    made = tuple(FileDocument(f"{path}#{number}", f"id-{number}", "hash") for number in range(documents))
+    return FileEntry(path, FileStamp(1, 2, 3, (1 << 64) - 1), 4, digest, b"recipe", True, made)
+
+
+def fits(ledger: SqliteLedger) -> FileLedger:
+    return ledger
+
+
+def test_what_was_put_in_comes_out(tmp_path: Path) -> None:
+    made = [entry("/a"), entry("/b/\N{PILE OF POO}.md", documents=3), entry("/c", documents=0)]
+    with open_ledger(tmp_path) as ledger:
+        fits(ledger).put(made)
+    with open_ledger(tmp_path) as ledger:
+        assert ledger.entries([each.path for each in made] + ["/no"]) == {each.path: each for each in made}
+
+
+def test_what_is_below_a_place_is_not_what_only_begins_alike(tmp_path: Path) -> None:
+    paths = ["/a", "/a.md", "/a/b", "/a/b/c", "/a-b", "/b"]
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry(path) for path in paths])
+
+        assert [each.path for each in ledger.below("/a")] == ["/a", "/a/b", "/a/b/c"]
+        assert [each.path for each in ledger.below("/")] == sorted(paths)
+
+
+def test_more_files_than_a_page_are_all_below(tmp_path: Path) -> None:
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry(f"/a/{number:05}") for number in range(1203)])
+
+        assert len({each.path for each in ledger.below("/a")}) == 1203
+
+
+def test_files_are_found_by_what_they_hold(tmp_path: Path) -> None:
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry("/a", digest=b"1"), entry("/b", digest=b"1"), entry("/c", digest=b"")])
+
+        assert {each.path for each in ledger.with_digest(b"1", 5)} == {"/a", "/b"}
+        assert len(ledger.with_digest(b"1", 1)) == 1
+        assert ledger.with_digest(b"", 5) == []
+
+
+def test_later_word_counts_and_forgotten_is_forgotten(tmp_path: Path) -> None:
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry("/a"), entry("/b")])
+        ledger.put([entry("/a", digest=b"2")])
+        ledger.forget(["/b", "/no"])
+
+        assert [each.digest for each in ledger.below("/")] == [b"2"]
+
+
+def test_two_processes_may_use_it_at_once(tmp_path: Path) -> None:
+    with open_ledger(tmp_path) as one, open_ledger(tmp_path) as two:
+        one.put([entry("/a")])
+        two.put([entry("/b")])
+
+        assert [each.path for each in one.below("/")] == ["/a", "/b"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(content)
+    for expected in ([], ["/a"]):
+        with open_ledger(tmp_path) as ledger:
+            assert [each.path for each in ledger.below("/")] == expected
+            ledger.put([entry("/a")])
+
+
+def test_one_of_another_version_is_begun_anew(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+        other.executescript("CREATE TABLE files (name TEXT); PRAGMA user_version = 99")
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry("/a")])
+
+        assert [each.path for each in ledger.below("/")] == ["/a"]
+
+
+def test_where_there_is_no_place_for_it_it_lasts_as_long_as_the_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with open_ledger(tmp_path) as ledger:
+        ledger.put([entry("/a")])
+
+        assert [each.path for each in ledger.below("/")] == ["/a"]
+    assert "so every file is read" in caplog.text
+
+
+def test_one_that_breaks_while_it_is_used_knows_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_ledger(tmp_path) as ledger:
+        with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
+            other.execute("DROP TABLE files")
+        ledger.put([entry("/a")])
+
+        assert ledger.entries(["/a"]) == {}
+        assert list(ledger.below("/")) == []
+    assert "cannot be written" in caplog.text
