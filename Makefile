@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test torture faults check lint types format bench docs model lock clean
+.PHONY: help setup demo serve test torture faults csharp check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -42,6 +42,9 @@ torture: $(STAMP) ## Kill a server under load a hundred times and look for what 
 
 faults: $(STAMP) ## Every fault of every backend, measured, and the table of docs/faults.md (some minutes; ARGS="--outages 40")
 	$(PY) -m tests.faults $(ARGS)
+
+csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs and mono, see clients/csharp)
+	$(PY) -m tests.csharp
 
 check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
 	$(PY) scripts/generate_docs.py --check

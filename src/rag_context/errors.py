@@ -3,6 +3,7 @@
     RagContextError
     ├── InvalidInputError               the request is wrong                  HTTP 400
     ├── NotFoundError                   the thing named is not there          HTTP 404
+    ├── ConflictError                   the thing named is there already      HTTP 409
     ├── ConfigurationError              the set-up cannot work                exit 78
     │   └── IndexMismatchError          the index was made by another model
     └── BackendError                    something behind a port failed
@@ -42,6 +43,10 @@ class InvalidInputError(RagContextError):
 
 class NotFoundError(RagContextError):
     """The thing named in the request does not exist."""
+
+
+class ConflictError(RagContextError):
+    """What was to be made is there already; nothing changed."""
 
 
 class ConfigurationError(RagContextError):

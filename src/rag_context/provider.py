@@ -109,7 +109,7 @@ class Provider(Protocol):
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, one row each, all of them or none; a known id is replaced.
 
-        The first one binds the collection to its dimension.
+        The ids of one call are distinct. The first one binds the collection to its dimension.
 
         Raises:
             InvalidInputError: the vectors are of another dimension than the collection's.

@@ -9,7 +9,7 @@ from rag_context.search.query import Answer, LegReport, LegStatus, Level, Result
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.types import Chunk, ChunkRef, Metadata, Passage, Span
 
-FORMAT = 1
+FORMAT = 2
 """Changes with what is written, so that nobody reads what another release meant otherwise."""
 
 
@@ -38,9 +38,9 @@ def _answer(said: dict[str, Any]) -> Answer:
 def _result(said: dict[str, Any]) -> Result:
     ranked = said["ranked"]
     candidate = Candidate(**{**ranked["candidate"], "chunk": ChunkRef(**ranked["candidate"]["chunk"])})
-    return Result(
-        **{**said, "passage": _passage(said["passage"]), "ranked": Ranked(**{**ranked, "candidate": candidate})}
-    )
+    around = {side: _passage(said[side]) if said[side] is not None else None for side in ("before", "after")}
+    passage = _passage(said["passage"])
+    return Result(**{**said, **around, "passage": passage, "ranked": Ranked(**{**ranked, "candidate": candidate})})
 
 
 def _passage(said: dict[str, Any]) -> Passage:

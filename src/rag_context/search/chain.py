@@ -13,7 +13,7 @@ from rag_context.search.gather import Gathered, gather, words_alone
 from rag_context.search.legs import Legs, Sources, VectorFinds
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
-from rag_context.types import Calibration, Passage, TextHit
+from rag_context.types import CHAT, Calibration, ChunkRef, Passage, TextHit
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,9 @@ class SearchChain:
         self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
     ) -> Answer:
         kept = _kept(query, gathered, calibration)
-        passages = await self._passages([ranked.candidate.chunk.id for ranked in kept], legs, calibration, deadline)
+        ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
+        ids.update((ref.id, None) for ranked in kept for ref in _said_around(ranked.candidate.chunk, gathered) if ref)
+        passages = await self._passages(list(ids), legs, calibration, deadline)
         if not legs.text_failed:
             await self._count(deadline)
         return Answer(
@@ -219,13 +221,17 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> 
 
 def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
     """Passages in rank order; one that was deleted since it was found is left out."""
-    return tuple(
-        Result(
-            passages[ranked.candidate.chunk.id],
-            ranked,
-            gathered.vector_ranks.get(ranked.candidate.chunk.id),
-            gathered.text_ranks.get(ranked.candidate.chunk.id),
-        )
-        for ranked in kept
-        if ranked.candidate.chunk.id in passages
-    )
+    results: list[Result] = []
+    for ranked in kept:
+        chunk = ranked.candidate.chunk
+        if chunk.id in passages:
+            vector_rank, text_rank = gathered.vector_ranks.get(chunk.id), gathered.text_ranks.get(chunk.id)
+            around = [passages.get(ref.id) if ref is not None else None for ref in _said_around(chunk, gathered)]
+            results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, *around))
+    return tuple(results)
+
+
+def _said_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:
+    """What stands before and after a passage of a talk: alone, an answer hardly says what it answers."""
+    near = gathered.neighbours.get(chunk.id) if chunk.content_type == CHAT else None
+    return (near.before, near.after) if near is not None else (None, None)

@@ -68,12 +68,17 @@ class LegReport:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A passage in its place, with the rank it had in each leg (from 1; None where the leg did not find it)."""
+    """A passage in its place, with the rank it had in each leg (from 1; None where the leg did not find it).
+
+    A passage of a talk comes with what was said right before and after it, where something was.
+    """
 
     passage: Passage
     ranked: Ranked
     vector_rank: int | None
     text_rank: int | None
+    before: Passage | None = None
+    after: Passage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from rag_context.settings.keys import KEYS, Key, mask_url, shown
 from rag_context.settings.models import (
     ApiKey,
     BreakerSettings,
+    ConnectionSettings,
     EmbedderSettings,
     IndexingSettings,
     LogSettings,
@@ -22,6 +23,7 @@ __all__ = [
     "KEYS",
     "ApiKey",
     "BreakerSettings",
+    "ConnectionSettings",
     "EmbedderSettings",
     "IndexingSettings",
     "Key",

@@ -10,7 +10,8 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from rag_context.settings.models import Expected, Settings
+from rag_context.settings.connections import is_secret
+from rag_context.settings.models import ConnectionSettings, Expected, Settings
 
 PREFIX = "RAG_CONTEXT_"
 MASK = "********"
@@ -28,6 +29,7 @@ ALIASES: Mapping[str, str] = {
     "CIRCUIT_BREAKER_THRESHOLD": "breaker.threshold",
     "CIRCUIT_BREAKER_TIMEOUT": "breaker.timeout_ms",
     "RAG_CONTEXT_API_KEY": "server.api_key",
+    "RAG_CONTEXT_URL": "client.url",
 }
 """Short names of variables; each setting also has its long one."""
 
@@ -156,6 +158,11 @@ def _shown(value: object) -> object:
     match value:
         case SecretStr():
             return MASK
+        case ConnectionSettings():
+            embedder = {} if value.embedder is None else {"embedder": _shown_embedder(value.embedder)}
+            return {"provider": value.provider, **_shown_tables(value.configuration), **embedder}
+        case dict():
+            return _shown_tables(value)
         case BaseModel():
             return {field: MASK if field == "hash" else getattr(value, field) for field in type(value).model_fields}
         case tuple():
@@ -168,3 +175,11 @@ def _shown(value: object) -> object:
             return int(value)
         case _:
             return str(value)
+
+
+def _shown_tables(tables: Mapping[str, object]) -> dict[str, object]:
+    return {key: MASK if is_secret(key) else _shown(value) for key, value in tables.items()}
+
+
+def _shown_embedder(embedder: BaseModel) -> dict[str, object]:
+    return {name: _shown(getattr(embedder, name)) for name in embedder.model_fields_set}

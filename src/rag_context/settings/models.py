@@ -114,6 +114,9 @@ class ServerSettings(Section):
     max_index_body_bytes: Bytes = Field(
         default=ByteSize(2 * MIB), gt=0, description="Largest body of a request that indexes a document."
     )
+    max_collection_body_bytes: Bytes = Field(
+        default=ByteSize(64 * MIB), gt=0, description="Largest body of a request that stores documents in a collection."
+    )
 
     requests_per_s: float | None = Field(
         default=None, gt=0, description="Requests a second of one key, or address without keys; no limit if not said."
@@ -224,6 +227,36 @@ class SearchSettings(Section):
     cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is kept.")
 
 
+class ConnectionSettings(Section):
+    """Where collections live: a kind of provider, and beside these two what that kind asks for."""
+
+    model_config = ConfigDict(extra="allow")
+
+    provider: Name = Field(description="Kind of provider: embedded, qdrant, chroma, or that of a plug-in.")
+    embedder: EmbedderSettings | None = Field(
+        default=None,
+        description="What embeds texts of its collections, with the keys of [embedder]; this server's own if not said.",
+    )
+
+    @property
+    def configuration(self) -> dict[str, object]:
+        """What the provider is told."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+class ChatSettings(Section):
+    """What writes answers from the context that project documents give; without it, contexts are all there is."""
+
+    url: HttpUrl | None = Field(
+        default=None,
+        description="Address of a server with an OpenAI-compatible chat API; no answers are written if not said.",
+        repr=False,
+    )
+    model: Name | None = Field(default=None, description="Name of its model; needed with chat.url.")
+    api_key: Secret | None = Field(default=None, description="Key for the chat server.")
+    timeout_s: float = Field(default=60.0, gt=0, description="Longest wait for an answer.")
+
+
 class BreakerSettings(Section):
     """When searches stop trying for a while."""
 
@@ -257,6 +290,22 @@ class VocabularySettings(Section):
     categories: Names = Field(default=(), description="Further categories that searches may filter by.")
 
 
+class ClientSettings(Section):
+    """How programs and commands of this machine find a server."""
+
+    url: HttpUrl | None = Field(
+        default=None,
+        description="Address of the server that clients in Python ask; else the one found by its data directory.",
+        repr=False,
+    )
+
+
+ConnectionId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+ConnectionTables = Annotated[
+    dict[ConnectionId, ConnectionSettings], Expected("tables with provider, and what that provider asks for")
+]
+
+
 class Settings(Section):
     """The whole configuration."""
 
@@ -269,7 +318,12 @@ class Settings(Section):
     stores: StoreSettings = Field(default=StoreSettings())
     embedder: EmbedderSettings = Field(default=EmbedderSettings())
     search: SearchSettings = Field(default=SearchSettings())
+    chat: ChatSettings = Field(default=ChatSettings())
     breaker: BreakerSettings = Field(default=BreakerSettings())
     indexing: IndexingSettings = Field(default=IndexingSettings())
     telemetry: TelemetrySettings = Field(default=TelemetrySettings())
     vocabulary: VocabularySettings = Field(default=VocabularySettings())
+    connections: ConnectionTables = Field(
+        default={}, description="Where collections live, by id: a table [connections.<id>] each.", repr=False
+    )
+    client: ClientSettings = Field(default=ClientSettings())

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
+from rag_context.settings.connections import CONNECTIONS, connection_tables, connection_variables, merged
 from rag_context.settings.keys import ALIASES, KEYS, PREFIX, SECTIONS, SELECTS, expected_of, variable
-from rag_context.settings.models import APP_NAME, ApiKey, Settings
+from rag_context.settings.models import APP_NAME, ApiKey, ConnectionSettings, EmbedderSettings, Settings
 
 FILE_NAME = "rag-context.toml"
 FLAGS: Mapping[str, str] = {
@@ -69,11 +70,10 @@ def load_settings(
     """
     problems: list[str] = []
     path = _find_file(config_file, cwd)
-    given = {
-        **(_file_layer(path, cwd, problems) if path else {}),
-        **_environment_layer(environ, cwd, problems),
-        **_flag_layer(flags, cwd),
-    }
+    below = _file_layer(path, cwd, problems) if path else {}
+    given = {**below, **_environment_layer(environ, cwd, problems), **_flag_layer(flags, cwd)}
+    if CONNECTIONS in below and given[CONNECTIONS] is not below[CONNECTIONS]:
+        given[CONNECTIONS] = _both(below[CONNECTIONS], given[CONNECTIONS])
     _select_backends(given, problems)
     settings = _validate(given, problems)
     if problems or settings is None:
@@ -128,8 +128,12 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
             if value := environ.get(name, "").strip():
                 source = f"environment {name}"
                 layer[key] = _Given(_located(key, _parsed(key, value, source, problems), cwd), source)
+    prefix = f"{variable(CONNECTIONS)}__"
+    if single := connection_variables(environ, prefix):
+        some = _Given(single, f"environment {prefix}*")
+        layer[CONNECTIONS] = _both(layer[CONNECTIONS], some) if CONNECTIONS in layer else some
     for name in environ:
-        if name.startswith(PREFIX) and name not in long_names and name not in ALIASES:
+        if name.startswith(PREFIX) and name not in long_names and name not in ALIASES and not name.startswith(prefix):
             nearest = get_close_matches(name, long_names, n=1)
             key = name.removeprefix(PREFIX).lower().replace("__", ".")
             hint = f"; did you mean {nearest[0]}?" if nearest else _hint(key)
@@ -137,8 +141,18 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
     return layer
 
 
+def _both(under: _Given, over: _Given) -> _Given:
+    return _Given(merged(under.value, over.value), f"{under.source} and {over.source}")
+
+
 def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
-    """The value of a variable: lists are JSON, or names between commas."""
+    """The value of a variable: lists are JSON, or names between commas; connections are a JSON object."""
+    if key == CONNECTIONS:
+        try:
+            return connection_tables(text)
+        except ValueError:
+            problems.append(f"{key} ({source}) must be a JSON object.")
+            return {}
     if key not in LISTS:
         return text
     if not text.startswith("["):
@@ -197,6 +211,8 @@ def _validate(given: _Layer, problems: list[str]) -> Settings | None:
 
 def _sentence(detail: ErrorDetails, given: _Layer) -> str:
     parts = [str(part) for part in detail["loc"]]
+    if parts[0] == CONNECTIONS and len(parts) > 1:
+        return _connection_sentence(parts, detail["type"], given[CONNECTIONS].source)
     depth = 2 if parts[0] in SECTIONS else 1
     key = ".".join(parts[:depth])
     source = given[key].source
@@ -206,6 +222,23 @@ def _sentence(detail: ErrorDetails, given: _Layer) -> str:
         return _api_key_sentence(parts[depth], ".".join(parts[depth + 1 :]), detail["type"], source)
     value = "" if KEYS[key].secret else f", not {given[key].value!r}"
     return f"{key} ({source}) must be {KEYS[key].expected}{value}."
+
+
+def _connection_sentence(parts: list[str], problem: str, source: str) -> str:
+    _, id_, *inner = parts
+    where = f"{CONNECTIONS}.{id_}"
+    if inner == ["[key]"]:
+        return f"{where} ({source}): an id is 1 to 64 of a-z, 0-9, _ and -, and begins with a letter."
+    if not inner:
+        return f"{where} ({source}) must be a table with provider."
+    where = ".".join((where, *inner))
+    if problem == "missing":
+        return f"{where} ({source}) is missing."
+    if inner[0] == "embedder" and problem == "extra_forbidden":
+        return f"{where} ({source}) is not a setting; known are {', '.join(EmbedderSettings.model_fields)}."
+    fields = EmbedderSettings.model_fields if inner[0] == "embedder" else ConnectionSettings.model_fields
+    field = fields.get(inner[-1]) if inner != ["embedder"] else None
+    return f"{where} ({source}) must be {expected_of(field) if field else 'a table'}."
 
 
 def _api_key_sentence(index: str, field: str, problem: str, source: str) -> str:

@@ -5,11 +5,14 @@ import logging
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 
+from rag_context.collections.embedding import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.indexing.reuse import StoredVectors
 from rag_context.indexing.transfer import Conflict, Exporter, Importer
 from rag_context.ports import Embedder
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -26,10 +29,12 @@ from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.stores.sqlite import FILE_NAME
+from rag_context.wiring.collections import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
+from rag_context.wiring.projects import open_projects
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
-__all__ = ["OnMismatch", "open_audit", "open_export", "open_import", "open_service"]
+__all__ = ["OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
 
 logger = logging.getLogger(__name__)
 
@@ -96,9 +101,13 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         await check_model(stores, embedder, settings, on_mismatch)
         shared = await stack.enter_async_context(_open_shared(settings.stores))
         parts = _parts(stores, CachedEmbedder(embedder, shared=shared), shared, settings)
+        own = TextEmbedder(parts.embedder, parts.sources.embedding)
+        collections = await stack.enter_async_context(open_collection_service(settings, own))
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
         await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
+        projects = await stack.enter_async_context(open_projects(parts, settings))
+        parts = replace(parts, collections=collections, projects=projects)
         yield stores, Service(parts, min_score=settings.search.min_score)
 
 
@@ -132,6 +141,9 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
         document_store=sources.document_store,
         writer=stores.writer,
         policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
+        stored_vectors=StoredVectors(
+            stores.documents, sources.document_store, stores.vectors, sources.vector_store, stores.registry
+        ),
     )
     breaker = Breaker(
         "search",

@@ -1,0 +1,87 @@
+"""Which provider each connection is made of, and what embeds texts for it."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+
+from rag_context.collections.collections import Collections
+from rag_context.collections.connections import DEFAULT, Connection, Connections, Opener, closing
+from rag_context.collections.embedding import TextEmbedder
+from rag_context.collections.registry import ProviderRegistry
+from rag_context.embedders.cached import CachedEmbedder
+from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.resilience.dependency import Dependency
+from rag_context.service.collections import CollectionService
+from rag_context.settings import ConnectionSettings, Settings
+from rag_context.wiring.embedder import open_embedder
+from rag_context.wiring.providers import provider_registry
+
+_DEFAULT = ConnectionSettings(provider="embedded")
+
+
+@asynccontextmanager
+async def open_connections(
+    settings: Settings, registry: ProviderRegistry, own: TextEmbedder | None = None
+) -> AsyncIterator[Connections]:
+    """The configured connections, none of them opened yet, and `default`: the data directory, if not said otherwise.
+
+    Args:
+        settings: the configuration.
+        registry: the kinds of provider.
+        own: embeds texts where a connection names no embedder.
+
+    Raises:
+        ConfigurationError: one of them can never work.
+    """
+    tables = {DEFAULT: _DEFAULT, **settings.connections}
+    openers = {id_: _opener(id_, chosen, registry) for id_, chosen in tables.items()}
+    async with AsyncExitStack() as stack:
+        made = []
+        for id_, chosen in tables.items():
+            embedder = own if chosen.embedder is None else await _embedder(id_, settings, chosen, stack)
+            made.append(Connection(id_, chosen.provider, openers[id_], embedder))
+        yield await stack.enter_async_context(closing(Connections(made)))
+
+
+@asynccontextmanager
+async def open_collection_service(settings: Settings, own: TextEmbedder) -> AsyncIterator[CollectionService]:
+    """The use cases of collections.
+
+    Raises:
+        ConfigurationError: a connection can never work.
+    """
+    registry = provider_registry(settings)
+    async with open_connections(settings, registry, own) as connections:
+        yield CollectionService(Collections(connections), registry)
+
+
+@asynccontextmanager
+async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]:
+    """The same without anything that embeds texts, for work that moves vectors as they are.
+
+    Raises:
+        ConfigurationError: one of them can never work.
+    """
+    async with open_connections(settings, provider_registry(settings)) as connections:
+        yield connections
+
+
+def _opener(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> Opener:
+    registered = registry.get(chosen.provider)
+    if registered is None:
+        known = ", ".join(dict.fromkeys(one.name for one in registry))
+        raise ConfigurationError(
+            f"connections.{id_}.provider is {chosen.provider!r}, which is not known; choose one of {known}."
+        )
+    if not registered.available:
+        raise ConfigurationError(f"connections.{id_}: provider {chosen.provider!r} cannot be used: {registered.reason}")
+    try:
+        return partial(registered.open, registered.validated(chosen.configuration))
+    except InvalidInputError as error:
+        raise ConfigurationError(f"connections.{id_}: {error}") from error
+
+
+async def _embedder(id_: str, settings: Settings, chosen: ConnectionSettings, stack: AsyncExitStack) -> TextEmbedder:
+    configured = settings.model_copy(update={"embedder": chosen.embedder})
+    embedder = CachedEmbedder(await stack.enter_async_context(open_embedder(configured)))
+    return TextEmbedder(embedder, Dependency(f"embedder of connection {id_}", embedder.ping))
