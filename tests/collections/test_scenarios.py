@@ -209,6 +209,8 @@ class TestMetadataQueries:
 
         assert ids(body) == [f"d{n:03}" for n in range(101, 151)]
         assert (body["count"], body["total"]) == (50, 250)
+        beyond = await listed(client, {"kind": "a"}, offset=10**30)
+        assert (beyond["documents"], beyond["total"]) == ([], 250)
 
     async def test_empty_results(self, client: httpx2.AsyncClient) -> None:
         await stored(client, document(1, kind="a"))

@@ -179,7 +179,6 @@ def test_a_heading_in_a_fence_of_a_long_document_bounds_nothing() -> None:
     assert span.heading == "Guide > Shell"
 
 
-
 def test_a_hash_in_a_code_fence_is_no_heading() -> None:
     content = "# Guide\n\n```sh\n# not a heading\n" + "run it now please\n" * 60 + "```\n"
     assert {span.heading for span in chunks(content)} == {"Guide"}

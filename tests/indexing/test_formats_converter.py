@@ -123,8 +123,7 @@ def test_many_threads_share_the_processes(converter: Converter) -> None:
     found: list[str] = []
     data = [samples.pdf([f"Number {number}."]) for number in range(12)]
     threads = [
-        threading.Thread(target=lambda one=one: found.append(content(converter, Format.PDF, one)))
-        for one in data
+        threading.Thread(target=lambda one=one: found.append(content(converter, Format.PDF, one))) for one in data
     ]
     for thread in threads:
         thread.start()
