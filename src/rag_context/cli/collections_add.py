@@ -7,7 +7,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +18,7 @@ from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
+from rag_context.contract.documents import NOT_EMBEDDED
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 
 STREAM = Path("-")
@@ -54,10 +55,11 @@ class _Tally:
     screen: Screen
     stored: int = 0
     refused: int = 0
-    said: list[str] = field(default_factory=list)
+    without_vector: int = 0
 
     def refuse(self, number: int, reason: str) -> None:
         self.refused += 1
+        self.without_vector += reason == NOT_EMBEDDED
         if self.refused <= SHOWN_REFUSED:
             self.screen.warning(f"line {number}: {reason}")
         elif self.refused == SHOWN_REFUSED + 1:
@@ -81,6 +83,8 @@ def run(chosen: Chosen, what: Addition) -> ExitCode:
     else:
         documents = f"{tally.stored} document{'' if tally.stored == 1 else 's'} stored"
         screen.note(f"{documents}{f', {tally.refused} refused' if tally.refused else ''}.")
+    if tally.without_vector:
+        screen.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
     return ExitCode.FAILED if tally.refused else ExitCode.OK
 
 
