@@ -112,7 +112,7 @@ class TestOrder:
 
 
 class TestNames:
-    """M-4: the seed's names, and one long name for every key."""
+    """M-4: the short names, and one long name for every key."""
 
     @pytest.mark.parametrize(
         ("variable", "value", "key", "expected"),

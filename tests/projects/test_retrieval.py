@@ -127,6 +127,17 @@ async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base
     assert (found.documents, found.total_matches, found.label.level) == ((), 0, Level.PRIMARY)
 
 
+async def test_an_exact_name_is_not_lost_to_documents_that_only_sound_alike(base: Knowledge) -> None:
+    for number in range(6):
+        await base.add(f"failure-{number}.md", f"# Failure {number}\n\nThe import of orders fails with an error.")
+    await base.add("codes.md", "# Codes\n\n" + "XQ7731 means another thing entirely, " * 3 + "as people say at noon.")
+    question = "error import orders fails XQ7731"
+    found = await base.service.retrieve_relevant_documents(question, RetrievalOptions(max_results=3))
+    assert "codes.md" in paths(found.documents)
+    scores = [document.boosted_relevance_score for document in found.documents]
+    assert scores == sorted(scores, reverse=True)
+
+
 async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(base: Knowledge) -> None:
     part = "## Database connection pool exhaustion\n\n" + "Database connection pool exhaustion again. " * 30 + "\n\n"
     await base.add("big.md", "# Big\n\n" + part * 120)

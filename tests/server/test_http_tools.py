@@ -49,7 +49,7 @@ def test_search_answers_with_the_envelope(client: httpx2.Client, door: Running) 
 
 
 def test_null_means_absent(client: httpx2.Client, door: Running) -> None:
-    """T-8: the seed's clients send null for what they do not set."""
+    """T-8: clients send null for what they do not set."""
     reply = client.post(SEARCH, json={"query": "q", "limit": None, "category": None, "game": None, "explain": None})
     assert reply.status_code == 200
     assert door.service.searches[0].limit == 5
@@ -72,7 +72,7 @@ def test_every_field_at_fault_is_named_at_once(client: httpx2.Client) -> None:
 
 
 def test_an_index_request_with_nothing_in_it_says_what_it_needs(client: httpx2.Client) -> None:
-    """T-6: the seed's sentences, word for word."""
+    """T-6: the sentences, word for word."""
     assert details(client.post(INDEX, json={})) == {
         "content": "Content cannot be empty",
         "contentType": "Content type required",
@@ -339,7 +339,7 @@ def test_a_strict_search_fails_with_the_envelope(
 def test_a_write_that_cannot_be_stored_is_503(
     client: httpx2.Client, door: Running, component: str, sentence: str
 ) -> None:
-    """T-6, X-5: the seed's sentence and nothing of the backend's."""
+    """T-6, X-5: one sentence and nothing of the backend's."""
     door.service.failure = BackendUnavailableError(component, "mongodb://user:pw@host refused", retry_after_s=2.5)
     reply = client.post(INDEX, json=DOCUMENT)
     assert reply.status_code == 503

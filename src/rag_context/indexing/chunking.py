@@ -1,7 +1,7 @@
 """Cuts a text into the chunks that are embedded and returned.
 
 The chunks, overlap removed, give back the text exactly; each fits the embedder's window by the embedder's own count;
-sizes and overlap are those of seed 003 section 9.2 as upper bounds. Where the window is smaller than the seed's 512
+sizes and overlap of each kind of content are upper bounds. Where the window is smaller than 512
 tokens, prose and talk are packed to 128 instead, whole sentences or turns and no overlap: measured best on the
 answer spans of five long texts, where ranking smooths over neighbouring chunks.
 

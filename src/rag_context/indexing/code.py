@@ -12,7 +12,7 @@ _CLOSERS = re.compile(r"[ \t]*+(?:[\])};,>]|end\b|fi\b|done\b|else\b|elif\b|exce
 
 
 def braced_blocks(text: str) -> list[Block]:
-    """Blocks of `text` that end at the seed's separator (a closing brace alone on its line, at the margin)."""
+    """Blocks of `text` that end at a separator (a closing brace alone on its line, at the margin)."""
     starts = [0, *(match.end() for match in _BRACE_END.finditer(text) if match.end() < len(text)), len(text)]
     return [Block(start, end) for start, end in pairwise(starts)]
 

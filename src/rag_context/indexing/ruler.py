@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rag_context.ports import Tokenizer
 
 CHARS_PER_TOKEN = 4
-"""Characters of a long run that count as one token: the usual estimate for English (seed 003, `estimateTokens`)."""
+"""Characters of a long run that count as one token: the usual estimate for English."""
 
 LONG_RUN_CHARS = 32
 """Longest run of characters that may pass as one token; the longest piece in BERT's vocabulary has 18."""

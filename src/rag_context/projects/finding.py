@@ -31,7 +31,7 @@ GROWTH = 5
 """How many chunks are asked for at first, and at most: more each time that too few documents came of them."""
 
 SPARE_DOCUMENTS = 2
-"""Documents looked at for each one wanted: a boost may lift one from behind (seed 002)."""
+"""Documents looked at for each one wanted: a boost may lift one from behind."""
 
 
 class Known(Protocol):
@@ -192,6 +192,7 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Kn
                 raw=raw,
                 place=found[0][0],
                 boosted=boosted(raw, document.promotion_level, options.boosts),
+                share=max(result.ranked.candidate.share for _, result in found),
                 passages=tuple(chunk.text for chunk in in_order),
             )
         )

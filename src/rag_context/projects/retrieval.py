@@ -15,7 +15,7 @@ from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.markdown import front_matter
 from rag_context.ports import DocumentStore
 from rag_context.projects.assembly import assemble
-from rag_context.projects.boosting import Match, by_relevance
+from rag_context.projects.boosting import Match, by_relevance, chosen
 from rag_context.projects.finding import Ask, Found, Known, Unlisted, find, first_limit, lets_through, query_for
 from rag_context.projects.records import (
     CriticalInclusion,
@@ -74,7 +74,7 @@ class Works:
 
 
 class RetrievalService:
-    """The three operations of seed 002 on the documents of one tenant.
+    """Relevant documents, with what they link to, and as one context: of one tenant.
 
     Each takes a question in words, or a vector of the index's model, `(dim,) float32`; words are searched for on both
     legs, a vector on its own. Another tenant's documents are filtered away in the store.
@@ -96,7 +96,7 @@ class RetrievalService:
         """
         run = await self._begin(query, options)
         found = await run.find()
-        best = by_relevance(found.matches)[: options.max_results]
+        best = chosen(found.matches, options.max_results)
         return RetrievalResult(
             documents=await run.matched(best), total_matches=len(found.matches), label=run.label(found.answer)
         )
@@ -107,7 +107,7 @@ class RetrievalService:
         """The same, and the documents that they link to. Raises: InvalidInputError."""
         run = await self._begin(query, options)
         found = await run.find()
-        best = by_relevance(found.matches)[: options.max_results]
+        best = chosen(found.matches, options.max_results)
         links = await run.links([match.document for match in best])
         documents, linked = await asyncio.gather(run.matched(best), run.linked(links))
         return RetrievalResultWithLinks(
@@ -127,8 +127,9 @@ class RetrievalService:
         front = run.in_front()
         found = await run.find(aside={document.path for document in front})
         standing = {document.path for document in front}
-        relevant = [match for match in by_relevance(found.matches) if match.document.path not in standing]
-        relevant = relevant[: options.max_results]
+        relevant = chosen(
+            [match for match in found.matches if match.document.path not in standing], options.max_results
+        )
         matched = {match.document.path: match for match in by_relevance(found.matches)}
         if options.include_critical is CriticalInclusion.RELEVANT:
             front = [document for document in front if document.path in matched]

@@ -76,7 +76,7 @@ def error_reply(
 
 
 def component_sentence(component: str) -> str:
-    """The seed's sentence for a failed component."""
+    """The sentence for a failed component."""
     if component.startswith("embed"):
         return "Embedding service unavailable"
     if component.startswith(("vector", "qdrant", "chroma")):
