@@ -16,12 +16,10 @@ from rag_context.contract.collections import (
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
     MetadataResponse,
-    ProviderHealthResponse,
-    ProviderResponse,
-    ProvidersResponse,
     QueryResponse,
     ValuesResponse,
 )
+from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 
 Answer = TypeVar("Answer")
 

@@ -17,12 +17,10 @@ from rag_context.contract.collections import (
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
     MetadataResponse,
-    ProviderHealthResponse,
-    ProviderResponse,
-    ProvidersResponse,
     QueryResponse,
     ValuesResponse,
 )
+from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.errors import InvalidInputError
 from rag_context.types import Vector
 

@@ -1,9 +1,9 @@
-"""Collections and providers on the wire. Their fields are in snake_case, as their clients know them."""
+"""Collections on the wire. Their fields are in snake_case, as their clients know them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -13,15 +13,14 @@ from rag_context.contract.wire import (
     PRESENT_PATTERN,
     Count,
     Label,
-    Milliseconds,
     Otherwise,
+    PlainRequest,
+    PlainResponse,
     Sentences,
     UtcTime,
-    WireRequest,
-    WireResponse,
     whole,
 )
-from rag_context.types import Json, Status, Vector
+from rag_context.types import Json, Vector
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
@@ -78,19 +77,7 @@ AnyMetadata = Annotated[dict[str, JsonValue], WithJsonSchema(METADATA_SCHEMA)]
 ReturnedJson = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
 
 
-class _Request(WireRequest):
-    """A request whose fields keep their names."""
-
-    model_config = ConfigDict(alias_generator=None, arbitrary_types_allowed=True)
-
-
-class _Response(WireResponse):
-    """A response whose fields keep their names."""
-
-    model_config = ConfigDict(alias_generator=None)
-
-
-class CreateCollectionRequest(_Request):
+class CreateCollectionRequest(PlainRequest):
     """A new collection."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
@@ -111,7 +98,7 @@ class CreateCollectionRequest(_Request):
     embedding_model: Annotated[Label | None, Field(description="Which model makes them: a label, never judged")] = None
 
 
-class MetadataRequest(_Request):
+class MetadataRequest(PlainRequest):
     """Metadata of a collection."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {"metadata": Sentences("metadata required")}
@@ -119,7 +106,7 @@ class MetadataRequest(_Request):
     metadata: AnyMetadata
 
 
-class QueryRequest(_Request):
+class QueryRequest(PlainRequest):
     """What to find in a collection: by a vector, or by a text that the server embeds."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("embedding", "text")
@@ -149,17 +136,6 @@ class QueryRequest(_Request):
         return found
 
 
-class TestRequest(_Request):
-    """A configuration to try; or the id of a connection that the server has, to be tried as it is."""
-
-    __test__ = False  # not a test, whatever pytest makes of its name
-
-    configuration: Annotated[
-        dict[str, JsonValue] | None, Field(description="As the provider's connection_schema describes it")
-    ] = None
-    connection: Annotated[str | None, Field(description="Id of a configured connection of this provider")] = None
-
-
 def _number(value: Any) -> Any:
     """A number as it stands in an address."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
@@ -171,11 +147,11 @@ def _truth(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-class NoFields(_Request):
+class NoFields(PlainRequest):
     """Nothing may stand in the query string."""
 
 
-class ConnectionFields(_Request):
+class ConnectionFields(PlainRequest):
     """What may stand in every query string of a collection."""
 
     connection: Annotated[
@@ -223,7 +199,7 @@ class ValuesFields(ConnectionFields):
     ]
 
 
-class CollectionResponse(_Response):
+class CollectionResponse(PlainResponse):
     """A collection."""
 
     name: str
@@ -244,21 +220,21 @@ class CreatedCollectionResponse(CollectionResponse):
     status: Literal["created"] = "created"
 
 
-class CollectionsResponse(_Response):
+class CollectionsResponse(PlainResponse):
     """All collections of a connection, by name."""
 
     collections: list[CollectionResponse]
     count: Count
 
 
-class DroppedCollectionResponse(_Response):
+class DroppedCollectionResponse(PlainResponse):
     """A collection went, with all that was in it."""
 
     status: Literal["deleted"] = "deleted"
     collection: str
 
 
-class MetadataResponse(_Response):
+class MetadataResponse(PlainResponse):
     """Metadata was stored."""
 
     status: Literal["success"] = "success"
@@ -266,7 +242,7 @@ class MetadataResponse(_Response):
     metadata: ReturnedJson
 
 
-class AddedDocumentsResponse(_Response):
+class AddedDocumentsResponse(PlainResponse):
     """Documents were stored."""
 
     status: Literal["success"] = "success"
@@ -274,7 +250,7 @@ class AddedDocumentsResponse(_Response):
     ids: Annotated[list[str], Field(description="In the order of the request")]
 
 
-class StoredDocument(_Response):
+class StoredDocument(PlainResponse):
     """A document of a collection."""
 
     id: str
@@ -282,7 +258,7 @@ class StoredDocument(_Response):
     metadata: ReturnedJson
 
 
-class DocumentsResponse(_Response):
+class DocumentsResponse(PlainResponse):
     """A page of documents, by id."""
 
     documents: list[StoredDocument]
@@ -290,7 +266,7 @@ class DocumentsResponse(_Response):
     total: Annotated[Count, Field(description="Documents that match")]
 
 
-class DeletedDocumentResponse(_Response):
+class DeletedDocumentResponse(PlainResponse):
     """A document went."""
 
     status: Literal["deleted"] = "deleted"
@@ -298,7 +274,7 @@ class DeletedDocumentResponse(_Response):
     id: str
 
 
-class EmptiedCollectionResponse(_Response):
+class EmptiedCollectionResponse(PlainResponse):
     """All documents went; the collection is there."""
 
     status: Literal["emptied"] = "emptied"
@@ -306,7 +282,7 @@ class EmptiedCollectionResponse(_Response):
     count_deleted: Count
 
 
-class ValuesResponse(_Response):
+class ValuesResponse(PlainResponse):
     """The distinct values of a metadata field: numbers, then texts, then booleans, each in order."""
 
     field: str
@@ -314,7 +290,7 @@ class ValuesResponse(_Response):
     count: Count
 
 
-class QueryResult(_Response):
+class QueryResult(PlainResponse):
     """A document and how near it is."""
 
     id: str
@@ -323,55 +299,10 @@ class QueryResult(_Response):
     score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
 
 
-class QueryResponse(_Response):
+class QueryResponse(PlainResponse):
     """The nearest first, equal ones by id."""
 
     results: list[QueryResult]
-
-
-class CapabilitiesResponse(_Response):
-    """What a provider can do."""
-
-    collections: bool
-    search: bool
-    embeddings: Annotated[bool, Field(description="Whether it makes vectors itself")]
-    metadata_filtering: bool
-    scanned_operators: Annotated[
-        list[str], Field(description="Operators of where that it answers by reading documents: exactly, but slower")
-    ]
-
-
-class ProviderResponse(_Response):
-    """A provider of collections."""
-
-    name: str
-    title: str
-    available: bool
-    reason: Annotated[str | None, Field(description="Why it is not available, and what to do")] = None
-    capabilities: CapabilitiesResponse | None = None
-    connection_schema: Annotated[
-        dict[str, Any] | None,
-        WithJsonSchema({"type": "object", "description": "JSON Schema of its configuration"}),
-    ] = None
-    connections: Annotated[list[str], Field(description="Ids of the connections to it that the server has")]
-
-
-class ProvidersResponse(_Response):
-    """All providers, by name, also those that cannot be used here."""
-
-    providers: list[ProviderResponse]
-    count: Count
-
-
-class ProviderHealthResponse(_Response):
-    """How a provider is."""
-
-    status: Status
-    timestamp: UtcTime
-    latency_ms: Milliseconds
-    error: str | None = None
-    collections: Annotated[Count | None, Field(description="How many there are, where known")] = None
-    storage_bytes: Annotated[Count | None, Field(description="What they take, where known")] = None
 
 
 DOCUMENTS_SCHEMA: dict[str, Any] = {

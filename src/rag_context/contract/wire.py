@@ -102,6 +102,18 @@ class WireResponse(BaseModel):
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
 
 
+class PlainRequest(WireRequest):
+    """A request whose fields keep their names."""
+
+    model_config = ConfigDict(alias_generator=None, arbitrary_types_allowed=True)
+
+
+class PlainResponse(WireResponse):
+    """A response whose fields keep their names."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
 @dataclass(frozen=True, slots=True)
 class Otherwise:
     """Marks a field whose null means its default."""

@@ -21,12 +21,12 @@ from rag_context.contract.collections import (
     MetadataRequest,
     NoFields,
     QueryRequest,
-    TestRequest,
     ValuesFields,
 )
 from rag_context.contract.documents import RESERVED_ID
 from rag_context.contract.failure import ErrorCode
 from rag_context.contract.names import id_problem, name_problem
+from rag_context.contract.providers import TestRequest
 from rag_context.contract.reading import read_fields, read_json
 from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.errors import FieldError, InvalidInputError

@@ -23,16 +23,13 @@ from rag_context.contract.collections import (
     MetadataRequest,
     MetadataResponse,
     NoFields,
-    ProviderHealthResponse,
-    ProviderResponse,
-    ProvidersResponse,
     QueryRequest,
     QueryResponse,
-    TestRequest,
     ValuesFields,
     ValuesResponse,
 )
 from rag_context.contract.documents import RESERVED_ID
+from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse, TestRequest
 from rag_context.contract.schema import Schema, json_schema
 from rag_context.contract.wire import WireRequest
 from rag_context.server.described import READING, WRITING, Operation, json_answer, operation_of, ref

@@ -12,7 +12,6 @@ from rag_context.collections.strategy import Conversation, Conversations, choose
 from rag_context.contract.collections import (
     MAX_PAGE,
     AddedDocumentsResponse,
-    CapabilitiesResponse,
     CollectionResponse,
     CollectionsResponse,
     CreateCollectionRequest,
@@ -23,20 +22,23 @@ from rag_context.contract.collections import (
     EmptiedCollectionResponse,
     MetadataRequest,
     MetadataResponse,
-    ProviderHealthResponse,
-    ProviderResponse,
-    ProvidersResponse,
     QueryRequest,
     QueryResponse,
     QueryResult,
     StoredDocument,
-    TestRequest,
     ValuesResponse,
     page_size,
     sorted_values,
 )
 from rag_context.contract.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.contract.documents import GivenDocuments, documents_of, documents_of_json
+from rag_context.contract.providers import (
+    CapabilitiesResponse,
+    ProviderHealthResponse,
+    ProviderResponse,
+    ProvidersResponse,
+    TestRequest,
+)
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, ProviderHealth
 from rag_context.types import Json
