@@ -104,7 +104,7 @@ async def test_where_nothing_was_found_the_model_is_not_asked(tmp_path: Path) ->
         reply = await hall.call("rag_query", query="zebra", min_relevance_score=1)
         assert stub.asked == []
     assert (reply["answer"], reply["context"]) == (None, "")
-    assert "no document was found" in reply["answer_note"]
+    assert "no document in the context" in reply["answer_note"]
 
 
 @pytest.mark.parametrize(

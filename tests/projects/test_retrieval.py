@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.projects.boosting import boosted
+from rag_context.projects.boosting import Match, boosted, chosen
 from rag_context.projects.records import (
     Boosts,
     CriticalInclusion,
+    ProjectDocument,
     PromotionLevel,
     RagContext,
     RetrievalOptions,
@@ -127,15 +128,27 @@ async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base
     assert (found.documents, found.total_matches, found.label.level) == ((), 0, Level.PRIMARY)
 
 
-async def test_an_exact_name_is_not_lost_to_documents_that_only_sound_alike(base: Knowledge) -> None:
-    for number in range(6):
-        await base.add(f"failure-{number}.md", f"# Failure {number}\n\nThe import of orders fails with an error.")
-    await base.add("codes.md", "# Codes\n\n" + "XQ7731 means another thing entirely, " * 3 + "as people say at noon.")
-    question = "error import orders fails XQ7731"
-    found = await base.service.retrieve_relevant_documents(question, RetrievalOptions(max_results=3))
-    assert "codes.md" in paths(found.documents)
-    scores = [document.boosted_relevance_score for document in found.documents]
-    assert scores == sorted(scores, reverse=True)
+def match(path: str, boosted: float, place: int, share: float = 0.2) -> Match:
+    document = ProjectDocument(
+        id=path,
+        path=path,
+        title=path,
+        doc_type="document",
+        promotion_level=PromotionLevel.STANDARD,
+        char_count=0,
+    )
+    return Match(document=document, raw=boosted, place=place, boosted=boosted, share=share)
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "expected"),
+    [(1.0, 2, ["near", "code"]), (1.0, 3, ["near", "far", "code"]), (1.0, 1, ["near"]), (0.4, 2, ["near", "far"])],
+)
+def test_the_holder_of_an_exact_name_is_not_lost_to_what_only_sounds_alike(
+    share: float, count: int, expected: list[str]
+) -> None:
+    found = [match("code", 0.2, 0, share), match("near", 0.9, 1), match("far", 0.5, 2), match("further", 0.4, 3)]
+    assert [each.document.path for each in chosen(found, count)] == expected
 
 
 async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(base: Knowledge) -> None:

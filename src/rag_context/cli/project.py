@@ -304,14 +304,15 @@ def _print_context(response: RagQueryResponse, screen: Screen) -> None:
         screen.show("")
         if response.answer_note is not None:
             screen.warning(response.answer_note)
-    if not response.context:
+    if response.omitted:
+        screen.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
+    elif not response.context:
         screen.note(
             Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")
         )
+    if not response.context:
         return
     screen.line(safe(response.context).rstrip("\n"))
-    if response.omitted:
-        screen.warning(f"left out to keep within --max-tokens: {', '.join(response.omitted_docs)}")
     found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
     screen.note(
         Text(f"{_whose(response)} · {_documents(found)}, {response.token_count} tokens", style="dim"),

@@ -61,11 +61,12 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
         yield ""
     if body.answer_note is not None and (body.answer is not None or not body.context):
         yield body.answer_note
-    if not body.context:
-        yield f"No document of {_whose(body)} answers this. Other words, or a lower min_relevance_score, may help."
-        return
     if body.omitted:
         yield f"Left out to keep within max_tokens: {', '.join(body.omitted_docs)}."
+    elif not body.context:
+        yield f"No document of {_whose(body)} answers this. Other words, or a lower min_relevance_score, may help."
+    if not body.context:
+        return
     yield f"From {_whose(body)}; {body.token_count} tokens."
     yield ""
     yield body.context
