@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
 from rag_context.contract.search import QUERY_CHARS, LegStatus
@@ -18,10 +18,10 @@ from rag_context.contract.wire import (
     Milliseconds,
     Otherwise,
     PathHash,
+    PlainRequest,
+    PlainResponse,
     Score,
     Sentences,
-    WireRequest,
-    WireResponse,
     whole,
 )
 
@@ -34,8 +34,6 @@ MAX_CONTEXT_TOKENS = 1_000_000
 
 Level = Literal["standard", "important", "critical"]
 Inclusion = Literal["always", "relevant", "never"]
-
-_SNAKE = ConfigDict(alias_generator=None)
 
 
 def _inclusion(value: Any) -> Any:
@@ -95,16 +93,12 @@ _Superseded = Annotated[
 _ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
 
 
-class ProjectRequest(WireRequest):
+class ProjectRequest(PlainRequest):
     """A request about the project that the caller activated, or the one it names."""
 
-    model_config = _SNAKE
 
-
-class ProjectResponse(WireResponse):
+class ProjectResponse(PlainResponse):
     """A reply: every field is there, null where there is no value; and for which project it is."""
-
-    model_config = _SNAKE
 
     project_name: str
     branch_name: str
@@ -113,10 +107,6 @@ class ProjectResponse(WireResponse):
     def to_json(self) -> bytes:
         """The body of a reply, fields without a value as null."""
         return self.__pydantic_serializer__.to_json(self, by_alias=True)
-
-
-class _Part(WireResponse):
-    model_config = _SNAKE
 
 
 class ActivateProjectRequest(ProjectRequest):
@@ -132,7 +122,7 @@ class ActivateProjectRequest(ProjectRequest):
     branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
 
 
-class TypeCount(_Part):
+class TypeCount(PlainResponse):
     """How many documents of a type there are."""
 
     name: str
@@ -183,7 +173,7 @@ NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]}
 NullableDate = Annotated[date | None, WithJsonSchema({"type": ["string", "null"], "format": "date"})]
 
 
-class Source(_Part):
+class Source(PlainResponse):
     """A document that an answer rests on."""
 
     path: Annotated[str, Field(description="Path relative to the docs folder")]
@@ -199,7 +189,7 @@ class Source(_Part):
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
 
-class LinkedDoc(_Part):
+class LinkedDoc(PlainResponse):
     """A document that was reached by a link."""
 
     path: str
@@ -209,7 +199,7 @@ class LinkedDoc(_Part):
     link_depth: Annotated[int, Field(ge=1, description="How many links it is away")]
 
 
-class Leg(_Part):
+class Leg(PlainResponse):
     """What one part of the search did."""
 
     status: LegStatus
@@ -301,7 +291,7 @@ class ListDocTypesRequest(ProjectRequest):
     path_hash: _RootHash = None
 
 
-class DocType(_Part):
+class DocType(PlainResponse):
     """A kind of document."""
 
     name: str
@@ -353,7 +343,7 @@ class DeleteDocumentsRequest(ProjectRequest):
     ] = False
 
 
-class DeleteDocumentsResponse(_Part):
+class DeleteDocumentsResponse(PlainResponse):
     """What is gone, or would be."""
 
     status: Literal["deleted", "preview"]
