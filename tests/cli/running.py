@@ -53,6 +53,7 @@ class Commands:
 
     def start(self, *words: str | Path, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         """Start a command and return at once."""
+        heed_interrupts()
         return subprocess.Popen(
             [_PROGRAM, *map(str, words)],
             stdin=stdin,
@@ -62,7 +63,6 @@ class Commands:
             encoding="utf-8",
             cwd=self.folder,
             env=self._environment(),
-            preexec_fn=_as_from_a_terminal,  # noqa: PLW1509  (nothing in it takes a lock)
         )
 
     def __call__(self, *words: str | Path) -> Ended:
@@ -84,9 +84,13 @@ class Commands:
         return {**kept, **own, **self.variables}
 
 
-def _as_from_a_terminal() -> None:
-    """A shell starts what it runs in the background with Ctrl-C ignored, and so would we pass it on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def heed_interrupts() -> None:
+    """A shell starts what it runs in the background with Ctrl-C ignored, and so would we pass it on.
+
+    Set here and not in the child: forking a process in which gRPC has been at work ends in an abort now and then.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def ended(process: "subprocess.Popen[str]") -> Ended:

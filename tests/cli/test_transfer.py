@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import _PROGRAM, PATIENCE_S, Commands, Ended, _as_from_a_terminal, serving
+from .running import _PROGRAM, PATIENCE_S, Commands, Ended, heed_interrupts, serving
 
 
 def index_both(commands: Commands) -> None:
@@ -190,6 +190,7 @@ def test_an_export_may_go_to_what_is_no_file(source: Commands, tmp_path: Path) -
 
 def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target: Commands) -> None:
     header = source("export", "-").out.splitlines(keepends=True)[0].replace("c124", "feed")
+    heed_interrupts()
     process = subprocess.Popen(
         [_PROGRAM, "import", "-"],
         stdin=subprocess.PIPE,
@@ -198,7 +199,6 @@ def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target
         text=True,
         cwd=target.folder,
         env=target._environment(),
-        preexec_fn=_as_from_a_terminal,  # noqa: PLW1509
     )
     try:
         assert process.stdin is not None

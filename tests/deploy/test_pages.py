@@ -1,7 +1,9 @@
 """The pages on deployment and scaling name files, settings, ports and commands that exist."""
 
 import re
-from collections.abc import Callable
+from typing import Any
+
+import typer
 
 from rag_context import __version__
 from rag_context.cli.app import app
@@ -48,12 +50,9 @@ def test_image_and_user_are_the_current_ones() -> None:
 
 
 def test_every_command_they_name_exists() -> None:
-    known = {name for command in app.registered_commands if (name := command.name or _named(command.callback))}
+    root: Any = typer.main.get_command(app)
+    known = set(root.commands)
     named = set(re.findall(r"(?:`|\$ |&& |\.\.\. )rag-context ([a-z][a-z-]*)", ALL))
 
     assert {"serve", "key", "check"} <= named
     assert named - known == set()
-
-
-def _named(callback: Callable[..., object] | None) -> str:
-    return callback.__name__ if callback is not None else ""
