@@ -88,14 +88,15 @@ def wait_until(condition: Any) -> None:
 
 @contextmanager
 def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
-    """A server on a free port; killed at the end if it still runs."""
+    """A server on a free port; killed at the end if it still runs. Its log is the file beside its data directory."""
     (data_dir / "server.json").unlink(missing_ok=True)
-    process = subprocess.Popen(
-        [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(**extra),
-    )
+    with data_dir.with_suffix(".log").open("ab") as log:
+        process = subprocess.Popen(
+            [COMMAND, "serve", "--port", "0", "--data-dir", str(data_dir), *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            env=environment(**extra),
+        )
     try:
         wait_until(lambda: (data_dir / "server.json").exists() or process.poll() is not None)
         assert process.poll() is None, f"the server ended with {process.returncode}"

@@ -15,9 +15,6 @@ from tests.servers.faults import Pass, ThreadedFaultProxy, fault_proxy_in_thread
 from tests.servers.process import HOST, ServerProcess, free_port
 from tests.servers.redis import redis_server
 
-POLITELY = ("nice", "-n", "10")
-"""As if on machines of their own: a server that starts takes no processor from the memory that waits for it."""
-
 MODEL = "all-MiniLM-L6-v2"
 DATABASE = "faults"
 COLLECTION = "faults"
@@ -92,14 +89,13 @@ def backends(folder: Path) -> Iterator[Backends]:
 
 def _embedder(folder: Path) -> ServerProcess:
     port = free_port()
-    command = [*POLITELY, COMMAND, "embed-server", "--port", str(port), "--workers", "2"]
+    command = [COMMAND, "embed-server", "--port", str(port), "--workers", "2"]
     return ServerProcess(command, port, folder / "embedder.log", lambda: _is_ok(port, "/v1/models"), environment())
 
 
 def _vectors(folder: Path) -> ServerProcess:
     port = free_port()
     command = [
-        *POLITELY,
         sys.executable,
         "-m",
         "tests.faults.qdrant",
@@ -114,7 +110,6 @@ def _vectors(folder: Path) -> ServerProcess:
 def _documents(folder: Path) -> ServerProcess:
     port = free_port()
     command = [
-        *POLITELY,
         sys.executable,
         "-m",
         "tests.servers.mongodb",

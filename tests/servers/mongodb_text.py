@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import Stemmer
@@ -60,7 +61,7 @@ def score(search: Search, document: Mapping[str, Any], weights: Mapping[str, int
     found = 0.0
     texts = [(weight, text) for path, weight in weights.items() for text in _texts(document, path.split("."))]
     for weight, text in texts:
-        stems = Counter(_stems(text))
+        stems = _counted(text)
         if search.excluded & stems.keys():
             return 0.0
         found += weight * sum(0.5 + 0.5 * stems[stem] / stems.total() for stem in search.stems if stem in stems)
@@ -68,6 +69,12 @@ def score(search: Search, document: Mapping[str, Any], weights: Mapping[str, int
         if not any(phrase in _folded(text) for _, text in texts):
             return 0.0
     return found
+
+
+@lru_cache(maxsize=20_000)
+def _counted(text: str) -> Counter[str]:
+    """The stems of a text, remembered: every search looks at every document."""
+    return Counter(_stems(text))
 
 
 def _stems(text: str) -> list[str]:
