@@ -46,7 +46,7 @@ def fuzz(schema: str, door: Running, *, checks: str, mode: str, directory: Path)
     (directory / "schemathesis.toml").write_text(JUDGED_BY_WHAT_IS_THERE)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", schema, "--url", door.url, "--exclude-path", "/bulk"),
-        *("--checks", checks, "--mode", mode, "--max-examples", "15", "--seed", "7", "--no-color"),
+        *("--checks", checks, "--mode", mode, "--max-examples", "10", "--seed", "7", "--no-color"),
         *("--phases", "examples,coverage,fuzzing", "--warnings", "off"),
     ]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, check=False)

@@ -135,7 +135,7 @@ async def test_deleting_and_writing_in_any_order_leaves_what_is_there(store: Sto
         assert hit.cosine == pytest.approx(float(vectors[there[hit.chunk.document_id]] @ vectors[0]), abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     documents=corpora(st.just("text")),
     asked=st.lists(filters, min_size=1, max_size=8),
