@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import warnings
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from qdrant_client import AsyncQdrantClient, models
@@ -16,6 +17,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tests.servers.qdrant import StandIn, create_app
+
+_connect = sqlite3.connect
+
+
+def _unhurried(*arguments: Any, **options: Any) -> sqlite3.Connection:
+    """A file that survives the end of the process, not of the machine.
+
+    The client's local mode waits for the disk after every point, and nobody is answered meanwhile.
+    """
+    connection: sqlite3.Connection = _connect(*arguments, **options)
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
 
 
 async def serve(data: Path, port: int) -> None:
@@ -43,6 +56,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data", type=Path, required=True)
     asked = parser.parse_args()
+    sqlite3.connect = _unhurried  # type: ignore[assignment]
     warnings.simplefilter("ignore")  # local mode has no payload indexes, and says so again and again
     asyncio.run(serve(asked.data, asked.port))
 
