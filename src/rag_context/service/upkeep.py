@@ -33,7 +33,10 @@ SWEEP_BATCH = 100
 """Pending documents looked up at a time."""
 
 SWEEP_TOGETHER = 4
-"""Pending documents completed at once."""
+"""Pending documents completed at once where somebody waits for it."""
+
+SWEEP_BESIDE = 1
+"""Pending documents completed at once beside searches, which a store that has just come back is slow to answer."""
 
 
 class Upkeep:
@@ -121,7 +124,7 @@ class Upkeep:
                 pass
             self._sweep_now.clear()
             try:
-                await self.sweep(lambda _done: None)
+                await self.sweep(lambda _done: None, together=SWEEP_BESIDE)
             except BackendError as error:
                 logger.debug("pending documents wait: %s", error)
 
@@ -171,11 +174,12 @@ class Upkeep:
         """Have pending documents completed now rather than at the next turn."""
         self._sweep_now.set()
 
-    async def sweep(self, on_done: Callable[[int], None]) -> int:
+    async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
         """Complete pending documents until none is left; returns how many were.
 
         Args:
             on_done: told after each document how many are done so far.
+            together: how many are completed at once.
 
         Raises:
             BackendUnavailableError: the embedder or the store is not there; the rest stays pending.
@@ -183,7 +187,7 @@ class Upkeep:
         done = 0
         is_away = False
         failed: set[str] = set()
-        places = asyncio.Semaphore(SWEEP_TOGETHER)
+        places = asyncio.Semaphore(together)
 
         async def complete(id_: str) -> None:
             nonlocal done, is_away
