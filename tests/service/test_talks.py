@@ -104,14 +104,18 @@ def chunk(id_: str, document: str, kind: str, thread: str | None = None) -> Cand
     return Candidate(ChunkRef(id_, document, 0, kind, thread), 0.5, 2.0, 0.5)
 
 
-def test_a_talk_read_from_a_file_is_lifted_as_a_session_is() -> None:
-    strong = [replace(chunk(f"s{i}", "talk", CHAT), cosine=0.9) for i in range(3)]
-    weak, stray = chunk("w", "talk", CHAT), chunk("z", "elsewhere", CHAT)
+def test_turns_of_one_session_are_lifted_by_its_best() -> None:
+    strong = [replace(chunk(f"s{i}", f"s{i}", CHAT, "t"), cosine=0.9) for i in range(3)]
+    weak, stray = chunk("w", "w", CHAT, "t"), chunk("z", "z", CHAT)
     scores = smoothed_scores([*strong, weak, stray], {}, {})
-    strong_alone, weak_alone = scores[0] / (1 + SESSION_WEIGHT), scores[4] / (1 + SESSION_WEIGHT)
-    assert scores[3] == pytest.approx(weak_alone + SESSION_WEIGHT * strong_alone)
-    turns = [replace(one, chunk=replace(one.chunk, thread="t", document_id=one.chunk.id)) for one in (*strong, weak)]
-    assert list(smoothed_scores([*turns, stray], {}, {})) == list(scores)
+    strong_alone = scores[0] / (1 + SESSION_WEIGHT)
+    assert scores[3] == pytest.approx(scores[4] + SESSION_WEIGHT * strong_alone)
+
+
+def test_a_talk_that_stands_in_one_file_is_not_lifted_above_others() -> None:
+    best, weak = replace(chunk("a", "talk", CHAT), cosine=0.9), chunk("w", "talk", CHAT)
+    apart = replace(weak, chunk=replace(weak.chunk, document_id="elsewhere"))
+    assert list(smoothed_scores([best, weak], {}, {})) == list(smoothed_scores([best, apart], {}, {}))
 
 
 def test_a_document_is_no_talk() -> None:

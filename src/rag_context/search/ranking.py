@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.search.fusion import fuse, vector_weight
-from rag_context.types import CHAT, Calibration, ChunkRef, Neighbours
+from rag_context.types import Calibration, ChunkRef, Neighbours
 
 Floats = NDArray[np.float64]
 
@@ -117,14 +117,9 @@ def _weights(candidates: Sequence[Candidate]) -> Floats:
 def _with_session_prior(candidates: Sequence[Candidate], scores: Floats) -> Floats:
     turns: dict[str, list[float]] = {}
     for candidate, score in zip(candidates, scores, strict=True):
-        if (talk := _talk_of(candidate.chunk)) is not None:
-            turns.setdefault(talk, []).append(float(score))
+        if candidate.chunk.thread is not None:
+            turns.setdefault(candidate.chunk.thread, []).append(float(score))
     prior = {thread: float(np.mean(sorted(found)[-SESSION_TURNS:])) for thread, found in turns.items()}
     return scores + SESSION_WEIGHT * np.array(
-        [prior.get(_talk_of(candidate.chunk) or "", 0.0) for candidate in candidates], dtype=np.float64
+        [prior.get(candidate.chunk.thread or "", 0.0) for candidate in candidates], dtype=np.float64
     )
-
-
-def _talk_of(chunk: ChunkRef) -> str | None:
-    """What names the talk that a chunk belongs to: its session, or the document that holds all of it; else None."""
-    return chunk.thread or (chunk.document_id if chunk.content_type == CHAT else None)
