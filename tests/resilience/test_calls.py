@@ -73,6 +73,14 @@ async def test_without_a_wish_the_wait_is_random_and_short() -> None:
     assert await retrying(Calls(BackendUnavailableError("x", "reset"))) == "done"
 
 
+async def test_what_failed_only_after_a_long_wait_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_context.resilience.retry.PATIENCE_S", 0.0)
+    late = Calls(BackendTimeoutError("x", "locked by another process"))
+    with pytest.raises(BackendTimeoutError):
+        await retrying(late)
+    assert late.count == 1
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -175,6 +175,32 @@ async def test_words_are_answered_without_their_surroundings_where_those_do_not_
     assert cache.get(ASK, 1) is None
 
 
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
+async def test_level_2_is_made_ready_while_the_vectors_keep_everybody_waiting(bench: Bench, mode: Mode) -> None:
+    """F-4: what the legs leave of the deadline is too short for a slow document store; the waiting is not."""
+    slow: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours", "passages")
+    slow.fault = Fault(delay_s=0.08)
+    chain = SearchChain(replace(bench.sources, documents=slow.port), bench.breaker, deadline_s=0.6)
+    bench.embedder.fault = HANGS
+    answer = await chain.search(replace(ASK, mode=mode))
+    assert answer.level is Level.TEXT
+    assert {name: leg.status for name, leg in answer.legs.items()} == {
+        "embedding": LegStatus.TIMEOUT,
+        "text": LegStatus.OK,
+    }
+    assert slow.calls == 2, "it was made ready once"
+
+
+async def test_what_was_made_ready_is_dropped_where_the_vectors_come_after_all(bench: Bench) -> None:
+    bench.embedder.fault = Fault(delay_s=0.25)
+    chain = SearchChain(bench.sources, bench.breaker, deadline_s=0.4)
+    answer = await chain.search(ASK)
+    assert (answer.level, answer.warning) == (Level.PRIMARY, None)
+    assert {leg.status for leg in answer.legs.values()} == {LegStatus.OK}
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_words_alone_need_the_document_store(bench: Bench) -> None:
     bench.texts.fault = bench.documents.fault = DEAD
     answer = await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))

@@ -4,7 +4,7 @@ import asyncio
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from rag_context.errors import (
     ConfigurationError,
 )
 from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.connections import DatabaseFile
 from rag_context.types import Filter
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put
 
@@ -253,6 +254,19 @@ async def test_a_file_that_was_taken_away_is_begun_anew_and_nothing_goes_nowhere
         assert (await store.documents.counts()).documents == 1
         async with open_database(path) as other:
             assert await other.documents.get(document("after").id) is not None
+
+
+def test_a_connection_to_another_file_in_its_place_outdates_the_older_ones(path: Path) -> None:
+    """Or one reader would answer from the new file while another still has the old one open."""
+    file = DatabaseFile(path)
+    older = DatabaseFile(path.with_name("older"))
+    with closing(file.reader()), closing(older.reader()):
+        generation = file.generation
+    older.path.replace(path)
+    with closing(file.reader()):
+        assert file.generation == generation + 1
+    with closing(file.reader()):
+        assert file.generation == generation + 1
 
 
 async def test_a_cancelled_read_gives_its_thread_back(path: Path) -> None:

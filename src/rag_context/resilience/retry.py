@@ -3,7 +3,14 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_random_exponential
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
 
 from rag_context.errors import BackendStartingError, BackendUnavailableError
 from rag_context.resilience.breaker import BreakerOpenError
@@ -13,6 +20,8 @@ T = TypeVar("T")
 TRIES = 3
 BASE_S = 0.1
 CAP_S = 5.0
+PATIENCE_S = 4.0
+"""What failed only after so long is not tried again: a backend that kept everybody waiting once does so again."""
 
 _backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
 
@@ -23,7 +32,10 @@ async def retrying(work: Callable[[], Awaitable[T]]) -> T:
     What a backend refused, what is still starting and what a breaker holds back is not tried again.
     """
     async for attempt in AsyncRetrying(
-        stop=stop_after_attempt(TRIES), wait=_wait, retry=retry_if_exception(_worth_retrying), reraise=True
+        stop=stop_after_attempt(TRIES) | stop_after_delay(PATIENCE_S),
+        wait=_wait,
+        retry=retry_if_exception(_worth_retrying),
+        reraise=True,
     ):
         with attempt:
             return await work()

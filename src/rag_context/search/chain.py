@@ -10,7 +10,7 @@ from rag_context.errors import BackendError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.gather import Gathered, gather, words_alone
-from rag_context.search.legs import Legs, Sources, VectorFinds
+from rag_context.search.legs import Legs, Sources
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
 from rag_context.types import CHAT, Calibration, ChunkRef, Passage, TextHit
@@ -22,6 +22,9 @@ LEGS_SHARE = 0.75
 
 HEDGE_SHARE = 0.25
 """Share of the deadline after which a vector search that is not done starts the text leg beside it."""
+
+READY_SHARE = 0.5
+"""Share of the deadline after which a vector leg that is not done has level 2 made ready beside it."""
 
 WARNINGS: Mapping[Level, str] = {
     Level.TEXT: "Vector search unavailable, using text search fallback",
@@ -81,7 +84,8 @@ class SearchChain:
         with Legs(self._sources, query, for_legs, self._clock) as legs:
             for level in (self._primary, self._text) if query.has_words else (self._primary,):
                 try:
-                    return await level(query, legs, deadline)
+                    answer = await level(query, legs, deadline)
+                    return replace(answer, legs={**legs.reports, **answer.legs})
                 except BackendError as error:
                     logger.warning("search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
@@ -92,16 +96,16 @@ class SearchChain:
         """Level 1: what was asked for, whole or with a label that says which leg is missing."""
         if query.mode is Mode.TEXT:
             return await self._from_text(query, legs, deadline, Level.PRIMARY)
-        vector = legs.start_vector()
-        if not query.has_words:
-            finds, text, warning = await vector, None, None
-        elif query.mode is Mode.VECTOR:
-            await self._hedge(vector, legs)
-            finds, text, warning = await vector, None, None
-        else:
+        text, warning = None, None
+        if query.has_words:
+            legs.while_vector_is_late(HEDGE_SHARE * self._deadline_s, legs.start_text)
+            legs.while_vector_is_late(READY_SHARE * self._deadline_s, lambda: self._make_ready(query, legs, deadline))
+        if query.has_words and query.mode is not Mode.VECTOR:
             words = legs.start_text()
-            finds = await vector
+            finds = await legs.start_vector()
             text, warning = await _if_it_can(words)
+        else:
+            finds = await legs.start_vector()
         in_time = deadline.sooner(deadline.remaining_s / 2.0)  # whatever hangs now, the passages are still to be had
         gathered = await gather(self._sources, query, finds, text, in_time)
         if gathered.text_lost is not None:
@@ -111,9 +115,12 @@ class SearchChain:
         return replace(answer, warning=warning)
 
     async def _text(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
-        """Level 2: the words alone."""
-        answer = await self._from_text(query, legs, deadline, Level.TEXT)
+        """Level 2: the words alone, made ready where the vectors kept everybody waiting."""
+        answer = await (legs.spare or self._from_text(query, legs, deadline, Level.TEXT))
         return replace(answer, warning=WARNINGS[Level.TEXT])
+
+    def _make_ready(self, query: Query, legs: Legs, deadline: Deadline) -> None:
+        legs.keep_spare(self._from_text(query, legs, deadline, Level.TEXT))
 
     async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
         text = await legs.start_text()
@@ -122,18 +129,11 @@ class SearchChain:
             gathered = words_alone(text, legs.text_lost)
         else:
             gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
-        warning = None
-        if gathered.neighbours_lost is not None:
-            legs.lose_neighbours(gathered.neighbours_lost)
-            warning = NEIGHBOURS_MISSING
         answer = await self._assemble(query, legs, gathered, None, deadline)
-        return replace(answer, level=level, warning=warning)
-
-    async def _hedge(self, vector: "asyncio.Task[VectorFinds]", legs: Legs) -> None:
-        """Wait a while for a vector search alone; slow or failed, the text leg starts beside it."""
-        done, _ = await asyncio.wait({vector}, timeout=HEDGE_SHARE * self._deadline_s)
-        if not done or vector.exception() is not None:
-            legs.start_text()
+        if gathered.neighbours_lost is None:
+            return replace(answer, level=level)
+        without = {"neighbours": LegReport(LegStatus.FAILED, 0.0, gathered.neighbours_lost)}
+        return replace(answer, level=level, warning=NEIGHBOURS_MISSING, legs=without)
 
     async def _assemble(
         self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
@@ -147,7 +147,7 @@ class SearchChain:
         return Answer(
             results=_results(kept, passages, gathered),
             level=Level.PRIMARY,
-            legs=dict(legs.reports),
+            legs={},
             total_indexed=self._known_total,
             unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
         )

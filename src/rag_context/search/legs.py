@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.query import LegReport, LegStatus, Query
+from rag_context.search.query import Answer, LegReport, LegStatus, Query
 from rag_context.types import Calibration, TextHit, Vector, VectorHit
 
 POOL_FLOOR = 40
@@ -66,14 +66,20 @@ class Legs:
         self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
         self._vector: asyncio.Task[VectorFinds] | None = None
         self._text: asyncio.Task[Sequence[TextHit]] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
         self.text_lost: str | None = None
         """Why what the text leg found could not be used beside the vectors."""
+
+        self.spare: asyncio.Task[Answer] | None = None
+        """The lower level's answer, on its way already."""
 
     def __enter__(self) -> "Legs":
         return self
 
     def __exit__(self, *_exc: object) -> None:
-        for task in (self._vector, self._text):
+        for timer in self._timers:
+            timer.cancel()
+        for task in (self._vector, self._text, self.spare):
             if task is not None and not task.done():
                 task.cancel()
             elif task is not None and not task.cancelled():
@@ -91,6 +97,19 @@ class Legs:
             self._text = asyncio.create_task(self._walk_text())
         return self._text
 
+    def while_vector_is_late(self, after_s: float, work: Callable[[], object]) -> None:
+        """Do `work` so many seconds from now, if the vector leg is still out by then."""
+
+        def late() -> None:
+            if self._vector is not None and not self._vector.done():
+                work()
+
+        self._timers.append(asyncio.get_running_loop().call_later(after_s, late))
+
+    def keep_spare(self, answer: Coroutine[None, None, Answer]) -> None:
+        """Have the lower level's answer made ready beside the vector leg."""
+        self.spare = asyncio.create_task(answer)
+
     @property
     def text_failed(self) -> bool:
         """Whether the text leg is known to have no answer."""
@@ -107,10 +126,6 @@ class Legs:
         """Note that what the text leg found, and was lost beside the vectors, is used by itself."""
         found = self.reports["text"]
         self.reports["text"] = LegReport(LegStatus.OK, found.latency_ms)
-
-    def lose_neighbours(self, detail: str) -> None:
-        """Note that what the text leg found is ranked without its surroundings."""
-        self.reports["neighbours"] = LegReport(LegStatus.FAILED, 0.0, detail)
 
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query

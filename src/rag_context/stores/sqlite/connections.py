@@ -1,5 +1,6 @@
 """Opening the file: where it is, whether it is still the same one, and what every connection is told first."""
 
+import logging
 import os
 import sqlite3
 import threading
@@ -8,6 +9,8 @@ from pathlib import Path
 
 from rag_context.errors import BackendDataError, ConfigurationError
 from rag_context.stores.sqlite.migration import bring_up_to_date
+
+logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 0.25
 WRITER_SLICE_S = 0.05
@@ -78,17 +81,14 @@ class DatabaseFile:
     def notice_replacement(self) -> bool:
         """Whether the file is gone or is another one since it was prepared; it is then prepared anew when next used."""
         with self._lock:
-            if not self._prepared or self._identity == _identity(self.path):
-                return False
-            self.generation += 1
-            self._prepared = False
-            return True
+            return self._is_replaced()
 
     def _connect(self, timeout_s: float) -> sqlite3.Connection:
         attempts = self._attempts
         with self._lock:
             if self._failure is not None and self._attempts != attempts:
                 raise self._failure  # of another thread, while this one waited for its turn
+            self._is_replaced()  # or this connection would know what older ones are never told
             if not self._prepared or not self.path.exists():
                 self._attempts += 1
                 try:
@@ -100,6 +100,14 @@ class DatabaseFile:
                 self._identity = _identity(self.path)
                 self._prepared = True
         return _open(self.path, timeout_s)
+
+    def _is_replaced(self) -> bool:
+        if not self._prepared or self._identity == _identity(self.path):
+            return False
+        logger.warning("%s was removed or replaced while in use; opening what is there now", self.path.name)
+        self.generation += 1
+        self._prepared = False
+        return True
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -167,8 +167,7 @@ class Writer:
 
     def _connected(self) -> sqlite3.Connection:
         """The connection, new when the file is: what is written to a file that was removed is lost."""
-        if self._file.notice_replacement():
-            logger.warning("%s was removed or replaced while in use; opening what is there now", self._file.path.name)
+        self._file.notice_replacement()
         if self._connection is None or self._generation != self._file.generation:
             self._disconnect()
             self._generation = self._file.generation
