@@ -104,7 +104,7 @@ class TextIndex(Protocol):
     async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]: ...
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
-        """Exact text score of the given chunks, matching or not."""
+        """Exact text score of the given chunks; those that hold none of the terms, or are unknown, may be left out."""
         ...
 
 

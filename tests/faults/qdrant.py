@@ -5,6 +5,7 @@ python -m tests.faults.qdrant --port P --data DIR    serve on 127.0.0.1 until ki
 
 import argparse
 import asyncio
+import gc
 import socket
 import sqlite3
 import warnings
@@ -41,6 +42,7 @@ async def serve(data: Path, port: int) -> None:
     app = create_app(kept)
     app.add_exception_handler(sqlite3.OperationalError, _full)
     listener = socket.create_server(("127.0.0.1", port))
+    gc.freeze()  # a server of another language has no such pauses
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
     await uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off")).serve(sockets=[listener])
 

@@ -1,5 +1,6 @@
 """A memory over four servers, with documents in it."""
 
+import gc
 import itertools
 import random
 from collections.abc import Iterator
@@ -77,6 +78,7 @@ def rig(folder: Path, **settings: str) -> Iterator[Rig]:
     """A memory that is whole, over servers of its own, all ended with the block."""
     data_dir = folder / "data"
     data_dir.mkdir()
+    gc.freeze()  # the proxies run in this process, and its pauses are none of theirs
     with backends(folder) as behind, served(data_dir, **behind.settings, **settings) as memory:
         made = Rig(memory, behind, data_dir)
         made.wait_whole()

@@ -16,6 +16,7 @@ from rag_context.errors import (
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.hedge import hedged
 from rag_context.resilience.retry import retrying
 from rag_context.testing import FrozenClock
 
@@ -191,3 +192,58 @@ async def test_what_insists_on_a_dead_one_is_told_so_and_keeps_nobody_waiting() 
     with pytest.raises(BackendUnavailableError, match="reset"):
         await dependency.insist(Calls(unavailable()), soon())
     assert dependency.breaker.retry_after_s == until
+
+
+async def test_a_call_that_was_in_a_hurry_is_not_held_against_the_backend() -> None:
+    async def ping() -> str:
+        return "there"
+
+    dependency = Dependency("documents", ping, fair_s=0.02)
+    for _ in range(5):
+        with pytest.raises(BackendTimeoutError):
+            await dependency.call(lambda: asyncio.sleep(10), soon(0.01))
+    assert dependency.breaker.closed
+    assert dependency.troubles == 5, "a report of health that was made before is stale all the same"
+    for _ in range(3):
+        with pytest.raises(BackendTimeoutError):
+            await dependency.call(lambda: asyncio.sleep(10), soon(0.04))
+    assert not dependency.breaker.closed
+
+
+async def after(seconds: float, outcome: str | BackendError) -> str:
+    await asyncio.sleep(seconds)
+    if isinstance(outcome, BackendError):
+        raise outcome
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "given"),
+    [
+        ((0.0, "first"), (0.0, "second"), "first"),
+        ((0.0, unavailable()), (0.0, "second"), "second"),
+        ((5.0, "first"), (0.0, "second"), "second"),
+        ((0.05, "first"), (5.0, "second"), "first"),
+        ((0.05, "first"), (0.0, unavailable()), "first"),
+        ((0.05, unavailable()), (0.1, "second"), "second"),
+    ],
+)
+async def test_of_two_ways_the_sooner_good_one_counts(
+    first: tuple[float, str | BackendError], second: tuple[float, str | BackendError], given: str
+) -> None:
+    assert await hedged(lambda: after(*first), lambda: after(*second), 0.02) == given
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_where_both_ways_fail_so_does_the_call() -> None:
+    with pytest.raises(BackendRejectedError, match="second"):
+        await hedged(lambda: after(0.0, unavailable()), lambda: after(0.0, BackendRejectedError("x", "second")), 0.02)
+
+
+async def test_a_bug_on_the_first_way_is_no_reason_for_the_second() -> None:
+    async def bug() -> str:
+        raise TypeError("bug")
+
+    with pytest.raises(TypeError, match="bug"):
+        await hedged(bug, lambda: after(0.0, "second"), 0.02)

@@ -15,7 +15,7 @@ from rag_context.errors import (
 from rag_context.ports import DocumentStore, VectorStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
-from rag_context.search.chain import NEIGHBOURS_MISSING, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
+from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
 from rag_context.types import Filter, Tenant
@@ -109,18 +109,39 @@ async def test_a_store_that_cannot_give_the_passages_is_level_3(bench: Bench) ->
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
-async def test_a_document_store_that_dies_between_finding_and_ranking_leaves_what_the_vectors_found(
-    fault: Fault,
-) -> None:
+async def test_a_document_store_that_dies_between_finding_and_ranking_leaves_what_was_found(fault: Fault) -> None:
     bench = Bench(deadline_s=1.0)
     for name, text in TEXTS.items():
         await bench.add(name, text)
     bench.documents.fault = fault
     answer = await bench.chain.search(ASK)
-    assert (answer.level, answer.warning) == (Level.PRIMARY, TEXT_MISSING)
-    assert answer.legs["text"].status is LegStatus.FAILED
+    assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
+    assert answer.legs["text"].status is LegStatus.OK
+    assert answer.legs["ranking"].status is (LegStatus.TIMEOUT if fault is HANGS else LegStatus.FAILED)
     assert found(answer)[0] == "retry"
+    assert (answer.results[0].vector_rank, answer.results[0].text_rank) == (1, 1)
     assert answer.results[0].passage.chunk.text == TEXTS["retry"]
+
+
+@pytest.mark.parametrize("fault", [DEAD, HANGS])
+async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_was_found(
+    bench: Bench, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One chunk is found by its vector, another by its words, and the cosine of the other is not to be had."""
+    monkeypatch.setattr("rag_context.search.legs.POOL_FLOOR", 1)
+    monkeypatch.setattr("rag_context.search.legs.POOL_PER_RESULT", 0)
+    scores: Faulty[VectorStore] = Faulty(bench.sources.vectors, "score")
+    scores.fault = fault
+    chain = SearchChain(replace(bench.sources, vectors=scores.port), bench.breaker, deadline_s=0.4)
+    query = Query("jackpot", vector=await bench.fake.embed_query(TEXTS["browser"]), min_score=0.0)
+    answer = await chain.search(query)
+    assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
+    assert set(found(answer)) == {"browser", "jackpot"}
+    assert {name: leg.status is LegStatus.OK for name, leg in answer.legs.items()} == {
+        "vector": True,
+        "text": True,
+        "ranking": False,
+    }
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
@@ -139,25 +160,24 @@ async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_k
     assert answer.total_indexed == 3
 
 
-async def test_words_that_were_lost_beside_the_vectors_answer_by_themselves_and_say_so(bench: Bench) -> None:
-    """F-1, F-4: the document store is late once and the vector store dies meanwhile; the words were found before."""
+async def test_surroundings_that_do_not_come_are_done_without_and_waited_for_once(bench: Bench) -> None:
+    """F-4: the document store is late once, and the vector store dies meanwhile."""
     late: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours")
     late.fault = HANGS
     dying: Faulty[VectorStore] = Faulty(bench.sources.vectors, "passages")
     dying.fault = DEAD
     sources = replace(bench.sources, documents=late.port, vectors=dying.port)
     answer = await SearchChain(sources, bench.breaker, deadline_s=0.4).search(ASK)
-    assert answer.level is Level.TEXT
-    assert answer.warning == WARNINGS[Level.TEXT]
+    assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
     assert found(answer)[0] == "retry"
     assert answer.legs["text"].status is LegStatus.OK
-    assert answer.legs["neighbours"].status is LegStatus.FAILED
-    assert late.calls == 1, "what was waited for once is not waited for again"
+    assert answer.legs["ranking"].status is LegStatus.TIMEOUT
+    assert late.calls == 1
 
 
 @pytest.mark.parametrize(
     ("mode", "level", "warning"),
-    [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, NEIGHBOURS_MISSING)],
+    [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, INEXACT)],
 )
 async def test_words_are_answered_without_their_surroundings_where_those_do_not_come_and_say_so(
     bench: Bench, mode: Mode, level: Level, warning: str
@@ -169,7 +189,7 @@ async def test_words_are_answered_without_their_surroundings_where_those_do_not_
     answer = await chain.search(replace(ASK, mode=mode))
     assert (answer.level, answer.warning) == (level, warning)
     assert found(answer)[0] == "retry"
-    assert answer.legs["neighbours"].status is LegStatus.FAILED
+    assert answer.legs["ranking"].status is LegStatus.TIMEOUT
     cache = ResultCache(10, 60.0, FrozenClock())
     cache.put(ASK, 1, answer)
     assert cache.get(ASK, 1) is None

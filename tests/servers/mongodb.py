@@ -10,6 +10,7 @@ of their own that are dropped afterwards.
 
 import argparse
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -88,6 +89,7 @@ async def serve(data: Path, port: int, replica_set: str | None) -> None:
         async with text_proxy(port, engine.port) as listening:
             sys.stdout.write(f"{listening}\n")
             sys.stdout.flush()
+            gc.freeze()  # a server of another language has no such pauses
             await asyncio.Event().wait()
     finally:
         engine.stop()

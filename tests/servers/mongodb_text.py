@@ -13,7 +13,7 @@ import asyncio
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,6 +32,9 @@ STOP_WORDS = frozenset(
 _TOUCHED = (b"$text", b"createIndexes", b"listIndexes", b"dropIndexes", b"\x02drop\x00", b"topologyVersion")
 _WORD = re.compile(r"[^\W_]+")
 _FIND_AND_MODIFY = b"\x02findAndModify\x00"
+_READING = (b"\x02find\x00", b"\x02aggregate\x00", b"\x02count\x00", b"\x12getMore\x00", b"\x10hello\x00")
+"""How commands begin that change nothing."""
+
 _FIRST_ELEMENT = 25
 """Where the name of a command begins: behind the headers of the message, of its section and of the document."""
 _SCORE = "__textScore"
@@ -97,13 +100,44 @@ def _texts(value: Any, path: list[str]) -> Iterator[str]:
         yield from _texts(value.get(path[0]), path[1:])
 
 
+class Kept:
+    """What was read for searches, read anew after every change: all changes come by here."""
+
+    def __init__(self) -> None:
+        self._changes = 0
+        self._kept: dict[str, tuple[int, list[Command]]] = {}
+
+    @asynccontextmanager
+    async def changing(self, message: bytes) -> AsyncIterator[None]:
+        """What was read before the end of a change may lack it."""
+        if message.startswith(_READING, _FIRST_ELEMENT):
+            yield
+            return
+        try:
+            yield
+        finally:
+            self._changes += 1
+
+    async def of(self, question: str, read: Callable[[], Awaitable[list[Command]]]) -> list[Command]:
+        """The answer to a question, as it is now."""
+        begun = self._changes
+        at, answer = self._kept.get(question, (-1, []))
+        if at != begun:
+            answer = await read()
+            self._kept[question] = (begun, answer)
+        return answer
+
+
 class Session:
     """One client's connection and the one to the server behind it."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_by_one: asyncio.Lock) -> None:
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_by_one: asyncio.Lock, kept: Kept
+    ) -> None:
         self._reader = reader
         self._writer = writer
         self._one_by_one = one_by_one
+        self._kept = kept
         self._number = 1 << 30
 
     async def relay(self, message: bytes) -> bytes | None:
@@ -124,6 +158,10 @@ class Session:
 
     async def answer(self, message: bytes) -> bytes | None:
         """The answer to a client's message."""
+        async with self._kept.changing(message):
+            return await self._answer(message)
+
+    async def _answer(self, message: bytes) -> bytes | None:
         if message.startswith(_FIND_AND_MODIFY, _FIRST_ELEMENT):
             async with self._one_by_one:
                 return await self.relay(message)
@@ -193,6 +231,8 @@ class Session:
         if known is None:
             return dict(_NO_INDEX)
         found = await self._matching(command, command[name], parsed(holder["$text"]["$search"]), known["weights"])
+        if name == "aggregate" and not found:
+            return {"ok": 1.0, "cursor": {"id": 0, "ns": f"{command['$db']}.{command[name]}", "firstBatch": []}}
         asked = {key: value for key, value in holder.items() if key != "$text"}
         condition = {"$and": [{"_id": {"$in": list(found)}}, asked]} if asked else {"_id": {"$in": list(found)}}
         scores = {"$arrayElemAt": [[*found.values(), 0.0], {"$indexOfArray": [{"$literal": list(found)}, "$_id"]}]}
@@ -205,15 +245,19 @@ class Session:
         self, command: Command, collection: str, search: Search, weights: Mapping[str, int]
     ) -> dict[Any, float]:
         fields = dict.fromkeys(weights, 1)
-        answer = await self.run(
-            {"find": collection, "projection": fields, "batchSize": 1_000_000, "$db": command["$db"]}
-        )
-        scored = [(each["_id"], score(search, each, weights)) for each in answer["cursor"]["firstBatch"]]
+        asked = {"find": collection, "projection": fields, "batchSize": 1_000_000, "$db": command["$db"]}
+        scored = [(each["_id"], score(search, each, weights)) for each in await self._all(asked)]
         return {id_: points for id_, points in scored if points > 0.0}
 
+    async def _all(self, asked: Command) -> list[Command]:
+        async def read() -> list[Command]:
+            found: list[Command] = (await self.run(asked))["cursor"]["firstBatch"]
+            return found
+
+        return await self._kept.of(repr(asked), read)
+
     async def _known(self, command: Command, collection: str) -> Command | None:
-        asked = {"find": KEPT_IN, "filter": {"_id": collection}, "$db": command["$db"]}
-        kept: list[Command] = (await self.run(asked))["cursor"]["firstBatch"]
+        kept = await self._all({"find": KEPT_IN, "filter": {"_id": collection}, "$db": command["$db"]})
         return kept[0] if kept else None
 
     async def _remember(self, command: Command, entry: Command) -> None:
@@ -275,11 +319,11 @@ def _without_streaming(answer: bytes | None) -> bytes | None:
 async def text_proxy(port: int, upstream: int) -> AsyncIterator[int]:
     """Serve on `port` (0: any) in front of the server at `upstream`; gives the port."""
 
-    one_by_one = asyncio.Lock()
+    one_by_one, kept = asyncio.Lock(), Kept()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", upstream)
-        session = Session(behind_reader, behind_writer, one_by_one)
+        session = Session(behind_reader, behind_writer, one_by_one, kept)
         with suppress(ConnectionError):
             while (message := await read_message(reader)) is not None:
                 answer = await session.answer(message)

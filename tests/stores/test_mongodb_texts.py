@@ -13,7 +13,7 @@ from rag_context.stores.mongodb import MongoStore, texts
 from rag_context.stores.mongodb.frequencies import Frequencies, Frequency
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.stores.sqlite import open_documents
-from rag_context.types import Document, Filter, Metadata, Tenant, TextHit
+from rag_context.types import ChunkRef, Document, Filter, Metadata, Tenant, TextHit
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 from tests.stores.filters import MOST_DOCUMENTS, corpora, filters
@@ -126,6 +126,29 @@ async def test_a_chunk_of_a_long_document_is_found_and_the_others_are_not(mongod
     chunk_ids = await put(mongodb, document("long"), *texts_)
     (hit,) = await mongodb.texts.search("zugzwang", limit=5, where=EVERYTHING)
     assert (hit.chunk.id, hit.chunk.position) == (chunk_ids[217], 217)
+
+
+async def test_a_search_that_found_every_holder_knows_their_scores_and_asks_no_more(
+    mongodb: MongoStore, raw: Raw
+) -> None:
+    wolf, sheep = await put(mongodb, document("a", "a wolf sleeps"), "a wolf", "sleeps"), document("b", "a sheep")
+    other = await put(mongodb, sheep)
+    refs = [ChunkRef(id_, "document", 0, "documentation") for id_ in (*wolf, *other)]
+    fresh = MongoTexts(mongodb.texts._mongo, mongodb.texts._state, mongodb.texts._indexes)
+    await mongodb.texts.search("wolf", limit=5, where=EVERYTHING)
+    asked, known = await fresh.score("wolf", refs), await mongodb.texts.score("wolf", refs)
+    assert known == {id_: hit for id_, hit in asked.items() if hit.bm25 > 0.0}
+    assert list(known) == [wolf[0]]
+    await raw["C0N7EXT"].delete_many({})
+    assert await mongodb.texts.score("wolf", refs) == known
+
+
+@pytest.mark.parametrize("where", [Filter(session_id="s"), Filter(source="s.md")])
+async def test_a_search_through_a_filter_knows_nothing_of_what_it_kept_out(mongodb: MongoStore, where: Filter) -> None:
+    await put(mongodb, document("a", "a wolf", session_id="s", source="s.md"))
+    (outside,) = await put(mongodb, document("b", "a wolf", session_id="t", source="t.md"))
+    await mongodb.texts.search("wolf", limit=5, where=where)
+    assert outside in await mongodb.texts.score("wolf", [ChunkRef(outside, "b", 0, "documentation")])
 
 
 async def test_the_rarest_words_drive_a_search_and_the_others_follow_where_too_little_was_found(

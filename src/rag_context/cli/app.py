@@ -21,6 +21,7 @@ from rag_context.cli import (
     upkeep_commands,
 )
 from rag_context.cli.exits import EPILOG, ExitCode, report
+from rag_context.cli.pauses import keep_pauses_short
 from rag_context.cli.screen import Screen
 from rag_context.errors import RagContextError
 
@@ -62,6 +63,7 @@ app.add_typer(mcp_commands.group, name="mcp", epilog=EPILOG)
 
 def main() -> None:
     """Run the command line."""
+    keep_pauses_short()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

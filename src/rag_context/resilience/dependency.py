@@ -34,10 +34,16 @@ class Dependency:
         name: `embedder`, `vectors`, `documents`.
         ping: a real call past every cache; what the background probe and the health report use.
         clock: monotonic seconds.
+        fair_s: a call that was given less time and did not make it was in a hurry, and says nothing of the backend.
     """
 
     def __init__(
-        self, name: str, ping: Callable[[], Awaitable[str]], clock: Callable[[], float] = time.monotonic
+        self,
+        name: str,
+        ping: Callable[[], Awaitable[str]],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        fair_s: float = 0.0,
     ) -> None:
         self.name = name
         self.breaker = Breaker(
@@ -50,6 +56,7 @@ class Dependency:
         """Failures so far; a health report made before the newest of them is stale."""
         self._ping = ping
         self._clock = clock
+        self._fair_s = fair_s
 
     async def call(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
         """Do `work` before the deadline; once more where it did not answer and time allows.
@@ -86,9 +93,15 @@ class Dependency:
             return await self._settled(self._ping, deadline, admission)
 
     async def _settled(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
+        fair = deadline.remaining_s >= self._fair_s
         try:
             result = await deadline.bound(self.name, work())
         except (BackendStartingError, BreakerOpenError):
+            raise
+        except BackendTimeoutError:
+            self.troubles += 1
+            if fair:
+                admission.fail()
             raise
         except BackendRejectedError:  # no sign that it is dead, but that it was well is no longer known
             self.troubles += 1

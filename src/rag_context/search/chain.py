@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from rag_context.errors import BackendError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.gather import Gathered, gather, words_alone
-from rag_context.search.legs import Legs, Sources
+from rag_context.resilience.hedge import hedged
+from rag_context.search.gather import Gathered, gather
+from rag_context.search.legs import Legs, Sources, status_of
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
 from rag_context.types import CHAT, Calibration, ChunkRef, Passage, TextHit
@@ -19,6 +20,9 @@ logger = logging.getLogger(__name__)
 
 LEGS_SHARE = 0.75
 """Share of the deadline that the legs may use; the rest is for putting an answer together."""
+
+RANKING_SHARE = 1.0 / 3.0
+"""Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
 
 HEDGE_SHARE = 0.25
 """Share of the deadline after which a vector search that is not done starts the text leg beside it."""
@@ -33,7 +37,7 @@ WARNINGS: Mapping[Level, str] = {
 }
 WORDLESS = "Vector search unavailable, and a vector alone has no words to search for instead"
 TEXT_MISSING = "Text search unavailable, using vector search alone"
-NEIGHBOURS_MISSING = "Passages are ranked without what surrounds them, which could not be had in time"
+INEXACT = "Passages are ranked without some of their scores or neighbours, which could not be had in time"
 
 
 class SearchChain:
@@ -106,13 +110,9 @@ class SearchChain:
             text, warning = await _if_it_can(words)
         else:
             finds = await legs.start_vector()
-        in_time = deadline.sooner(deadline.remaining_s / 2.0)  # whatever hangs now, the passages are still to be had
-        gathered = await gather(self._sources, query, finds, text, in_time)
-        if gathered.text_lost is not None:
-            legs.lose_text(gathered.text_lost)
-            warning = TEXT_MISSING
+        gathered = await gather(self._sources, query, finds, text, _for_ranking(deadline))
         answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
-        return replace(answer, warning=warning)
+        return answer if warning is None else replace(answer, warning=warning)
 
     async def _text(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
         """Level 2: the words alone, made ready where the vectors kept everybody waiting."""
@@ -124,16 +124,8 @@ class SearchChain:
 
     async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
         text = await legs.start_text()
-        if legs.text_lost is not None:  # the document store has been waited for once: what time is left, passages need
-            legs.regain_text()
-            gathered = words_alone(text, legs.text_lost)
-        else:
-            gathered = await gather(self._sources, query, None, text, deadline.sooner(deadline.remaining_s / 2.0))
-        answer = await self._assemble(query, legs, gathered, None, deadline)
-        if gathered.neighbours_lost is None:
-            return replace(answer, level=level)
-        without = {"neighbours": LegReport(LegStatus.FAILED, 0.0, gathered.neighbours_lost)}
-        return replace(answer, level=level, warning=NEIGHBOURS_MISSING, legs=without)
+        gathered = await gather(self._sources, query, None, text, _for_ranking(deadline))
+        return replace(await self._assemble(query, legs, gathered, None, deadline), level=level)
 
     async def _assemble(
         self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
@@ -142,30 +134,35 @@ class SearchChain:
         ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
         ids.update((ref.id, None) for ranked in kept for ref in _said_around(ranked.candidate.chunk, gathered) if ref)
         passages = await self._passages(list(ids), legs, calibration, deadline)
-        if not legs.text_failed:
+        trouble = gathered.trouble
+        if trouble is None and not legs.text_failed:
             await self._count(deadline)
         return Answer(
             results=_results(kept, passages, gathered),
             level=Level.PRIMARY,
-            legs={},
+            legs={} if trouble is None else {"ranking": LegReport(status_of(trouble), 0.0, str(trouble))},
             total_indexed=self._known_total,
+            warning=None if trouble is None else INEXACT,
             unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
         )
 
     async def _passages(
         self, ids: Sequence[str], legs: Legs, calibration: Calibration | None, deadline: Deadline
     ) -> Mapping[str, Passage]:
-        """From the document store; where that fails and the vectors were asked, from the vector store's own copy."""
+        """From the document store; where that is late and the vectors were asked, from the vector store's own copy."""
         sources = self._sources
+
+        def from_documents() -> Awaitable[Mapping[str, Passage]]:
+            return sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
+
+        def from_vectors() -> Awaitable[Mapping[str, Passage]]:
+            return sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
+
         if calibration is None:
-            return await sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
-        if not legs.text_failed:
-            try:
-                half = deadline.sooner(deadline.remaining_s / 2.0)
-                return await sources.document_store.call(lambda: sources.documents.passages(ids), half)
-            except BackendError as error:
-                logger.info("search: the passages are taken from the vector store: %s", error)
-        return await sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
+            return await from_documents()
+        if legs.text_failed:
+            return await from_vectors()
+        return await hedged(from_documents, from_vectors, deadline.remaining_s / 2.0)
 
     async def _count(self, deadline: Deadline) -> None:
         """Count the documents anew where the index has changed since; without a count, the last one stands."""
@@ -198,6 +195,10 @@ async def _if_it_can(words: "asyncio.Task[Sequence[TextHit]]") -> tuple[Sequence
         return await words, None
     except BackendError:
         return None, TEXT_MISSING
+
+
+def _for_ranking(deadline: Deadline) -> Deadline:
+    return deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s)
 
 
 def _nothing(reports: Mapping[str, LegReport], error: str) -> Answer:

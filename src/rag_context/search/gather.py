@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rag_context.errors import BackendError
 from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
 from rag_context.search.legs import Sources, VectorFinds
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores
@@ -28,19 +29,8 @@ class Gathered:
     scored: Mapping[str, Candidate]
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
-    text_lost: str | None = None
-    """Why the text side is missing, where it was lost only now."""
-
-    neighbours_lost: str | None = None
-    """Why what the words found is ranked without its surroundings, where those could not be had."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Raw:
-    """Exact raw scores by chunk id."""
-
-    cosines: Mapping[str, float]
-    texts: Mapping[str, TextHit]
+    trouble: BackendError | None = None
+    """Why some scores or neighbours are missing, where they are."""
 
 
 async def gather(
@@ -52,74 +42,56 @@ async def gather(
 ) -> Gathered:
     """Score the union of what the legs found on both sides, and the neighbours of its best.
 
-    Without the text leg there is nothing to unite and the cosines stand as they are; so they do where the document
-    store fails in between. Without the vector leg, what cannot be had of the words' surroundings is done without.
+    Without the text leg there is nothing to unite and the cosines stand as they are. What cannot be had by the
+    deadline is done without: a ranking that is less exact is worth more than none.
 
     Args:
         sources: the ports.
         query: the question.
         finds: what the vector leg found; None where it is not part of this answer.
         text: what the text leg found; None where it is not part of this answer.
-        deadline: when the answer must be out.
-
-    Raises:
-        BackendError: a score could not be had.
+        deadline: when ranking must begin.
     """
     found: list[VectorHit | TextHit] = [*(finds.hits if finds else ()), *(text or ())]
     refs = {hit.chunk.id: hit.chunk for hit in found}
-    raw = _Raw(
-        {hit.chunk.id: hit.cosine for hit in finds.hits} if finds else {}, {hit.chunk.id: hit for hit in text or ()}
-    )
+    cosines = {hit.chunk.id: hit.cosine for hit in finds.hits} if finds else {}
+    raw = _Raw(cosines, {hit.chunk.id: hit for hit in text or ()})
     if text is None:
-        candidates = [_candidate(ref, raw) for ref in refs.values()]
-        return _gathered(candidates, {}, {}, finds, text)
+        return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, finds, text)
     exact = _ExactScores(sources, query, finds, deadline)
-    try:
-        return await _united(exact, raw, refs, text)
-    except BackendError:
-        if not exact.troubles:
-            raise
-    trouble = str(exact.troubles[0])
-    if finds is None:
-        return words_alone(text, trouble)
-    candidates = [_candidate(hit.chunk, _Raw(raw.cosines, {})) for hit in finds.hits]
-    return replace(_gathered(candidates, {}, {}, finds, None), text_lost=trouble)
-
-
-def words_alone(text: Sequence[TextHit], trouble: str) -> Gathered:
-    """What the words found, as it stands; `trouble` is why its surroundings are not there."""
-    raw = _Raw({}, {hit.chunk.id: hit for hit in text})
-    candidates = [_candidate(hit.chunk, raw) for hit in text]
-    return replace(_gathered(candidates, {}, {}, None, text), neighbours_lost=trouble)
-
-
-async def _united(
-    exact: "_ExactScores", raw: "_Raw", refs: Mapping[str, ChunkRef], text: Sequence[TextHit]
-) -> Gathered:
-    finds = exact.finds
     raw = await exact.complete(raw, refs)
     union = [_candidate(ref, raw) for ref in refs.values()]
-    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * exact.query.limit)
+    size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
     neighbours = await exact.neighbours(shortlist)
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}
     raw = await exact.complete(raw, beyond)
+    if exact.trouble is not None:  # some candidates would gain from neighbours that are known, others not
+        return replace(_gathered(shortlist, {}, {}, finds, text), trouble=exact.trouble)
     scored = {candidate.chunk.id: candidate for candidate in union}
     scored.update((id_, _candidate(ref, raw)) for id_, ref in beyond.items())
     return _gathered(shortlist, neighbours, scored, finds, text)
 
 
 @dataclass(frozen=True, slots=True)
+class _Raw:
+    """Raw scores by chunk id, exact where they are there."""
+
+    cosines: Mapping[str, float]
+    texts: Mapping[str, TextHit]
+
+
+@dataclass(slots=True)
 class _ExactScores:
-    """Asks both sides for the scores that are still missing, at the same time."""
+    """Asks both sides for the scores that are still missing, at the same time, until one of them is in trouble."""
 
     sources: Sources
     query: Query
     finds: VectorFinds | None
     deadline: Deadline
-    troubles: list[BackendError] = field(default_factory=list)
-    """What the document store failed with."""
+    trouble: BackendError | None = None
+    """What went wrong; nothing is asked for after it."""
 
     async def complete(self, raw: _Raw, refs: Mapping[str, ChunkRef]) -> _Raw:
         """`raw` with the scores that the chunks of `refs` still lack."""
@@ -131,32 +103,32 @@ class _ExactScores:
             cosines, texts = await self._cosines(without_cosine), await self._texts(without_text)
         return _Raw({**raw.cosines, **cosines}, {**raw.texts, **texts})
 
-    async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
-        finds = self.finds
-        if finds is None or not ids:
-            return {}
-        return await self.sources.vector_store.call(
-            lambda: self.sources.vectors.score(finds.vector, ids), self.deadline
-        )
-
-    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, TextHit]:
-        if not chunks:
-            return {}
-        return await self._of_documents(lambda: self.sources.texts.score(self.query.text, chunks))
-
     async def neighbours(self, shortlist: Sequence[Candidate]) -> Mapping[str, Neighbours]:
         """What stands before and after each candidate."""
         ids = [candidate.chunk.id for candidate in shortlist]
-        if not ids:
-            return {}
-        return await self._of_documents(lambda: self.sources.documents.neighbours(ids))
+        documents = self.sources.documents
+        return await self._asked(self.sources.document_store, ids, lambda: documents.neighbours(ids))
 
-    async def _of_documents(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
+        finds, vectors = self.finds, self.sources.vectors
+        if finds is None:
+            return {}
+        return await self._asked(self.sources.vector_store, ids, lambda: vectors.score(finds.vector, ids))
+
+    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, TextHit]:
+        texts = self.sources.texts
+        return await self._asked(self.sources.document_store, chunks, lambda: texts.score(self.query.text, chunks))
+
+    async def _asked(
+        self, store: Dependency, about: Sequence[object], work: Callable[[], Awaitable[Mapping[str, T]]]
+    ) -> Mapping[str, T]:
+        if not about or self.trouble is not None:
+            return {}
         try:
-            return await self.sources.document_store.call(work, self.deadline)
+            return await store.call(work, self.deadline)
         except BackendError as error:
-            self.troubles.append(error)
-            raise
+            self.trouble = error
+            return {}
 
 
 def _candidate(ref: ChunkRef, raw: _Raw) -> Candidate:

@@ -67,9 +67,6 @@ class Legs:
         self._vector: asyncio.Task[VectorFinds] | None = None
         self._text: asyncio.Task[Sequence[TextHit]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self.text_lost: str | None = None
-        """Why what the text leg found could not be used beside the vectors."""
-
         self.spare: asyncio.Task[Answer] | None = None
         """The lower level's answer, on its way already."""
 
@@ -116,17 +113,6 @@ class Legs:
         report = self.reports.get("text")
         return report is not None and report.status is not LegStatus.OK
 
-    def lose_text(self, detail: str) -> None:
-        """Note that what the text leg found cannot be used beside the vectors."""
-        found = self.reports.get("text")
-        self.reports["text"] = LegReport(LegStatus.FAILED, found.latency_ms if found is not None else 0.0, detail)
-        self.text_lost = detail
-
-    def regain_text(self) -> None:
-        """Note that what the text leg found, and was lost beside the vectors, is used by itself."""
-        found = self.reports["text"]
-        self.reports["text"] = LegReport(LegStatus.OK, found.latency_ms)
-
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query
         vector = query.vector
@@ -157,7 +143,7 @@ class Legs:
         try:
             yield
         except BackendError as error:
-            status, detail = _status_of(error), str(error)
+            status, detail = status_of(error), str(error)
             raise
         except asyncio.CancelledError:
             status, detail = LegStatus.TIMEOUT, "not finished in time"
@@ -166,7 +152,8 @@ class Legs:
             self.reports[part] = LegReport(status, (self._clock() - started) * 1000.0, detail)
 
 
-def _status_of(error: BackendError) -> LegStatus:
+def status_of(error: BackendError) -> LegStatus:
+    """How a failure is reported."""
     match error:
         case BreakerOpenError():
             return LegStatus.OPEN

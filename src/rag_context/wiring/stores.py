@@ -1,11 +1,10 @@
 """Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Protocol
 
 from rag_context.errors import ConfigurationError
@@ -33,6 +32,9 @@ from rag_context.stores.sqlite import (
     open_documents,
     open_vectors,
 )
+
+FAIR_SHARE = 1.0 / 3.0
+"""Share of a search's deadline: a call that was given less, and is late, is not held against the store."""
 
 TITLES = {
     "embedded": "embedded",
@@ -87,10 +89,10 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
     chosen = settings.stores
     async with AsyncExitStack() as stack:
         if chosen.documents == chosen.vectors == "embedded":
-            yield await _one_store(settings.data_dir, stack)
+            yield await _one_store(settings, stack)
         else:
             home = await stack.enter_async_context(_open_documents(settings))
-            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)))
+            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)), settings)
 
 
 @asynccontextmanager
@@ -124,8 +126,8 @@ async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
         yield cache
 
 
-async def _one_store(data_dir: Path, stack: AsyncExitStack) -> Stores:
-    store = await stack.enter_async_context(open_database(data_dir / FILE_NAME))
+async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
+    store = await stack.enter_async_context(open_database(settings.data_dir / FILE_NAME))
     return Stores(
         documents=store.documents,
         vectors=store.vectors,
@@ -133,13 +135,13 @@ async def _one_store(data_dir: Path, stack: AsyncExitStack) -> Stores:
         metrics=store.metrics,
         writer=store.documents,
         registry=store.documents,
-        document_store=Dependency("documents", store.documents.ping),
-        vector_store=Dependency("vectors", store.vectors.ping),
+        document_store=_guarded("documents", store.documents.ping, settings),
+        vector_store=_guarded("vectors", store.vectors.ping, settings),
     )
 
 
-def _two_stores(home: DocumentHome, vectors: VectorHome) -> Stores:
-    vector_store = Dependency("vectors", vectors.ping)
+def _two_stores(home: DocumentHome, vectors: VectorHome, settings: Settings) -> Stores:
+    vector_store = _guarded("vectors", vectors.ping, settings)
     reconciler = Reconciler(home.documents, home.writer, vectors)
     writer = TwoStoreWriter(
         documents=home.documents,
@@ -156,10 +158,14 @@ def _two_stores(home: DocumentHome, vectors: VectorHome) -> Stores:
         metrics=home.metrics,
         writer=writer,
         registry=writer,
-        document_store=Dependency("documents", home.documents.ping),
+        document_store=_guarded("documents", home.documents.ping, settings),
         vector_store=vector_store,
         reconciler=reconciler,
     )
+
+
+def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) -> Dependency:
+    return Dependency(name, ping, fair_s=FAIR_SHARE * settings.search.deadline_ms / 1000.0)
 
 
 @asynccontextmanager

@@ -7,8 +7,8 @@ without spaces, and at the same time from the text index, which knows the docume
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from cachetools import LRUCache
@@ -47,20 +47,12 @@ SEARCH_MS = 2_000
 QUESTIONS = 256
 """Queries whose terms and weights are remembered: a search asks for scores again before it is done."""
 
+REMEMBERED_ROWS = 200
+"""Chunks that a remembered query keeps its counts of, at most."""
+
 Floats = NDArray[np.float64]
 
 _WORD = re.compile(r"\w+")
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
-
-    terms: Sequence[str]
-    frequencies: Sequence[Frequency]
-    idf: Floats
-    weights: Floats
-    average_length: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +62,24 @@ class _Row:
     chunk: ChunkRef
     length: int
     counts: Sequence[float]
+
+
+@dataclass(slots=True)
+class _Question:
+    """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
+
+    terms: Sequence[str]
+    frequencies: Sequence[Frequency]
+    idf: Floats
+    weights: Floats
+    average_length: float
+    holders: Mapping[str, _Row] | None = None
+    """Every chunk that holds some of the terms, by id, where all of them were found: no other one has a score."""
+
+    @property
+    def known_terms(self) -> int:
+        """How many of the terms are in some document."""
+        return sum(each.documents > 0 for each in self.frequencies)
 
 
 class MongoTexts:
@@ -106,7 +116,7 @@ class MongoTexts:
         return hits[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
-        """Text scores of the given chunks, matching or not; unknown ones are left out.
+        """Text scores of the given chunks; those that hold none of the terms, or are unknown, may be left out.
 
         Raises:
             BackendError: the server could not be asked.
@@ -115,6 +125,8 @@ class MongoTexts:
             return {}
         async with self._mongo.reached():
             question = await self._question(query)
+            if question.holders is not None:
+                return _from_holders(question, question.holders, chunks)
             stages: list[Entry] = [{"$match": holding([chunk.id for chunk in chunks])}, _read(question)]
             entries = await self._aggregate(stages, SEARCH_MS)
         rows = {row.chunk.id: row for entry in entries for row in _all_rows(entry, question)}
@@ -141,6 +153,7 @@ class MongoTexts:
         """Chunks of documents that pass the filter and hold some of the terms, the rarest first."""
         found: dict[str, Entry] = {}
         rows: list[_Row] = []
+        whole = where == Filter(where.tenant)
         rarest_first = list(_rounds(question, self._budget))
         words = _plain_words(query, _selective(question, rarest_first))
         text = asyncio.create_task(self._text_search(words, question, where))
@@ -150,11 +163,15 @@ class MongoTexts:
             for round_ in rarest_first:
                 match = {**condition(where), "terms": {"$in": list(round_), "$nin": earlier}}
                 stages: list[Entry] = [{"$match": match}, {"$limit": self._budget}, _read(question)]
-                found.update((str(entry["_id"]), entry) for entry in await self._aggregate(stages, SEARCH_MS))
+                entries = await self._aggregate(stages, SEARCH_MS)
+                whole = whole and len(entries) < self._budget
+                found.update((str(entry["_id"]), entry) for entry in entries)
                 earlier += round_
                 rows = [row for entry in found.values() for row in _rows(entry, question)]
                 if len(rows) >= wanted:
                     break
+            if whole and len(earlier) == question.known_terms and len(rows) <= REMEMBERED_ROWS:
+                question.holders = {row.chunk.id: row for row in rows}
             others = [entry for entry in await text if str(entry["_id"]) not in found]
         finally:
             text.cancel()
@@ -179,6 +196,12 @@ class MongoTexts:
     async def _aggregate(self, stages: Sequence[Entry], most_ms: int) -> list[Entry]:
         cursor = await self._mongo.documents.aggregate(stages, maxTimeMS=most_ms, batchSize=self._budget)
         return await cursor.to_list()
+
+
+def _from_holders(question: _Question, holders: Mapping[str, _Row], chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+    matching = [holders[chunk.id] for chunk in chunks if chunk.id in holders]
+    scores = {hit.chunk.id: hit for hit in _hits(question, matching)}
+    return {chunk.id: replace(scores[chunk.id], chunk=chunk) for chunk in chunks if chunk.id in scores}
 
 
 def _rounds(question: _Question, budget: int) -> Iterator[Sequence[str]]:

@@ -1,0 +1,45 @@
+"""Full garbage collections of a process that keeps much."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from rag_context.cli.pauses import Pauses
+
+
+@pytest.fixture
+def _thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_thawed")
+def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> None:
+    gc.unfreeze()
+    pauses = Pauses(long_s=0.0, most=1)
+    gc.callbacks.append(pauses)
+    try:
+        gc.collect(0)
+        assert gc.get_freeze_count() == 0
+        gc.collect()
+        once = gc.get_freeze_count()
+        assert once > 0
+        kept = [[number] for number in range(100_000)]
+        gc.collect()
+        assert gc.get_freeze_count() <= once
+    finally:
+        gc.callbacks.remove(pauses)
+    assert len(kept) == 100_000
+
+
+@pytest.mark.usefixtures("_thawed")
+def test_a_short_collection_changes_nothing() -> None:
+    gc.unfreeze()
+    pauses = Pauses(long_s=3600.0)
+    gc.callbacks.append(pauses)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(pauses)
+    assert gc.get_freeze_count() == 0
