@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.rig import Rig, rig
+from tests.faults.rig import UNHURRIED, Rig, rig
 
 
 @pytest.fixture(scope="session")
 def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with rig(tmp_path_factory.mktemp("faults"), CIRCUIT_BREAKER_THRESHOLD="1000") as made:
+    with rig(tmp_path_factory.mktemp("faults"), CIRCUIT_BREAKER_THRESHOLD="1000", **UNHURRIED) as made:
         yield made

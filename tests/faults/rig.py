@@ -14,6 +14,9 @@ from tests.faults.backends import Backends, Role, backends
 from tests.torture.ledger import Promise, Version, compose
 from tests.torture.verify import settle
 
+UNHURRIED = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "1500"}
+"""Tests look at what is answered and how it is labelled; how fast that is on a machine of its own is measured."""
+
 DOCUMENTS = 12
 ALL = 20
 """Results asked for, so that every document is one of them."""

@@ -7,7 +7,7 @@ import pytest
 from tests.end_to_end.process import wait_until
 from tests.faults.backends import Role
 from tests.faults.cells import NOTHING, OF, WHOLE, Expected
-from tests.faults.rig import Rig, beside, component
+from tests.faults.rig import UNHURRIED, Rig, beside, component
 from tests.servers.faults import Pass, Refuse
 
 AT_START: dict[Role, tuple[int, str | None]] = {
@@ -20,7 +20,7 @@ def test_with_every_server_down_the_port_opens_and_answers_are_labelled(memory: 
     for backend in memory.backends.of.values():
         backend.proxy.fault = Refuse()
     try:
-        with beside(memory, tmp_path) as started:
+        with beside(memory, tmp_path, **UNHURRIED) as started:
             answer = started.search(memory.known())
             assert (answer["fallbackLevel"], answer["warning"], answer["results"]) == (3, NOTHING, [])
             report = started.memory.health()
@@ -41,7 +41,7 @@ def test_with_one_server_down_the_rest_is_used_and_it_joins_later(memory: Rig, t
     proxy = memory.backends[role].proxy
     proxy.fault = Refuse()
     try:
-        with beside(memory, tmp_path) as started:
+        with beside(memory, tmp_path, **UNHURRIED) as started:
             wait_until(lambda: others_are_well(started, role))
             answer = started.search(memory.known())
             assert (answer["fallbackLevel"], answer.get("warning")) == AT_START[role], answer
