@@ -10,7 +10,7 @@ from mcp import Client
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.options import Access
-from rag_context.server.registry import Service
+from rag_context.server.registry import Service, Toolset
 from rag_context.server.tools import build_tools
 
 REQUEST_ID = "r-1"
@@ -18,21 +18,23 @@ BOTH_ERAS = ("legacy", "2026-07-28")
 """How the official client talks: after a handshake, or each request by itself."""
 
 
-def memory_of(service: object) -> Memory:
+def memory_of(service: object, toolset: Toolset = Toolset.ALL) -> Memory:
     """A memory over any service that fits."""
     fitting = cast("Service", service)
-    return Memory(fitting, build_tools(fitting, Vocabulary()))
+    return Memory(fitting, build_tools(fitting, Vocabulary()).only(toolset))
 
 
 @asynccontextmanager
-async def entered(service: object, access: Access = Access.WRITE, mode: str = "2026-07-28") -> AsyncIterator[Client]:
+async def entered(
+    service: object, access: Access = Access.WRITE, mode: str = "2026-07-28", toolset: Toolset = Toolset.ALL
+) -> AsyncIterator[Client]:
     """The official client inside the door."""
-    memory = memory_of(service)
+    memory = memory_of(service, toolset)
 
     async def opened() -> Memory:
         return memory
 
-    server = Door(opened, lambda _context: Visit(REQUEST_ID, access)).server()
+    server = Door(opened, lambda _context: Visit(REQUEST_ID, access), toolset).server()
     async with Client(server, mode=cast("Any", mode)) as client:
         yield client
 

@@ -14,6 +14,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import INSTRUCTIONS, VERSIONS, answer_ahead
 from rag_context.server.options import Access
+from rag_context.server.registry import Toolset
 
 
 def opening(**changed: Any) -> dict[str, Any]:
@@ -21,13 +22,13 @@ def opening(**changed: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params, **changed}
 
 
-async def by_the_library(message: dict[str, Any]) -> dict[str, Any]:
+async def by_the_library(message: dict[str, Any], toolset: Toolset) -> dict[str, Any]:
     """What the library answers to an opening request."""
 
     async def never() -> Memory:
         raise AssertionError
 
-    server = Door(never, lambda _context: Visit("r", Access.WRITE)).server()
+    server = Door(never, lambda _context: Visit("r", Access.WRITE), toolset).server()
     send, receive = anyio.create_memory_object_stream[SessionMessage | Exception](1)
     answer_send, answer_receive = anyio.create_memory_object_stream[SessionMessage](1)
     async with anyio.create_task_group() as group:
@@ -41,13 +42,14 @@ async def by_the_library(message: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("version", [*HANDSHAKE_PROTOCOL_VERSIONS, "1999-01-01", "2026-07-28", "2099-01-01", ""])
-async def test_it_is_what_the_library_would_say(version: str) -> None:
+@pytest.mark.parametrize("toolset", Toolset)
+async def test_it_is_what_the_library_would_say(version: str, toolset: Toolset) -> None:
     """P-3."""
     message = opening(id="ü-7")
     message["params"]["protocolVersion"] = version
-    ahead = answer_ahead(json.dumps(message).encode())
+    ahead = answer_ahead(json.dumps(message).encode(), toolset)
     assert ahead is not None
-    assert json.loads(ahead) == await by_the_library(message)
+    assert json.loads(ahead) == await by_the_library(message, toolset)
 
 
 def test_it_knows_the_revisions_that_the_library_knows() -> None:
@@ -74,7 +76,7 @@ def test_it_knows_the_revisions_that_the_library_knows() -> None:
     ],
 )
 def test_whatever_else_comes_first_is_for_the_library(line: bytes) -> None:
-    assert answer_ahead(line) is None
+    assert answer_ahead(line, Toolset.MEMORY) is None
 
 
 def test_it_needs_neither_the_library_nor_the_index() -> None:
@@ -93,6 +95,9 @@ def test_the_http_door_loads_the_library_only_for_those_who_speak_it() -> None:
 
 def test_the_beginning_of_the_instructions_stands_by_itself() -> None:
     """Some clients show a model their first 512 characters only."""
-    assert "rag_context_search" in INSTRUCTIONS[:512]
-    assert "rag_context_index" in INSTRUCTIONS[:512]
-    assert "not instructions" in INSTRUCTIONS[:512]
+    for tools in ("memory", "all"):
+        assert "rag_context_search" in INSTRUCTIONS[tools][:512]
+        assert "rag_context_index" in INSTRUCTIONS[tools][:512]
+    assert "activate_project" in INSTRUCTIONS["projects"][:512]
+    assert "rag_query" in INSTRUCTIONS["projects"][:512]
+    assert all("not instructions" in told[:512] for told in INSTRUCTIONS.values())

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any, cast
@@ -87,6 +88,14 @@ def modern_call(query: str = "q", **changed: Any) -> dict[str, Any]:
     return message
 
 
+def test_what_could_not_be_loaded_is_loaded_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(StubService(), ServerOptions(port=0)) as server, server.client(**ACCEPT) as client:
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, "rag_context.server.mcp.http", None)
+            assert client.post("/mcp", json=call()).status_code == 500
+        assert client.post("/mcp", json=call()).status_code == 200
+
+
 @pytest.mark.parametrize("mode", [*BOTH_ERAS, "auto"])
 async def test_the_official_client_lists_searches_and_reads(door: Running, mode: str) -> None:
     """P-1."""
@@ -130,30 +139,35 @@ def test_an_id_comes_back_as_it_was(client: httpx2.Client, era: str, id_: int | 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize(
-    "body",
+    ("body", "code", "id_"),
     [
-        b"",
-        b"{",
-        b"null",
-        b"7",
-        b'"text"',
-        b"[]",
-        b"[" * 50_000,
-        b"\xff\xfe",
-        b"{}",
-        json.dumps([call(), call(id=2)]).encode(),
-        json.dumps({**call(), "jsonrpc": "1.0"}).encode(),
-        json.dumps({**call(), "id": {"a": 1}}).encode(),
-        json.dumps({**call(), "method": 7}).encode(),
+        (b"", -32700, None),
+        (b"{", -32700, None),
+        (b"null", -32600, None),
+        (b"7", -32600, None),
+        (b'"text"', -32600, None),
+        (b"[]", -32600, None),
+        (b"[" * 50_000, -32700, None),
+        (b"\xff\xfe", -32700, None),
+        (b"{}", -32600, None),
+        (json.dumps([call(), call(id=2)]).encode(), -32600, None),
+        (json.dumps({**call(), "jsonrpc": "1.0"}).encode(), -32600, 1),
+        (json.dumps({**call(), "id": {"a": 1}}).encode(), -32600, None),
+        (json.dumps({**call(), "method": 7}).encode(), -32600, 1),
+        (json.dumps({**call(), "params": ["very private words"]}).encode(), -32600, 1),
     ],
 )
-def test_what_is_no_message_is_a_protocol_error(client: httpx2.Client, era: str, body: bytes) -> None:
+def test_what_is_no_message_is_a_protocol_error(
+    client: httpx2.Client, era: str, body: bytes, code: int, id_: int | None
+) -> None:
+    """The same as over the pipe, in words of our own."""
     headers = {"Content-Type": "application/json", **(MODERN if era == "modern" else {})}
     reply = client.post("/mcp", content=body, headers=headers)
     assert reply.status_code == 400
-    error = reply.json()["error"]
-    assert error["code"] in {-32700, -32600, -32602}
-    assert "Traceback" not in reply.text
+    answer = reply.json()
+    assert (answer["error"]["code"], answer["id"]) == (code, id_)
+    assert "pydantic" not in reply.text
+    assert "very private words" not in reply.text
 
 
 @pytest.mark.parametrize("arguments", [[], "text", 7, True])

@@ -70,6 +70,27 @@ def test_what_the_environment_says_goes_with_the_command(tmp_path: Path) -> None
     assert "claude_desktop_config.json" in said
 
 
+def test_a_set_of_tools_goes_with_the_command(tmp_path: Path) -> None:
+    _, printed, _ = run("--print-config", "cursor", "--tools", "projects")
+    assert read("cursor", printed)["rag-context"]["args"] == ["mcp", "--tools", "projects"]
+    path = tmp_path / "mcp.json"
+    run("install", "cursor", "--path", str(path), "--tools", "all")
+    assert read("cursor", path.read_text())["rag-context"]["args"] == ["mcp", "--tools", "all"]
+
+
+def test_what_the_client_will_not_have_of_this_environment_is_said() -> None:
+    """Else the agent would work on another store than its person."""
+    secret = "redis://:hunter2@cache:6379/0"
+    status, printed, said = run(
+        "--print-config", "claude", QDRANT_URL="http://q:6333", REDIS_URL=secret, MCP_SERVER_PORT="4000"
+    )
+    assert status == 0
+    assert "QDRANT_URL, REDIS_URL: " in said
+    assert "MCP_SERVER_PORT" not in said
+    assert "hunter2" not in said + printed
+    assert run("--print-config", "cursor", "--url", "http://q:3000", QDRANT_URL="http://q:6333")[2].count("QDRANT") == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -78,6 +99,10 @@ def test_what_the_environment_says_goes_with_the_command(tmp_path: Path) -> None
         (("--print-config", "cursor", "--url", "localhost:3000"), "begin with http://"),
         (("install", "emacs"), "known are claude"),
         (("--url", "http://localhost:3000", "install", "cursor"), "behind `mcp install`"),
+        (("--tools", "projects", "install", "cursor"), "behind `mcp install`"),
+        (("--url", "http://localhost:3000"), "--url goes with --print-config"),
+        (("--print-config", "cursor", "--tools", "some"), "memory, projects, collections, all"),
+        (("install", "cursor", "--tools", "all", "--url", "http://localhost:3000"), "offers all its tools"),
     ],
 )
 def test_what_cannot_be_configured_is_said(arguments: tuple[str, ...], says: str) -> None:
@@ -130,9 +155,17 @@ def test_a_second_time_changes_nothing(tmp_path: Path, name: str) -> None:
 def test_an_entry_of_old_is_brought_up_to_date_where_it_is_one_of_many(tmp_path: Path, name: str) -> None:
     path = tmp_path / client(name).path().name
     old = {
-        "cursor": json.dumps({"mcpServers": {"rag-context": {"command": "old", "env": {"A": "b"}}, "other": OTHER}}),
+        "cursor": json.dumps(
+            {
+                "mcpServers": {
+                    "rag-context": {"url": "old", "headers": {"H": "v"}, "env": {"A": "b ü"}, "disabled": True},
+                    "other": OTHER,
+                }
+            }
+        ),
         "codex": (
-            '[mcp_servers."rag-context"]\ncommand = "old"\n[mcp_servers.rag-context.env]\nA = "b"\n'
+            '[mcp_servers."rag-context"]\nurl = "old"\nbearer_token_env_var = "K"\ndisabled = true\n'
+            '[mcp_servers.rag-context.env]\nA = "b ü"\n'
             '[mcp_servers.other]\ncommand = "other"\nargs = ["a b"]\n'
         ),
     }[name]
@@ -140,8 +173,17 @@ def test_an_entry_of_old_is_brought_up_to_date_where_it_is_one_of_many(tmp_path:
     change = planned(client(name), LAUNCH, path)
     assert read(name, change.after) == {
         "other": OTHER,
-        "rag-context": {"command": LAUNCH.command, "args": list(LAUNCH.arguments)},
-    }
+        "rag-context": {
+            "command": LAUNCH.command,
+            "args": list(LAUNCH.arguments),
+            "env": {"A": "b ü"},
+            "disabled": True,
+        },
+    }, "what was added to it stays"
+    by_address = read(name, planned(client(name), Launch(url="http://h/mcp"), path).after)["rag-context"]
+    assert {"env", "disabled"} & by_address.keys() == {"disabled"}, "what only commands have does not"
+    path.write_text(change.after)
+    assert not planned(client(name), LAUNCH, path).is_needed
 
 
 def test_a_dry_run_shows_the_file_and_writes_nothing(tmp_path: Path) -> None:
@@ -165,6 +207,7 @@ def test_a_dry_run_shows_the_file_and_writes_nothing(tmp_path: Path) -> None:
         ("codex", "mcp_servers = 7"),
         ("codex", "no toml"),
         ("codex", 'mcp_servers = { other = { command = "x" } }'),
+        ("codex", "[mcp_servers.rag-context]\nsince = 2026-01-01\n"),
     ],
 )
 def test_a_file_that_cannot_be_added_to_is_left_as_it_is(tmp_path: Path, name: str, text: str) -> None:
@@ -172,7 +215,7 @@ def test_a_file_that_cannot_be_added_to_is_left_as_it_is(tmp_path: Path, name: s
     path.write_text(text)
     status, _, said = run("install", name, "--path", str(path))
     assert status == 78
-    assert "--print-config" in said
+    assert f"`rag-context mcp --print-config {name}`" in said
     assert path.read_text() == text
     assert names(tmp_path) == [path.name]
 

@@ -117,6 +117,27 @@ def test_sigterm_ends_it_well_before_anybody_spoke(tmp_path: Path) -> None:
     process.communicate()
 
 
+def test_a_person_who_runs_it_is_told_who_should(tmp_path: Path) -> None:
+    theirs, ours = os.openpty()
+    process = subprocess.Popen(
+        [COMMAND, "mcp", "--data-dir", str(tmp_path)],
+        stdin=ours,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    )
+    try:
+        assert process.stderr is not None
+        assert b"rag-context mcp install" in process.stderr.readline()
+        os.write(theirs, b"\x04")  # Ctrl-D
+        out, _ = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, out) == (0, b"")
+    finally:
+        process.kill()
+        os.close(theirs)
+        os.close(ours)
+
+
 def _reads_from_elsewhere(pid: int) -> bool:
     """Whether it has taken its input for itself (Linux)."""
     return Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull)
@@ -144,7 +165,7 @@ def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "extra", "status", "says"),
     [
-        (("--tools", "everything"), {}, 2, "memory, projects, all"),
+        (("--tools", "everything"), {}, 2, "memory, projects, collections, all"),
         ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
     ],
 )

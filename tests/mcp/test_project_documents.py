@@ -1,6 +1,7 @@
 """A session over MCP in the sample project that the repository ships, from activation to forgetting it."""
 
 import json
+import re
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from mcp import Client
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.mcp.door import Door, Memory, Visit
+from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.options import Access
+from rag_context.server.registry import Toolset
 from rag_context.server.tools import build_tools
 from tests.mcp.doors import raw, read
 from tests.projects.hall import Hall, open_hall
@@ -41,7 +44,7 @@ def entered(hall: Hall, session: str | None = "one", access: Access = Access.WRI
     async def opened() -> Memory:
         return memory
 
-    return Client(Door(opened, lambda _context: Visit("r-1", access, session)).server())
+    return Client(Door(opened, lambda _context: Visit("r-1", access, session), Toolset.ALL).server())
 
 
 async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:
@@ -111,6 +114,15 @@ async def test_sessions_work_on_projects_of_their_own(hall: Hall, config: str) -
         named = await two.call_tool("list_doc_types", {"project": "sample-shop"})
         assert named.structured_content is not None
         assert named.structured_content["project_name"] == "sample-shop"
+
+
+@pytest.mark.parametrize("toolset", Toolset)
+async def test_the_instructions_name_only_tools_that_are_offered(hall: Hall, toolset: Toolset) -> None:
+    """P-1."""
+    tools = build_tools(hall.service, Vocabulary())
+    named = tools.keys() & set(re.findall(r"\w+", INSTRUCTIONS[toolset]))
+    assert named
+    assert named <= tools.only(toolset).keys()
 
 
 async def test_who_may_only_read_is_shown_the_tools_that_read(hall: Hall) -> None:

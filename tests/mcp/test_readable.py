@@ -10,6 +10,7 @@ from rag_context.contract.delete import DeleteResponse
 from rag_context.contract.get import GetResponse, RetrievalStats
 from rag_context.contract.index import IndexResponse
 from rag_context.contract.listing import ListedDocument, ListResponse
+from rag_context.contract.projects import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.contract.reindex import ReindexResponse
 from rag_context.contract.search import SearchResponse, SearchResult
 from rag_context.contract.similar import SimilarResponse
@@ -81,6 +82,45 @@ def test_where_nothing_could_be_searched_it_does_not_say_nothing_was_found(level
     assert words.startswith(f"Level {level} of 4:")
     assert "go on without context, and say so" in words
     assert "Nothing found" not in words
+
+
+PROJECT = {
+    "project_name": "shop",
+    "branch_name": "main",
+    "path_hash": "0" * 16,
+    "circuit_breaker_open": False,
+    "warnings": [],
+    "legs": {},
+    "latency_ms": 1.0,
+    "request_id": "r",
+}
+NOTHING = {
+    SemanticSearchResponse: {"results": [], "total_matches": 0},
+    RagQueryResponse: {
+        "citations": [],
+        "context": "",
+        "sources": [],
+        "linked_docs": [],
+        "critical_docs": [],
+        "omitted": 0,
+        "omitted_docs": [],
+        "total_matches": 0,
+        "char_count": 0,
+        "token_count": 0,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", NOTHING)
+@pytest.mark.parametrize(("level", "was_searched"), [(1, True), (2, True), (3, False), (4, False)])
+def test_no_document_of_a_project_is_told_apart_from_no_search(
+    kind: type[LabelledResponse], level: int, was_searched: bool
+) -> None:
+    body = kind.model_validate({**PROJECT, **NOTHING[kind], "fallback": level > 1, "fallback_level": level})
+    words = readable(body)
+    assert ("No document of project shop" in words) is was_searched
+    assert ("a lower min_relevance_score, may help" in words) is was_searched
+    assert words.startswith(f"Level {level} of 4: ") is (level > 1)
 
 
 def test_an_unlikely_answer_is_called_so() -> None:

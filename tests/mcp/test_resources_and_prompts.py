@@ -8,6 +8,8 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent, TextResourceC
 
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.documents import PAGE, PREFIX
+from rag_context.server.options import Access
+from rag_context.server.registry import Toolset
 from rag_context.testing import Fault
 from tests.service.house import House
 
@@ -140,6 +142,17 @@ async def test_prompts_are_listed_with_their_arguments(house: House) -> None:
         assert required == {"recall": ["topic"], "remember": ["text"]}
 
 
+async def test_prompts_that_need_other_tools_are_not_offered(house: House) -> None:
+    async with entered(house.service, toolset=Toolset.PROJECTS) as client:
+        assert (await client.list_prompts()).prompts == []
+        with pytest.raises(MCPError, match="Unknown prompt: recall"):
+            await client.get_prompt("recall", {"topic": "a"})
+    async with entered(house.service, Access.READ) as client:
+        assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["recall"]
+        with pytest.raises(MCPError, match="Unknown prompt: remember; known are recall"):
+            await client.get_prompt("remember", {"text": "a"})
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "sentence"),
     [
@@ -148,6 +161,8 @@ async def test_prompts_are_listed_with_their_arguments(house: House) -> None:
         ("recall", {"topic": "  "}, "needs the argument 'topic'"),
         ("recall", {"topic": "a", "subject": "b"}, "has no argument 'subject'"),
         ("recall", {"topic": "x" * 1001}, "Query too long"),
+        ("remember", {"text": "a", "kind": "poem"}, "contentType must be one of 'chat', 'decision'"),
+        ("remember", {"text": "x" * 100_001}, "Content too large"),
     ],
 )
 async def test_a_prompt_that_cannot_be_filled_in_is_refused(

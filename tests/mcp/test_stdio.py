@@ -15,6 +15,7 @@ from rag_context.server.mcp.door import Memory
 from rag_context.server.mcp.handshake import answer_ahead
 from rag_context.server.mcp.stdio import serve_stdio
 from rag_context.server.mcp.wire import LINE_BYTES, Wire
+from rag_context.server.registry import Toolset
 from tests.server.stub_service import StubService
 
 from .doors import memory_of
@@ -88,7 +89,7 @@ async def piped(service: object, *, ahead: bool = True) -> AsyncIterator[Pipe]:
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(out_read, "rb")
     )
     first = json.dumps(OPENING).encode() + b"\n"
-    serving = serve_stdio(Wire(in_read, out_write), opened, first=first, answered_ahead=ahead)
+    serving = serve_stdio(Wire(in_read, out_write), opened, Toolset.MEMORY, first=first, answered_ahead=ahead)
     pipe = Pipe(in_write, reader, asyncio.create_task(serving), out_write)
     await pipe.send(INITIALIZED)
     try:
@@ -109,7 +110,7 @@ async def test_what_was_answered_ahead_is_not_answered_again() -> None:
 async def test_what_was_not_answered_ahead_is_answered_by_the_library() -> None:
     async with piped(StubService(), ahead=False) as pipe:
         (answer,) = await pipe.rest()
-    ahead = answer_ahead(json.dumps(OPENING).encode())
+    ahead = answer_ahead(json.dumps(OPENING).encode(), Toolset.MEMORY)
     assert ahead is not None
     assert answer == json.loads(ahead)
 
@@ -207,6 +208,21 @@ async def test_a_client_that_stops_reading_is_no_failure_of_ours() -> None:
         pipe.close()
         await asyncio.wait_for(pipe.server, 10)
     assert pipe.server.exception() is None
+
+
+async def test_an_end_in_the_middle_of_what_a_client_sends_is_an_end() -> None:
+    """M-6."""
+    async with piped(StubService()) as pipe:
+        pings = b"".join(
+            json.dumps({"jsonrpc": "2.0", "id": n, "method": "ping"}).encode() + b"\n" for n in range(1000)
+        )
+        sending = asyncio.create_task(pipe.send(pings))
+        await pipe.receive()
+        pipe.server.cancel()
+        await asyncio.wait({pipe.server}, timeout=10)
+        assert pipe.server.done()
+        assert pipe.server.cancelled() or pipe.server.exception() is None
+        await sending
 
 
 async def test_a_hundred_calls_in_a_row_are_all_answered() -> None:

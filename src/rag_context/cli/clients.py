@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -11,9 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from rag_context.cli.toolsets import MEMORY
 from rag_context.errors import ConfigurationError, InvalidInputError
 
 NAME = "rag-context"
+
+_OURS = frozenset({"type", "command", "args", "url", "httpUrl", "serverUrl"})
+_OF_COMMANDS = frozenset({"env", "envFile", "env_vars", "cwd"})
+_OF_ADDRESSES = frozenset({"headers", "http_headers", "env_http_headers", "bearer_token_env_var", "auth", "oauth"})
 
 Entry: TypeAlias = dict[str, Any]
 
@@ -38,9 +44,11 @@ def address(url: str) -> Launch:
     return Launch(url=url if url.rstrip("/").endswith("/mcp") else url.rstrip("/") + "/mcp")
 
 
-def command(data_dir: Path | None, config: Path | None) -> Launch:
+def command(tools: str, data_dir: Path | None, config: Path | None) -> Launch:
     """The command that runs this program, with absolute paths: clients start it anywhere, with another PATH."""
     arguments = ["mcp"]
+    if tools != MEMORY:
+        arguments += ["--tools", tools]
     if data_dir is not None:
         arguments += ["--data-dir", str(data_dir.expanduser().absolute())]
     if config is not None:
@@ -59,10 +67,11 @@ def _program() -> str:
 class Client:
     """A program that speaks MCP.
 
-    `path` is its configuration file; `section` the table of servers in it; `entry` how one looks; `remark` what a
-    person should know.
+    `name` is what the command line calls it; `path` is its configuration file; `section` the table of servers in it;
+    `entry` how one looks; `remark` what a person should know.
     """
 
+    name: str
     title: str
     path: Callable[[], Path]
     section: str
@@ -78,7 +87,7 @@ class Client:
         """The whole file, if it held nothing else."""
         entry = self.entry(how)
         if self.is_toml:
-            return _toml(self.section, entry)
+            return _toml(f"{self.section}.{NAME}", entry)
         return json.dumps({self.section: {NAME: entry}}, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -112,34 +121,43 @@ def _application_data() -> Path:
     return Path.home() / ".config"
 
 
-CLIENTS: Mapping[str, Client] = {
-    "claude": Client(
+_KNOWN = (
+    Client(
+        "claude",
         "Claude Desktop",
         lambda: _application_data() / "Claude" / "claude_desktop_config.json",
         "mcpServers",
         _desktop,
         "Quit and start Claude Desktop afterwards.",
     ),
-    "claude-code": Client(
-        "Claude Code", lambda: Path(".mcp.json"), "mcpServers", _typed, "The file belongs in the project's folder."
+    Client(
+        "claude-code",
+        "Claude Code",
+        lambda: Path(".mcp.json"),
+        "mcpServers",
+        _typed,
+        "The file belongs in the project's folder.",
     ),
-    "cursor": Client("Cursor", lambda: Path.home() / ".cursor" / "mcp.json", "mcpServers", _with("url")),
-    "vscode": Client(
+    Client("cursor", "Cursor", lambda: Path.home() / ".cursor" / "mcp.json", "mcpServers", _with("url")),
+    Client(
+        "vscode",
         "VS Code",
         lambda: Path(".vscode") / "mcp.json",
         "servers",
         _typed,
         "The file belongs in the project's folder.",
     ),
-    "windsurf": Client(
+    Client(
+        "windsurf",
         "Windsurf",
         lambda: Path.home() / ".codeium" / "windsurf" / "mcp_config.json",
         "mcpServers",
         _with("serverUrl"),
     ),
-    "codex": Client("Codex", lambda: Path.home() / ".codex" / "config.toml", "mcp_servers", _with("url")),
-    "gemini": Client("Gemini CLI", lambda: Path.home() / ".gemini" / "settings.json", "mcpServers", _with("httpUrl")),
-}
+    Client("codex", "Codex", lambda: Path.home() / ".codex" / "config.toml", "mcp_servers", _with("url")),
+    Client("gemini", "Gemini CLI", lambda: Path.home() / ".gemini" / "settings.json", "mcpServers", _with("httpUrl")),
+)
+CLIENTS: Mapping[str, Client] = {known.name: known for known in _KNOWN}
 
 
 def client(name: str) -> Client:
@@ -189,7 +207,7 @@ class Change:
 
 
 def planned(known: Client, how: Launch, path: Path) -> Change:
-    """How a client's file would look with this server in it; all else in it stays.
+    """How a client's file would look with this server in it; all else in it stays, and what was added to its entry.
 
     Raises:
         ConfigurationError: The file cannot be read, or is not of the form that the client's files have.
@@ -199,24 +217,49 @@ def planned(known: Client, how: Launch, path: Path) -> Change:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"Cannot read {path}: {error}") from error
     merge = _merged_toml if known.is_toml else _merged_json
-    return Change(path, before, merge(path, before or "", known, how))
+    try:
+        return Change(path, before, merge(before or "", known, how))
+    except _UnreadableError as error:
+        raise ConfigurationError(
+            f"Cannot add to {path}: {error}. Add the lines of `rag-context mcp --print-config {known.name}` to it "
+            "yourself."
+        ) from error
 
 
-def _merged_json(path: Path, before: str, known: Client, how: Launch) -> str:
-    entry = known.entry(how)
+class _UnreadableError(Exception):
+    """A client's file is not of the form that its files have."""
+
+
+def _merged_json(before: str, known: Client, how: Launch) -> str:
     if not before.strip():
         return known.snippet(how)
     try:
         held = json.loads(before)
     except ValueError as error:
-        raise _unreadable(path, f"it is not plain JSON ({error}), perhaps because of comments") from error
-    servers = held.get(known.section, {}) if isinstance(held, dict) else None
-    if not isinstance(servers, dict):
-        raise _unreadable(path, f"it has no table {known.section!r} of servers")
+        raise _UnreadableError(f"it is not plain JSON ({error}), perhaps because of comments") from error
+    servers = _servers(held, known)
+    entry = _brought_up(servers, known.entry(how))
     if servers.get(NAME) == entry:
         return before
     held[known.section] = {**servers, NAME: entry}
     return json.dumps(held, indent=_indent(before), ensure_ascii=False) + "\n"
+
+
+def _servers(held: Any, known: Client) -> Entry:
+    servers = held.get(known.section, {}) if isinstance(held, dict) else None
+    if not isinstance(servers, dict):
+        raise _UnreadableError(f"it has no table {known.section!r} of servers")
+    return servers
+
+
+def _brought_up(servers: Entry, entry: Entry) -> Entry:
+    """The entry with what people and their client have added to the one that is there, such as `env`."""
+    held = servers.get(NAME)
+    if not isinstance(held, dict):
+        return entry
+    # Some clients refuse an entry with what belongs to the other way to reach a server.
+    foreign = _OURS | (_OF_ADDRESSES if "command" in entry else _OF_COMMANDS)
+    return entry | {key: value for key, value in held.items() if key not in foreign}
 
 
 def _indent(text: str) -> int | str:
@@ -228,27 +271,25 @@ def _indent(text: str) -> int | str:
     return 2
 
 
-def _merged_toml(path: Path, before: str, known: Client, how: Launch) -> str:
-    entry = known.entry(how)
+def _merged_toml(before: str, known: Client, how: Launch) -> str:
     try:
         held = tomllib.loads(before)
     except tomllib.TOMLDecodeError as error:
-        raise _unreadable(path, f"it is not TOML ({error})") from error
-    servers = held.get(known.section, {})
-    if not isinstance(servers, dict):
-        raise _unreadable(path, f"it has no table {known.section!r} of servers")
+        raise _UnreadableError(f"it is not TOML ({error})") from error
+    servers = _servers(held, known)
+    entry = _brought_up(servers, known.entry(how))
     if servers.get(NAME) == entry:
         return before
     kept = _without_table(before, f"{known.section}.{NAME}")
     after = f"{kept.rstrip()}\n\n" if kept.strip() else ""
-    after += _toml(known.section, entry)
     wanted = {**held, known.section: {**servers, NAME: entry}}
     try:
+        after += _toml(f"{known.section}.{NAME}", entry)
         is_right = tomllib.loads(after) == wanted
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, TypeError):  # or a value is of a kind that JSON has not
         is_right = False
     if not is_right:
-        raise _unreadable(path, f"its table {known.section!r} is written in another way")
+        raise _UnreadableError(f"its table {known.section!r} is written in another way")
     return after
 
 
@@ -265,13 +306,15 @@ def _without_table(text: str, name: str) -> str:
     return "".join(kept)
 
 
-def _toml(section: str, entry: Entry) -> str:
-    # A JSON string, or list of them, is the same in TOML.
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items()]
-    return "\n".join([f"[{section}.{NAME}]", *lines]) + "\n"
+def _toml(table: str, entry: Entry) -> str:
+    # A JSON string or number, or a list of them, is the same in TOML.
+    below = {key: value for key, value in entry.items() if isinstance(value, dict)}
+    lines = [
+        f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items() if key not in below
+    ]
+    text = "\n".join([f"[{table}]", *lines]) + "\n"
+    return text + "".join(f"\n{_toml(f'{table}.{_key(key)}', value)}" for key, value in below.items())
 
 
-def _unreadable(path: Path, why: str) -> ConfigurationError:
-    return ConfigurationError(
-        f"Cannot add to {path}: {why}. Add the lines of `rag-context mcp --print-config` to it yourself."
-    )
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)

@@ -14,7 +14,7 @@ from rag_context.cli.exits import ExitCode, exit_code, report
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
-from rag_context.errors import InvalidInputError, RagContextError
+from rag_context.errors import RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import answer_ahead
 from rag_context.server.mcp.wire import OversizedLineError, Wire, claim_wire
@@ -22,9 +22,6 @@ from rag_context.settings import Loaded, Settings
 
 if TYPE_CHECKING:
     from rag_context.server.mcp.door import Memory
-
-TOOLSETS = ("memory", "projects", "all")
-"""What can be offered: the agents' memory, project documents, or both."""
 
 MODEL_PATIENCE_S = 10.0
 """How long a call waits for the model to load before it is answered by words (M-2)."""
@@ -34,30 +31,26 @@ _QUIET = "warning"
 
 def run(chosen: Chosen, *, tools: str) -> ExitCode:
     """Serve until the client closes its end, or SIGTERM."""
-    _check_toolset(tools)
     loaded = load_available(chosen)
     # Until the loop runs there is nothing to finish.
     signal.signal(signal.SIGTERM, lambda _signal, _frame: sys.exit(ExitCode.OK))
+    if sys.stdin.isatty():
+        Screen().note("Waiting for an MCP client on stdin. Clients start this by themselves: rag-context mcp install")
     wire = claim_wire()
-    first, ahead = _open_conversation(wire)
+    first, ahead = _open_conversation(wire, tools)
     if first is None:
         return ExitCode.OK
     _start_logging(loaded)
     return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead))
 
 
-def _check_toolset(tools: str) -> None:
-    if tools not in TOOLSETS:
-        raise InvalidInputError(f"--tools {tools}: say one of {', '.join(TOOLSETS)}")
-
-
-def _open_conversation(wire: Wire) -> tuple[bytes | None, bool]:
+def _open_conversation(wire: Wire, tools: str) -> tuple[bytes | None, bool]:
     """The first line, and whether it could be answered at once."""
     try:
         first = wire.read_line()
     except OversizedLineError:
         return b"", False
-    answer = answer_ahead(first) if first is not None else None
+    answer = answer_ahead(first, tools) if first is not None else None
     if answer is not None:
         with suppress(OSError):
             wire.write_line(answer)
@@ -67,11 +60,12 @@ def _open_conversation(wire: Wire) -> tuple[bytes | None, bool]:
 async def _serve(settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening request was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
+    from rag_context.server.registry import Toolset  # noqa: PLC0415
 
     opening = _Opening(settings, tools)
     keeper = asyncio.create_task(opening.keep(), name="memory")
     serving = asyncio.create_task(
-        serve_stdio(wire, opening.memory, first=first, answered_ahead=answered_ahead), name="mcp"
+        serve_stdio(wire, opening.memory, Toolset(tools), first=first, answered_ahead=answered_ahead), name="mcp"
     )
     with suppress(NotImplementedError):  # Windows has no such signal to wait for
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)

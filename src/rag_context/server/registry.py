@@ -77,7 +77,7 @@ class Service(Protocol):
 
     async def ready(self) -> bool: ...
 
-    def prometheus(self) -> bytes:
+    async def prometheus(self) -> bytes:
         """The metrics in Prometheus' text format."""
         ...
 
@@ -87,6 +87,7 @@ class Toolset(StrEnum):
 
     MEMORY = "memory"
     PROJECTS = "projects"
+    COLLECTIONS = "collections"
     ALL = "all"
 
 

@@ -13,7 +13,7 @@ from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.options import Access
 from rag_context.server.project_tools import build_project_tools
-from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
 from rag_context.service.collections import CollectionService
 
 _EMPTY_LEVEL = 3
@@ -176,6 +176,7 @@ def _converse_tool(collections: CollectionService) -> Tool[ConverseRequest]:
         ),
         request=ConverseRequest,
         response=ConverseResponse,
+        toolset=Toolset.COLLECTIONS,
         run=run,
         access=Access.READ,
         read_only=True,

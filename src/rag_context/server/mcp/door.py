@@ -25,11 +25,11 @@ from rag_context.server.exchange import RefusalError
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.documents import TEMPLATE, document, documents
 from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
-from rag_context.server.mcp.prompts import PROMPTS, prompt
+from rag_context.server.mcp.prompts import RECALL, REMEMBER, filled, named
 from rag_context.server.mcp.readable import readable
 from rag_context.server.mcp.schemas import for_models
 from rag_context.server.options import Access
-from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
 
 logger = logging.getLogger(__name__)
 
@@ -72,11 +72,15 @@ class Door:
     Args:
         memory: The service and its tools; may be waited for while they are opened.
         visit: Who makes a request.
+        toolset: Which of its tools are offered; prompts that need others are not.
     """
 
-    def __init__(self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], Visit]) -> None:
+    def __init__(
+        self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], Visit], toolset: Toolset
+    ) -> None:
         self._memory = memory
         self._visit = visit
+        self._toolset = toolset
         self._listed: dict[str, types.Tool] = {}
 
     def server(self) -> Server[Any]:
@@ -86,7 +90,7 @@ class Door:
             version=__version__,
             title=TITLE,
             description=DESCRIPTION,
-            instructions=INSTRUCTIONS,
+            instructions=INSTRUCTIONS[self._toolset],
             cache_hints={
                 "tools/list": _LISTS,
                 "prompts/list": _LISTS,
@@ -155,12 +159,20 @@ class Door:
         self, _context: Context, params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         _one_page(params)
-        return types.ListPromptsResult(prompts=list(PROMPTS))
+        return types.ListPromptsResult(prompts=self._prompts())
 
     async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        arguments = params.arguments or {}
+        known = named(self._prompts(), params.name, arguments)
         memory = await self._memory()
         await memory.ready()
-        return await prompt(memory.service, params.name, params.arguments or {}, _VISIT.get().request_id)
+        return await filled(known, arguments, memory.service, memory.tools, _VISIT.get().request_id)
+
+    def _prompts(self) -> list[types.Prompt]:
+        """Those whose tools are offered to this caller."""
+        if self._toolset not in (Toolset.MEMORY, Toolset.ALL):
+            return []
+        return [RECALL, REMEMBER] if _VISIT.get().access is Access.WRITE else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
         tool = self._listed.get(name)

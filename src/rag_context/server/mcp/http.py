@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -13,13 +14,13 @@ from starlette.types import Message, Receive, Scope, Send
 from rag_context.contract.failure import ErrorCode
 from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body, session_of
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, refusal
+from rag_context.server.mcp.messages import has_bad_id, is_message, refusal
 from rag_context.server.options import Access, ServerOptions
+from rag_context.server.registry import Toolset
 
 _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
 _STREAM = "text/event-stream"
-_ACCEPTED = 202
 
 
 class Endpoint:
@@ -53,14 +54,18 @@ class Endpoint:
             await manager.handle_request(scope, _Replay(body), answer)
             group.cancel_scope.cancel()
         if answer.is_misled:
-            refused = refusal(body).model_dump(mode="json", by_alias=True)
+            refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
             await Reply.json(refused, 400).send(send)
         elif not answer.begun:
             raise ClientGoneError
 
 
 class _Answer:
-    """A `send` that notices whether an answer was begun, and holds back the receipt of a notification that is none."""
+    """A `send` that notices whether an answer was begun.
+
+    What the library says of bytes that are no message is held back: a receipt, where it took a request for a
+    notification, or its validator's report.
+    """
 
     def __init__(self, send: Send, body: bytes) -> None:
         self._send = send
@@ -69,11 +74,17 @@ class _Answer:
         self.is_misled = False
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == _ACCEPTED and has_bad_id(self._body):
-            self.is_misled = True
+        if message["type"] == "http.response.start":
+            self.is_misled = _is_misled(message["status"], self._body)
         if not self.is_misled:
             self.begun = True
             await self._send(message)
+
+
+def _is_misled(status: int, body: bytes) -> bool:
+    if status == HTTPStatus.ACCEPTED:
+        return has_bad_id(body)
+    return status == HTTPStatus.BAD_REQUEST and not is_message(body)
 
 
 class _Replay:
@@ -102,7 +113,7 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     async def opened() -> Memory:
         return memory
 
-    server = Door(opened, _visit).server()
+    server = Door(opened, _visit, Toolset.ALL).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
     async with plain.run(), streaming.run():

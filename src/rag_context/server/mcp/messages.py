@@ -17,7 +17,7 @@ def refusal(line: bytes) -> types.JSONRPCError:
     id_ = value.get("id") if isinstance(value, dict) else None
     return _error(
         types.INVALID_REQUEST,
-        "Not a JSON-RPC 2.0 message with a string or whole number as id",
+        'Not a JSON-RPC 2.0 message: jsonrpc is "2.0", id a string or whole number, method a string, params an object',
         id_ if _is_id(id_) else None,
     )
 
@@ -25,6 +25,15 @@ def refusal(line: bytes) -> types.JSONRPCError:
 def oversized() -> types.JSONRPCError:
     """The answer to a message that was not read to its end."""
     return _error(types.INVALID_REQUEST, "Message too large")
+
+
+def is_message(line: bytes) -> bool:
+    """Whether these bytes are one message of the protocol, whatever it asks for."""
+    try:
+        message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return False
+    return not (isinstance(message, types.JSONRPCNotification) and has_bad_id(line))
 
 
 def has_bad_id(line: bytes) -> bool:

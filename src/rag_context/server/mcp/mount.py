@@ -64,6 +64,7 @@ class McpMount:
             if endpoint.done():
                 raise
             endpoint.set_exception(error)
+            self._endpoint = None  # what was missing, such as descriptors or memory, may be there for the next request
 
 
 def _load(service: Service, tools: Registry, options: ServerOptions) -> Opener:

@@ -1,6 +1,7 @@
 """The prompts: recall something, remember something."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
@@ -9,7 +10,8 @@ from rag_context.contract.reading import read_fields
 from rag_context.contract.search import SearchRequest
 from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.readable import readable
-from rag_context.server.registry import Service
+from rag_context.server.registry import Registry, Service, Tool
+from rag_context.types import DECISION
 
 RECALL = types.Prompt(
     name="recall",
@@ -30,7 +32,7 @@ REMEMBER = types.Prompt(
         ),
     ],
 )
-PROMPTS = (RECALL, REMEMBER)
+_INDEX = "rag_context_index"
 
 _RECALL = """What does our shared memory know about this: {topic}
 
@@ -48,21 +50,33 @@ sessionId that will be the same when this is updated. Add tags by which it will 
 under which documentId it is kept."""
 
 
-async def prompt(service: Service, name: str, arguments: Mapping[str, str], request_id: str) -> types.GetPromptResult:
+def named(offered: Sequence[types.Prompt], name: str, arguments: Mapping[str, str]) -> types.Prompt:
+    """The prompt of this name, which takes these arguments.
+
+    Raises:
+        MCPError: There is none, or an argument is missing or unknown.
+    """
+    for known in offered:
+        if known.name == name:
+            _check(known, arguments)
+            return known
+    names = " and ".join(known.name for known in offered) or "none"
+    raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:128]}; known are {names}")
+
+
+async def filled(
+    known: types.Prompt, arguments: Mapping[str, str], service: Service, tools: Registry, request_id: str
+) -> types.GetPromptResult:
     """A prompt with its arguments filled in.
 
     Raises:
-        MCPError: There is no such prompt, or an argument is missing, unknown or cannot be used.
+        MCPError: An argument cannot be used.
         BackendError: The memory could not be asked.
     """
-    known = {one.name: one for one in PROMPTS}.get(name)
-    if known is None:
-        raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {name[:128]}; known are recall and remember")
-    _check(known, arguments)
     if known is RECALL:
         text = await _recall(service, arguments["topic"], request_id)
     else:
-        text = _REMEMBER.format(kind=arguments.get("kind") or "decision", text=arguments["text"])
+        text = _remember(tools[_INDEX], arguments["text"], arguments.get("kind", "").strip() or DECISION)
     content = types.TextContent(type="text", text=text)
     return types.GetPromptResult(
         description=known.description, messages=[types.PromptMessage(role="user", content=content)]
@@ -76,6 +90,15 @@ async def _recall(service: Service, topic: str, request_id: str) -> str:
         raise MCPError(types.INVALID_PARAMS, f"topic: {error}") from None
     outcome = await service.search(request, request_id=request_id)
     return _RECALL.format(topic=topic, found=readable(outcome.response))
+
+
+def _remember(index: Tool[Any], text: str, kind: str) -> str:
+    try:
+        # What the model still has to choose is filled in with something that fits.
+        read_fields(index.request, {"content": text, "contentType": kind, "sessionId": "s", "source": "s"})
+    except InvalidInputError as error:
+        raise MCPError(types.INVALID_PARAMS, f"Prompt remember: {error}") from None
+    return _REMEMBER.format(kind=kind, text=text)
 
 
 def _check(known: types.Prompt, arguments: Mapping[str, str]) -> None:

@@ -22,6 +22,7 @@ _LEVELS = {
     4: "Nothing was searched: what stands here does not depend on the question. Say so.",
 }
 _SHOWN = 20
+_LAST_SEARCHED = 2
 
 
 def readable_project(body: WireResponse) -> str | None:
@@ -63,7 +64,7 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
         yield body.answer_note
     if body.omitted:
         yield f"Left out to keep within max_tokens: {', '.join(body.omitted_docs)}."
-    elif not body.context:
+    elif not body.context and body.fallback_level <= _LAST_SEARCHED:
         yield f"No document of {_whose(body)} answers this. Other words, or a lower min_relevance_score, may help."
     if not body.context:
         return
@@ -74,7 +75,10 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
 
 def _searched(body: SemanticSearchResponse) -> Iterator[str]:
     yield from _label(body)
-    yield f"{_documents(len(body.results))} of {_whose(body)}, the most relevant first."
+    if body.results:
+        yield f"{_documents(len(body.results))} of {_whose(body)}, the most relevant first."
+    elif body.fallback_level <= _LAST_SEARCHED:
+        yield f"No document of {_whose(body)} is about this. Other words, or a lower min_relevance_score, may help."
     for number, result in enumerate(body.results, 1):
         yield f"[{number}] {_source(result)}"
         if result.summary:

@@ -21,6 +21,7 @@ from rag_context.server.mcp.door import Context, Door, Memory, Visit
 from rag_context.server.mcp.messages import has_bad_id, oversized, refusal
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 from rag_context.server.options import Access
+from rag_context.server.registry import Toolset
 
 logger = logging.getLogger(__name__)
 
@@ -34,25 +35,30 @@ Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(
-    wire: Wire, memory: Callable[[], Awaitable[Memory]], *, first: bytes, answered_ahead: bool
+    wire: Wire, memory: Callable[[], Awaitable[Memory]], toolset: Toolset, *, first: bytes, answered_ahead: bool
 ) -> None:
     """Serve one client until it closes its end.
 
     Args:
         wire: The pipe.
         memory: What the door opens to; waited for by the calls that need it.
+        toolset: Which of its tools are offered.
         first: A line that was already read.
         answered_ahead: Whether that line has been answered too.
     """
-    server = Door(memory, _visit).server()
+    server = Door(memory, _visit, toolset).server()
     incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
-    async with anyio.create_task_group() as group:
-        group.start_soon(traffic.write_all, outgoing_reader)
-        group.start_soon(traffic.read_all, incoming_writer)
-        await server.run(incoming, outgoing, server.create_initialization_options())
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(traffic.write_all, outgoing_reader)
+            group.start_soon(traffic.read_all, incoming_writer)
+            await server.run(incoming, outgoing, server.create_initialization_options())
+            group.cancel_scope.cancel()
+    except* anyio.BrokenResourceError:
+        # Where the server is stopped, what was being handed to it has nowhere to go.
+        logger.debug("stopped in the middle of a message")
 
 
 class _Traffic:
