@@ -35,6 +35,18 @@ def test_without_a_server_the_project_of_the_folder_is_asked(commands: Commands,
     assert "promotion_level: important" in (repository / "docs/pool.md").read_text()
 
 
+def test_a_branch_that_is_not_checked_out_is_asked_as_it_is_stored(commands: Commands, repository: Path) -> None:
+    head = write(repository / ".git/HEAD", "ref: refs/heads/main\n")
+    activated = commands("project", "activate", str(repository / "docs"), "--json")
+    assert (activated.status, activated.json()["branch_name"]) == (0, "main")
+    head.write_text("ref: refs/heads/next\n")
+    write(repository / "docs/new.md", "# New\n\nOne more.\n")
+    assert commands("project", "status", "--branch", "main", "--json").json()["total_docs"] == 3
+    assert commands("project", "status", "--json").json()["total_docs"] == 4
+    unknown = commands("project", "status", "--branch", "other")
+    assert (unknown.status, "on branch 'other'" in unknown.err) == (2, True)
+
+
 def test_where_there_is_no_project_the_next_step_is_named(commands: Commands) -> None:
     asked = commands("project", "status")
     assert asked.status == 2

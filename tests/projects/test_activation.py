@@ -57,8 +57,8 @@ async def test_an_activation_indexes_the_files_and_names_the_tenant(rig: Rig, pr
     assert projects.active() is activation
 
 
-@pytest.mark.parametrize("place", [".", ".rag-context", ".rag-context/config.json"])
-async def test_a_project_may_be_named_by_its_folder(projects: Projects, shop: Path, place: str) -> None:
+@pytest.mark.parametrize("place", [".", ".rag-context", ".rag-context/config.json", "docs"])
+async def test_a_project_may_be_named_by_any_of_its_folders(projects: Projects, shop: Path, place: str) -> None:
     assert (await projects.activate(str(shop / place))).config.path == shop / ".rag-context" / "config.json"
 
 
@@ -173,6 +173,50 @@ async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(rig: 
     await projects.aclose()
 
 
+async def test_a_file_is_indexed_for_the_branch_that_was_checked_out_a_moment_ago(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())  # nothing is noticed by itself
+    main = await projects.activate(str(shop), session="one")
+    assert await projects.checked_out(main) is main
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+    write(shop / "docs" / "a.md", "# Next\n")
+    now = await projects.checked_out(main)
+    await projects.index_document(now, "a.md")
+    await projects.promote(now, "a.md", PromotionLevel.CRITICAL)
+    assert now.tenant == Tenant("shop", "next", main.tenant.path_hash) == projects.active("one").tenant
+    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    assert "critical" in (await rig.contents(now.tenant))["a.md"]
+    await projects.aclose()
+
+
+async def test_where_the_branch_that_is_checked_out_cannot_be_followed_no_file_is_touched(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    main = await projects.activate(str(shop))
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+    configure(shop, project_name="Shop")
+    for _ in range(2):
+        with pytest.raises(ProjectNotActivatedError, match="Another branch than 'main'"):
+            await projects.checked_out(main)
+    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    await projects.aclose()
+
+
+async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_before(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    main = await projects.activate(str(shop))
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+    write(shop / "docs" / "a.md", "# Next\n")
+    rig.writer.fault = None
+
+    async def is_next() -> bool:
+        return any([await rig.contents(tenant) for tenant in (main.tenant, projects.active().tenant)])
+
+    await until(is_next)
+    assert await rig.contents(main.tenant) == {}
+    assert await rig.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
+    await projects.aclose()
+
+
 async def test_a_branch_that_was_named_stays(projects: Projects, shop: Path) -> None:
     activation = await projects.activate(str(shop), "review")
     assert (activation.tenant.branch, activation.branch_is_given) == ("review", True)
@@ -201,7 +245,7 @@ async def test_a_long_first_reconciliation_goes_on_behind_the_activation(rig: Ri
         await projects.aclose()
 
 
-@pytest.mark.parametrize("place", ["nowhere", "docs", "docs/a.md", "a\0b", "", ".git/HEAD"])
+@pytest.mark.parametrize("place", ["nowhere", "..", "docs/a.md", "a\0b", "", ".git/HEAD"])
 async def test_what_is_no_project_configuration_is_refused(projects: Projects, shop: Path, place: str) -> None:
     with pytest.raises(InvalidInputError, match=r"config\.json") as caught:
         await projects.activate(str(shop / place) if place else "/")
@@ -366,6 +410,23 @@ async def test_external_documents_are_apart_and_read_only(rig: Rig, projects: Pr
         with pytest.raises(ExternalDocsNotPromotableError):
             await projects.promote(activation, path, PromotionLevel.CRITICAL)
     assert (root / "vendor" / "payments" / "errors.md").read_bytes() == before
+
+
+async def test_an_activation_is_complete_when_external_documents_are_there_too(rig: Rig, shop: Path) -> None:
+    await Projects(rig.indexer, rig.documents).activate(str(shop))  # the documents are there already
+    configure(shop, external_docs={"path": "vendor"})
+    write(shop / "vendor" / "x.md", "# X\n")
+    projects = Projects(rig.indexer, rig.documents, patience_s=0.3)
+    rig.writer.fault = Fault(hang=True)
+    try:
+        activation = await projects.activate(str(shop))
+        state = projects.state(activation.tenant)
+        assert state is not None
+        assert not state.complete
+        assert activation.external is not None
+        assert await rig.contents(activation.external) == {}
+    finally:
+        await projects.aclose()
 
 
 async def test_the_sample_project_is_complete_and_without_warnings(

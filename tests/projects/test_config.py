@@ -172,3 +172,32 @@ def test_the_other_tools_configuration_may_hold_its_own_keys(tmp_path: Path) -> 
     config = read_config(path)
     assert config.query_options({}).max_results == 4
     assert config.warnings == ("'file_watcher' means nothing here and is passed over",)
+
+
+def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_named(tmp_path: Path) -> None:
+    path = tmp_path / ".csharp-compounding-docs" / "config.json"
+    path.parent.mkdir()
+    theirs = {
+        "project_name": "shop",
+        "semantic_search": {"min_relevance_score": 0.4, "default_limit": 10},
+        "custom_doc_types": [{"name": "adr", "folder": "adr", "trigger_phrases": ["decided"]}],
+    }
+    path.write_text(json.dumps(theirs))
+    config = read_config(path)
+    assert config.search_options({}).min_relevance_score == 0.4
+    assert [each.name for each in config.custom_doc_types] == ["adr"]
+    places = "semantic_search.default_limit", "custom_doc_types[0].trigger_phrases"
+    assert config.warnings == tuple(f"{place!r} means nothing here and is passed over" for place in places)
+    path.write_text(json.dumps({**theirs, "retrieval": {"max_results": "3"}}))
+    assert set(refused(path)) == {"retrieval.max_results"}
+
+
+def test_the_other_tools_documents_are_where_it_keeps_them_unless_said_otherwise(tmp_path: Path) -> None:
+    path = tmp_path / ".csharp-compounding-docs" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"project_name": "shop"}))
+    assert read_config(path).docs_path == "docs"
+    (tmp_path / "csharp-compounding-docs").mkdir()
+    assert read_config(path).docs_path == "csharp-compounding-docs"
+    path.write_text(json.dumps({"project_name": "shop", "docs_path": "docs"}))
+    assert read_config(path).docs_path == "docs"

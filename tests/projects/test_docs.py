@@ -1,17 +1,20 @@
 """The page about projects says what is true."""
 
+import ast
+import inspect
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeGuard, get_args, get_origin
 
+import pytest
 from pydantic import BaseModel
 
 from rag_context.projects.config import ConfigFile, read_config
 from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.front_matter import read_front_matter
-from tests.projects.project import built_in
+from tests.projects.project import built_in, configure, write
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "projects.md").read_text()
@@ -32,6 +35,23 @@ def keys(model: type[BaseModel], lead: str = "") -> Iterator[str]:
 
 def is_model(part: object) -> TypeGuard[type[BaseModel]]:
     return isinstance(part, type) and issubclass(part, BaseModel)
+
+
+async def test_the_python_on_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    configure(tmp_path / "my-shop", project_name="my-shop")
+    write(tmp_path / "my-shop/docs/a.md", "# Why checkouts time out\n\nThe [pool](pool.md) is empty.\n")
+    write(tmp_path / "my-shop/docs/pool.md", "# Pool\n\nZebras.\n")
+    names: dict[str, object] = {}
+    for block in blocks("python"):
+        running: object = eval(compile(block, "projects.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+        if inspect.isawaitable(running):
+            await running
+    said = capsys.readouterr().out
+    assert said.startswith("## Retrieved Context (By Relevance)\n\n### Why checkouts time out\n- **Path**: a.md\n")
+    assert said.endswith("\na.md 56\npool.md 16\n")
 
 
 def test_every_configuration_on_the_page_can_be_used(tmp_path: Path) -> None:

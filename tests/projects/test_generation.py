@@ -111,7 +111,9 @@ async def test_where_nothing_was_found_the_model_is_not_asked(tmp_path: Path) ->
     ("text", "answer", "citations", "remarks"),
     [
         ("See [a.md] and [`b/c.md#part`].", None, ("a.md", "b/c.md"), ()),
-        ("A [link](a.md) is no citation.", None, (), (UNCITED,)),
+        ("A [link](a.md) cites too, and so does [b/c.md](../b/c.md#part).", None, ("a.md", "b/c.md"), ()),
+        ("One [of the web](https://x.example/a.md) does not.", None, (), (UNCITED,)),
+        ("The [words](no.md) stay [no.md](no.md).", "The words stay.", (), (INVENTED.format("no.md"), UNCITED)),
         ("An array[0] and [sic] stay [a.md].", None, ("a.md",), ()),
         ("One [one, two.md].", None, ("one, two.md",), ()),
         ("[no.md]", "", (), (INVENTED.format("no.md"), UNCITED)),

@@ -194,13 +194,14 @@ async def test_deleting_may_be_looked_at_first_and_leaves_the_files(hall: Hall, 
 
 
 async def test_external_documents_are_searched_apart(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
+    activated = await hall.call("activate_project", config_path=str(shop))
     found = await hall.call("search_external_docs", query="database connections", min_relevance_score=0.1)
     asked = await hall.call("rag_query_external", query="database connections")
     assert [each["path"] for each in found["results"]] == ["manual.md"]
     assert [each["path"] for each in asked["sources"]] == ["manual.md"]
     assert (found["external_docs_path"], asked["external_docs_path"]) == ("vendor", "vendor")
     assert asked["critical_docs"] == []
+    assert found["path_hash"] == asked["path_hash"] == activated["path_hash"]
     own = await hall.call("semantic_search", query="database connections of the vendor", min_relevance_score=0)
     assert "manual.md" not in {each["path"] for each in own["results"]}
 
@@ -234,6 +235,39 @@ async def test_what_cannot_be_done_is_told_with_its_code(
     reply = await hall.call(tool, status=status, **fields)
     assert reply["code"] == code
     assert reply["error"]
+
+
+async def test_external_documents_need_no_promotion(hall: Hall, shop: Path) -> None:
+    config = configure(
+        shop.parent.parent, external_docs={"path": "vendor"}, retrieval={"min_promotion_level": "important"}
+    )
+    await hall.call("activate_project", config_path=str(config))
+    asked = await hall.call("rag_query_external", query="database connections")
+    assert [each["path"] for each in asked["sources"]] == ["manual.md"]
+    assert (await hall.call("rag_query", query=ASK, min_relevance_score=0))["sources"] == []
+
+
+async def test_folders_that_are_not_there_are_told_by_what_they_are(hall: Hall, shop: Path) -> None:
+    configure(shop.parent.parent, docs_path="dosc", external_docs={"path": "vendro"})
+    reply = await hall.call("activate_project", config_path=str(shop))
+    assert [warning.rpartition(":")[0] for warning in reply["warnings"]] == [
+        "docs folder 'dosc': cannot be read",
+        "external documents 'vendro': cannot be read",
+    ]
+
+
+async def test_a_file_is_indexed_for_the_branch_that_lies_there(hall: Hall, shop: Path) -> None:
+    root = shop.parent.parent
+    write(root / ".git/HEAD", "ref: refs/heads/main\n")
+    await hall.call("activate_project", config_path=str(shop))
+    write(root / ".git/HEAD", "ref: refs/heads/next\n")
+    write(root / "docs/new.md", "# New\n")
+    on_main = {"path": "new.md", "project": "shop", "branch": "main"}
+    refused = await hall.client.post("/tools/index_document", json=on_main)
+    assert refused.status_code in {400, 409}  # as long as main is followed, and as soon as it is not
+    assert (await hall.call("index_document", path="new.md"))["branch_name"] == "next"
+    stored = await hall.call("list_doc_types", project="shop", branch="main")
+    assert stored["total_docs"] == 3
 
 
 async def test_a_configuration_that_is_none_activates_nothing(hall: Hall, shop: Path) -> None:

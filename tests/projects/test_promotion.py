@@ -128,6 +128,6 @@ def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path: Path) -> None:
         rewrite(tmp_path / "gone.md", CRITICAL)
     path = tmp_path / "latin.md"
     path.write_bytes(b"caf\xe9")
-    with pytest.raises(FileSystemError, match="UTF-8"):
+    with pytest.raises(SchemaValidationError, match="UTF-8"):
         rewrite(path, CRITICAL)
     assert path.read_bytes() == b"caf\xe9"

@@ -1,10 +1,15 @@
 """Retrieval: what is found, in what order, what stands in front, where links lead, and what is said of it."""
 
+import asyncio
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.boosting import Match, boosted, chosen
+from rag_context.projects.catalogue import Catalogue
+from rag_context.projects.finding import Known
 from rag_context.projects.records import (
     Boosts,
     CriticalInclusion,
@@ -14,7 +19,14 @@ from rag_context.projects.records import (
     RetrievalOptions,
     RetrievedDocument,
 )
-from rag_context.projects.retrieval import CATALOGUE_LOST, LINKS_LOST, PASSAGES_ONLY, UNREAD
+from rag_context.projects.retrieval import (
+    CATALOGUE_LOST,
+    LINKS_LOST,
+    PASSAGES_ONLY,
+    UNREAD,
+    CatalogueSource,
+    RetrievalService,
+)
 from rag_context.search.chain import WARNINGS, WORDLESS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
@@ -355,6 +367,41 @@ async def test_without_the_list_of_documents_what_is_found_speaks_for_itself(fau
     (document,) = context.all_sources
     assert (document.path, document.title, document.doc_type) == ("problems/pool.md", "Leaks", "problem")
     assert any(warning.startswith(CATALOGUE_LOST.partition("{")[0]) for warning in context.label.warnings)
+
+
+class _EndlessLinks:
+    """Catalogues whose documents have more links than anybody can wait for."""
+
+    def __init__(self, catalogues: CatalogueSource) -> None:
+        self._catalogues = catalogues
+
+    async def of(self, tenant: Tenant) -> Known:
+        """The catalogue of the tenant."""
+        known = await self._catalogues.of(tenant)
+        assert isinstance(known, Catalogue)
+        return _Endless(known.tenant, known.entries, known._reader)
+
+
+class _Endless(Catalogue):
+    async def links(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
+        """Never ends."""
+        await asyncio.Event().wait()
+        return (document,)
+
+
+async def test_links_that_take_too_long_cost_nobody_else_the_time_to_be_read() -> None:
+    base = Knowledge(deadline_s=1.0)
+    await base.add("problems/pool.md", f"# Pool\n\nThe {ASK} came from leaks.\n\n## Elsewhere\n\nNothing of it.")
+    await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
+    base.reads.fault = Fault(delay_s=0.01)
+    service = RetrievalService(replace(base.works, catalogues=_EndlessLinks(base.works.catalogues)), OURS)
+    context = await service.assemble_context(ASK, ANY)
+    assert context.label.warnings[0] == LINKS_LOST.format("problems/pool.md")
+    assert not [warning for warning in context.label.warnings if "could not be read" in warning]
+    assert {"rules/a.md", "problems/pool.md"} == set(paths(tuple(context.all_sources)))
+    listed = await service.retrieve_with_linked_docs(ASK, ANY)
+    assert "Nothing of it" in {document.path: document.content for document in listed.documents}["problems/pool.md"]
+    assert PASSAGES_ONLY.format("problems/pool.md") not in listed.label.warnings
 
 
 async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: Knowledge) -> None:

@@ -1,12 +1,20 @@
 """Where a project's root is, which branch it is on, and which tenant that makes."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from rag_context.errors import InvalidInputError
-from rag_context.projects.root import checked_branch, current_branch, external_tenant, path_hash, repository_root
+from rag_context.projects.root import (
+    checked_branch,
+    current_branch,
+    external_tenant,
+    is_checking_out,
+    path_hash,
+    repository_root,
+)
 from rag_context.types import Tenant
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -62,6 +70,15 @@ def test_without_git_the_branch_is_main(tmp_path: Path) -> None:
 def test_a_branch_that_cannot_be_read_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="branch_name"):
         current_branch(repository(tmp_path, "ref: refs/heads/.invalid\n"))
+
+
+def test_a_lock_says_that_git_is_at_work_unless_it_was_left_behind(tmp_path: Path) -> None:
+    lock = repository(tmp_path, "ref: refs/heads/main\n") / ".git" / "index.lock"
+    assert not is_checking_out(tmp_path)
+    lock.touch()
+    assert is_checking_out(tmp_path)
+    os.utime(lock, (0, 0))
+    assert not is_checking_out(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "a\0b", "x" * 201])

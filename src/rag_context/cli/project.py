@@ -39,7 +39,7 @@ from rag_context.contract.projects import (
 from rag_context.contract.reading import read_fields
 from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.errors import InvalidInputError
-from rag_context.projects.opening import Activation, open_project
+from rag_context.projects.opening import Activation, find_config, open_project
 from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ _LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit br
 _LAST_SEARCHED = 2
 _SESSION = "cli"
 _SHOWN_WARNINGS = 20
+_ABSENT = {"min_relevance_score": "the model's own"}
+"""What an option is where nobody says it, if not nothing."""
 
 Response = TypeVar("Response", bound=WireResponse)
 
@@ -147,16 +149,21 @@ def _options(here: Activation) -> list[dict[str, str]]:
     """Every option of a question or a search in this project, and where it comes from."""
     traced = {"rag_query": here.config.traced_query({}), "semantic_search": here.config.traced_search({})}
     return [
-        {"tool": tool, "option": option.name, "value": _shown(option.value), "source": option.source.value}
+        {
+            "tool": tool,
+            "option": option.name,
+            "value": _shown(option.value, _ABSENT.get(option.name, "none")),
+            "source": option.source.value,
+        }
         for tool, options in traced.items()
         for option in options
     ]
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, absent: str = "none") -> str:
     match value:
         case None:
-            return "none"
+            return absent
         case PromotionLevel():
             return value.label
         case Boosts():
@@ -173,13 +180,13 @@ def project_here(folder: Path) -> Activation | None:
 
     Raises:
         ProjectError: there is one, and it cannot be used.
+        InvalidInputError: its branch cannot be read.
     """
-    for place in (folder, *folder.parents):
-        try:
-            return open_project(str(place))
-        except InvalidInputError:
-            continue
-    return None
+    try:
+        config = find_config(str(folder))
+    except InvalidInputError:
+        return None
+    return open_project(str(config))
 
 
 async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json: bool) -> ExitCode:
@@ -194,7 +201,7 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
     for warning in response.warnings[:_SHOWN_WARNINGS]:
         screen.warning(warning)
     if len(response.warnings) > _SHOWN_WARNINGS:
-        screen.warning(f"and {len(response.warnings) - _SHOWN_WARNINGS} more; --json has them")
+        screen.warning("and others; --json lists the first hundred")
     counted = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
     screen.show(Text(f"{_whose(response)} · {_documents(response.total_docs)}" + (f" ({counted})" if counted else "")))
     follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
@@ -210,11 +217,13 @@ async def _asked(
     fields: Mapping[str, Any],
     model: type[Response],
 ) -> Response:
-    """Run a tool on the project that is meant; in this process the files are looked at first."""
+    """Run a tool on the project that is meant; in this process the files are looked at first, if they are its own."""
     here = None if named.project is not None else await asyncio.to_thread(project_here, Path.cwd())
+    is_checked_out = False
     if here is not None:
         own = Named(here.tenant.project, here.tenant.branch, here.tenant.path_hash)
         named = replace(own, branch=named.branch or own.branch, path_hash=named.path_hash or own.path_hash)
+        is_checked_out = named == own
     asked = _read(request, {**fields, **named.fields})
     async with _open_tools(chosen) as tools:
         if named.project is None and not isinstance(tools, Remote):
@@ -222,8 +231,8 @@ async def _asked(
                 "There is no project in this folder: go into a repository with .rag-context/config.json, or name a "
                 "stored project with --project"
             )
-        if here is not None and not isinstance(tools, Remote):
-            activation = ActivateProjectRequest(config_path=str(here.config.path), branch_name=named.branch)
+        if here is not None and is_checked_out and not isinstance(tools, Remote):
+            activation = ActivateProjectRequest(config_path=str(here.config.path))
             await tools.run("activate_project", activation, ActivateProjectResponse)
         return await tools.run(tool, asked, model)
 

@@ -235,7 +235,7 @@ class RagQueryResponse(LabelledResponse):
     critical_docs: Annotated[list[Source], Field(description="Critical documents, put in front")]
     omitted: Annotated[Count, Field(description="How many documents the token budget left out")]
     omitted_docs: Annotated[list[str], Field(description="Their paths")]
-    total_matches: Annotated[Count, Field(description="How many documents were found before the limit")]
+    total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
     char_count: Count
     token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
 
@@ -262,7 +262,7 @@ class SemanticSearchResponse(LabelledResponse):
     """Documents, the most relevant first."""
 
     results: list[Source]
-    total_matches: Annotated[Count, Field(description="How many documents were found before the limit")]
+    total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
 
 
 class IndexDocumentRequest(ProjectRequest):

@@ -84,7 +84,7 @@ class Projects:
         self._sessions: OrderedDict[str, Tenant] = OrderedDict()
         self._last: Tenant | None = None
         self._lock = asyncio.Lock()
-        self._background: set[asyncio.Task[None]] = set()
+        self._changing: dict[Following, asyncio.Task[Activation | None]] = {}
 
     async def activate(
         self,
@@ -147,7 +147,8 @@ class Projects:
         externals = {external_tenant(each) for each in known}
         fitting = [each for each in meant(known, project, branch, path_hash) if each not in externals]
         if not fitting:
-            raise ProjectNotActivatedError(f"Nothing is stored of the project {project!r}: activate it first")
+            named = f"{project!r}" if branch is None else f"{project!r} on branch {branch!r}"
+            raise ProjectNotActivatedError(f"Nothing is stored of the project {named}: activate it first")
         followed = [each for each in fitting if each in self._followed]
         if len(fitting) > 1 and len(followed) != 1:
             named = ", ".join(f"branch {each.branch!r} at {each.path_hash}" for each in fitting[:5])
@@ -164,6 +165,24 @@ class Projects:
             following = self._followed.pop(tenant, None)
             if following is not None:
                 await following.stop()
+
+    async def checked_out(self, activation: Activation) -> Activation:
+        """The activation whose files lie there now: another branch may have been checked out a moment ago.
+
+        Raises:
+            ProjectNotActivatedError: the project is not followed there.
+        """
+        following = self._of(activation)
+        if await following.is_on_branch():
+            return activation
+        changing = self._changing.get(following)
+        now = None if changing is None else await asyncio.shield(changing)
+        if now is None:
+            raise ProjectNotActivatedError(
+                f"Another branch than {activation.tenant.branch!r} is checked out, and is not followed: activate the "
+                "project again"
+            )
+        return now
 
     async def index_document(self, activation: Activation, path: str) -> ProjectDocument:
         """Index one file now.
@@ -217,7 +236,7 @@ class Projects:
 
     async def aclose(self) -> None:
         """Follow nothing any more; what was begun is finished."""
-        for task in self._background:
+        for task in self._changing.values():
             task.cancel()
         async with self._lock:
             await asyncio.gather(*(following.stop() for following in self._followed.values()))
@@ -252,18 +271,21 @@ class Projects:
 
     def _note_branch(self, following: Following) -> None:
         task = asyncio.create_task(self._change_branch(following), name="follow another branch")
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._changing[following] = task
+        task.add_done_callback(lambda _done: self._changing.pop(following, None))
 
-    async def _change_branch(self, old: Following) -> None:
-        """Go on with the branch that is checked out now, for everybody who worked on the one before."""
+    async def _change_branch(self, old: Following) -> Activation | None:
+        """Go on with the branch that is checked out now, for everybody who worked on the one before.
+
+        None where the project cannot be followed there.
+        """
         before = old.activation
         try:
             activation = await asyncio.to_thread(open_project, str(before.config.path))
             await self._follow(activation, no_progress)
         except RagContextError as error:
             logger.warning("project %s is no longer followed: %s", before.tenant.project, error)
-            return
+            return None
         logger.info("project %s: branch %s is followed now", activation.tenant.project, activation.tenant.branch)
         self._sessions.update(
             {session: activation.tenant for session, tenant in self._sessions.items() if tenant == before.tenant}
@@ -273,6 +295,7 @@ class Projects:
         if before.tenant != activation.tenant and self._followed.get(before.tenant) is old:
             del self._followed[before.tenant]
         await old.stop()
+        return activation
 
     async def _forget(self, tenant: Tenant) -> None:
         following = self._followed.pop(tenant, None)

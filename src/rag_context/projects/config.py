@@ -28,8 +28,12 @@ CONFIG_FILE = ".rag-context/config.json"
 FOREIGN_CONFIG_FILE = ".csharp-compounding-docs/config.json"
 """The same configuration as another tool keeps it; keys that we do not know are that tool's own."""
 
+FOREIGN_DOCS_FOLDER = "csharp-compounding-docs"
+"""Where that tool keeps the documents; taken where its configuration names no folder and this one is there."""
+
 MAX_CONFIG_BYTES = 1 << 20
 MAX_RESULTS = 20
+MAX_LISTED = 50
 MAX_LINKED_DOCS = 100
 MAX_LINK_DEPTH = 10
 MAX_CONTEXT_TOKENS = 1_000_000
@@ -80,7 +84,7 @@ class SemanticSearch(_Section):
     """Defaults of `semantic_search`."""
 
     min_relevance_score: Score | None = None
-    limit: Annotated[int, Field(ge=1, le=MAX_RESULTS)] | None = None
+    limit: Annotated[int, Field(ge=1, le=MAX_LISTED)] | None = None
 
 
 class LinkResolution(_Section):
@@ -178,9 +182,9 @@ def read_config(path: Path) -> ProjectConfig:
     """
     said = _parsed(path)
     foreign = path.parent.name == FOREIGN_CONFIG_FILE.partition("/")[0]
-    unknown = sorted(said.keys() - _KNOWN) if foreign else []
+    unknown = _passed_over(said) if foreign else []
     try:
-        file = ConfigFile.model_validate({key: value for key, value in said.items() if key not in unknown})
+        file = ConfigFile.model_validate(said)
     except ValidationError as error:
         raise _invalid(path, [_detail(item) for item in error.errors(include_url=False)]) from None
     twice = _repeated([doc_type.name for doc_type in file.custom_doc_types])
@@ -189,7 +193,7 @@ def read_config(path: Path) -> ProjectConfig:
     return ProjectConfig(
         path=path,
         project_name=file.project_name,
-        docs_path=file.docs_path,
+        docs_path=_docs_path(file, path) if foreign else file.docs_path,
         query=_query_values(file),
         search=_given(
             min_relevance_score=file.semantic_search.min_relevance_score, max_results=file.semantic_search.limit
@@ -200,7 +204,24 @@ def read_config(path: Path) -> ProjectConfig:
     )
 
 
-_KNOWN = {info.alias or name for name, info in ConfigFile.model_fields.items()}
+def _passed_over(said: dict[str, Any]) -> list[str]:
+    """Take the keys that mean nothing here out of another tool's configuration; returns their places."""
+    try:
+        ConfigFile.model_validate(said)
+    except ValidationError as error:
+        unknown = [item["loc"] for item in error.errors(include_url=False) if item["type"] == "extra_forbidden"]
+        for *above, key in unknown:
+            holder: Any = said
+            for step in above:
+                holder = holder[step]
+            del holder[key]
+        return [_place(loc) for loc in unknown]
+    return []
+
+
+def _docs_path(file: ConfigFile, path: Path) -> str:
+    is_theirs = "docs_path" not in file.model_fields_set and (path.parent.parent / FOREIGN_DOCS_FOLDER).is_dir()
+    return FOREIGN_DOCS_FOLDER if is_theirs else file.docs_path
 
 
 def _query_values(file: ConfigFile) -> dict[str, object]:
@@ -291,7 +312,7 @@ def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError
 
 
 def _detail(item: ErrorDetails) -> FieldError:
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in item["loc"]).lstrip(".")
+    place = _place(item["loc"])
     match item["type"]:
         case "missing":
             return FieldError(place, "Is missing")
@@ -301,3 +322,7 @@ def _detail(item: ErrorDetails) -> FieldError:
             return FieldError(place, "Must begin with a small letter and hold only small letters, digits and hyphens")
         case _:
             return FieldError(place, item["msg"])
+
+
+def _place(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")

@@ -46,13 +46,14 @@ class DocTypes:
     """The kinds of documents of one project.
 
     Args:
-        infos: one per kind; names and folders are distinct.
+        infos: one per kind; names are distinct. Of two with the same folder the project's own has it.
     """
 
     def __init__(self, infos: Sequence[DocTypeInfo]) -> None:
         self.infos = tuple(infos)
         self._by_name = {info.name: info for info in infos}
-        self._folders = sorted(((info.folder, info.name) for info in infos), key=lambda pair: -len(pair[0]))
+        by_depth = sorted(infos, key=lambda info: (-len(info.folder), not info.custom))
+        self._folders = [(info.folder, info.name) for info in by_depth]
         self._validators: dict[str, _Validator] = {
             info.name: Draft202012Validator(
                 dict(info.schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER

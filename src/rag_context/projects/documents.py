@@ -58,9 +58,9 @@ def revision(text: str, rules: str) -> str:
     return f"{_digest(text)[:_DIGEST_CHARS]}.{rules}"
 
 
-def same_text(one: str, other: str) -> bool:
-    """Whether two revisions are of the same text."""
-    return bool(one) and one.partition(".")[0] == other.partition(".")[0]
+def text_digest(revision: str) -> str:
+    """What a revision says of the text alone; "" where there is none."""
+    return revision.partition(".")[0]
 
 
 def drafted(draft: Draft, path: str, reader: Reader, rules: str) -> Read:

@@ -18,7 +18,7 @@ from rag_context.projects.watching import Follower, Watch
 from rag_context.types import Tenant
 
 CHECKOUT_S = 10.0
-"""Longest wait for git to finish a checkout; a lock that is older was left behind."""
+"""Longest wait for git to finish a checkout."""
 
 STOP_S = 3.0
 """Longest wait for what is being indexed when the following ends; the next activation does the rest."""
@@ -40,11 +40,21 @@ class Tools:
 
 @dataclass(slots=True)
 class FollowState:
-    """How far the following of a project is: the first reconciliation, and the last change since."""
+    """How far the following of a project is: the first reconciliations, and the last change since.
 
+    `waiting` counts the folders, the external one included, whose first reconciliation is not over.
+    """
+
+    waiting: int
     progress: SyncProgress | None = None
     first: SyncReport | None = None
+    first_external: SyncReport | None = None
     latest: SyncReport | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every file was looked at once."""
+        return not self.waiting
 
 
 class Following:
@@ -67,7 +77,6 @@ class Following:
     ) -> None:
         self.activation = activation
         self._kin = kin
-        self.state = FollowState()
         self._tools = tools
         self._branch_changed = branch_changed
         self._has_changed = False
@@ -81,6 +90,7 @@ class Following:
             self._followers.append(
                 self._follower(self._synchroniser(activation.external, activation.external_root, scope))
             )
+        self.state = FollowState(waiting=len(self._followers))
 
     def start(self, progress: Progress) -> None:
         """Begin."""
@@ -89,8 +99,8 @@ class Following:
             self.state.progress = said
             progress(said)
 
-        self._followers[0].first.add_done_callback(self._note_first)
         for follower in self._followers:
+            follower.first.add_done_callback(self._note_first)
             self._run(follower.run(both if follower is self._followers[0] else _unheard))
         if not self.activation.branch_is_given:
             self._run(self._watch_branch())
@@ -123,18 +133,23 @@ class Following:
         return Synchroniser(reader, tools.indexer, tools.catalogues, kin=kin, scope=scope, max_bytes=tools.max_bytes)
 
     def _follower(self, synchroniser: Synchroniser) -> Follower:
-        return Follower(synchroniser, told=self._note, goes_on=self._is_on_branch, watch=self._tools.watch)
+        return Follower(synchroniser, told=self._note, goes_on=self.is_on_branch, watch=self._tools.watch)
 
     def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
-        if not first.cancelled() and first.exception() is None:
+        if first.cancelled() or first.exception() is not None:
+            return
+        self.state.waiting -= 1
+        if first is self._followers[0].first:
             self.state.first = first.result()
+        else:
+            self.state.first_external = first.result()
 
     def _note(self, report: SyncReport) -> None:
         self.state.latest = report
         counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(report.counts.items()))
         logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
 
-    async def _is_on_branch(self) -> bool:
+    async def is_on_branch(self) -> bool:
         """Whether the files are still those of the branch; waits for a checkout to end."""
         if self.activation.branch_is_given:
             return True
@@ -157,7 +172,7 @@ class Following:
             return
         try:
             async for _ in self._tools.watch(head, stop=self._stop):
-                if not await self._is_on_branch():
+                if not await self.is_on_branch():
                     return
         except ConfigurationError as error:
             logger.warning("a checkout is noticed only when a document changes: %s", error)

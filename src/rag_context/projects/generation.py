@@ -6,6 +6,7 @@ Generation adds an answer to a context and never takes anything away from it.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from rag_context.errors import BackendError
 from rag_context.ports import ChatModel
@@ -23,7 +24,11 @@ INVENTED = "The answer named documents that are not in the context, which were t
 UNCITED = "The answer names no document of the context; check it against the sources"
 
 _SHOWN = 5
-_BRACKETS = re.compile(r"[ \t]?\[(?P<inside>[^\[\]\n]{1,1000})\](?![(\[:])")
+_BRACKETS = re.compile(
+    r"(?P<lead>[ \t]?)\[(?P<inside>[^\[\]\n]{1,1000})\](?:\((?P<target>[^()\s]{1,1000})\))?(?![(\[:])"
+)
+"""A citation, or a Markdown link, which is how many models write one."""
+_STEPS = re.compile(r"^(?:\.{0,2}/)+")
 _SEPARATOR = re.compile(r"\s*[;,]\s*")
 _PATH_LIKE = re.compile(r"[^\[\]]+\.(?:md|mdx|markdown|txt|rst|adoc)", re.IGNORECASE)
 
@@ -58,32 +63,51 @@ def checked(text: str, paths: Sequence[str]) -> Written:
         text: what the model wrote.
         paths: the documents that it was shown.
     """
-    known = set(paths)
-    cited: dict[str, None] = {}
-    invented: dict[str, None] = {}
-
-    def kept(match: re.Match[str]) -> str:
-        whole = _path(match["inside"])
-        parts = [whole] if whole in known else [_path(part) for part in _SEPARATOR.split(whole)]  # paths hold commas
-        real = [part for part in parts if part in known]
-        made_up = [part for part in parts if part not in known and _PATH_LIKE.fullmatch(part)]
-        cited.update(dict.fromkeys(real))
-        invented.update(dict.fromkeys(made_up))
-        if not made_up:
-            return match[0]
-        lead = match[0][: match[0].index("[")]
-        return f"{lead}[{', '.join(real)}]" if real else ""
-
-    answer = _BRACKETS.sub(kept, text).strip()
+    found = _Citations(frozenset(paths))
+    answer = _BRACKETS.sub(found.kept, text).strip()
     remarks = []
-    if invented:
-        names = ", ".join(list(invented)[:_SHOWN])
-        remarks.append(
-            INVENTED.format(f"{names} and {len(invented) - _SHOWN} more" if len(invented) > _SHOWN else names)
-        )
-    if not cited:
+    if found.invented:
+        names = ", ".join(list(found.invented)[:_SHOWN])
+        more = len(found.invented) - _SHOWN
+        remarks.append(INVENTED.format(f"{names} and {more} more" if more > 0 else names))
+    if not found.cited:
         remarks.append(UNCITED)
-    return Written(answer or None, tuple(cited), tuple(remarks))
+    return Written(answer or None, tuple(found.cited), tuple(remarks))
+
+
+class _Citations:
+    """What an answer names: documents that it was shown, and others; each once, in reading order."""
+
+    def __init__(self, known: frozenset[str]) -> None:
+        self._known = known
+        self.cited: dict[str, None] = {}
+        self.invented: dict[str, None] = {}
+
+    def kept(self, match: re.Match[str]) -> str:
+        """What stays of a citation."""
+        whole = _path(match["inside"])
+        parts = [whole] if whole in self._known else [_path(part) for part in _SEPARATOR.split(whole)]  # commas in it
+        real, made_up = self._told_apart(parts)
+        if match["target"] is None:
+            return match[0] if not made_up else f"{match['lead']}[{', '.join(real)}]" if real else ""
+        _, made_up_target = self._told_apart([_target(match["target"])])
+        if not made_up and not made_up_target:
+            return match[0]
+        if real or made_up:
+            return f"{match['lead']}[{', '.join(real)}]" if real else ""
+        return f"{match['lead']}{match['inside']}"
+
+    def _told_apart(self, parts: Sequence[str]) -> tuple[list[str], list[str]]:
+        real = [part for part in parts if part in self._known]
+        made_up = [part for part in parts if part not in self._known and _PATH_LIKE.fullmatch(part)]
+        self.cited.update(dict.fromkeys(real))
+        self.invented.update(dict.fromkeys(made_up))
+        return real, made_up
+
+
+def _target(said: str) -> str:
+    """The path of a link; "" for an address of the web. A document's own links may begin with steps upwards."""
+    return "" if ":" in said else _STEPS.sub("", _path(unquote(said)))
 
 
 def _path(said: str) -> str:

@@ -50,7 +50,7 @@ def open_project(config_path: str, branch_name: str | None = None) -> Activation
     """Read a project's configuration and everything that it names. Blocking.
 
     Args:
-        config_path: the configuration, the folder it lies in, or the folder above that.
+        config_path: the configuration, the folder it lies in, or any folder of the project.
         branch_name: the branch to work on; None: the one that is checked out.
 
     Raises:
@@ -85,15 +85,20 @@ def open_project(config_path: str, branch_name: str | None = None) -> Activation
 
 
 def find_config(said: str) -> Path:
-    """The configuration file that a caller means. Raises: InvalidInputError."""
+    """The configuration file that a caller means; of a folder, that of the nearest project around it.
+
+    Raises:
+        InvalidInputError: there is none.
+    """
     try:
         path = Path(said).expanduser().resolve()
-        candidates = [path, *(path / name for name in _NAMES), path / Path(CONFIG_FILE).name]
+        folders = [path, *path.parents] if path.is_dir() else []
+        candidates = [path, path / Path(CONFIG_FILE).name, *(folder / name for folder in folders for name in _NAMES)]
         found = next((each for each in candidates if _is_config(each) and each.is_file()), None)
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
-        message = f"There is no project configuration at this path; it is called {CONFIG_FILE}"
+        message = f"There is no project configuration at this path, or above it; it is called {CONFIG_FILE}"
         raise InvalidInputError(message, [FieldError("config_path", message)])
     return found
 

@@ -53,14 +53,14 @@ def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
 
     Raises:
         FileSystemError: it cannot be read or written; nothing has changed.
-        SchemaValidationError: its front matter is not YAML that could be changed in one place.
+        SchemaValidationError: it is not UTF-8, or its front matter is not YAML that could be changed in one place.
     """
     with _mapped(path):
         before = path.read_bytes()
         try:
             text = before.decode()
         except UnicodeDecodeError as error:
-            raise FileSystemError(f"{path.name!r} is not valid UTF-8 and is left as it is") from error
+            raise _unusable(f"{path.name!r} is not valid UTF-8, and no document") from error
         after = promoted(text, level).encode()
         if after != before:
             if path.read_bytes() != before:

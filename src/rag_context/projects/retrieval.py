@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from rag_context.errors import BackendError, InvalidInputError
@@ -108,12 +109,11 @@ class RetrievalService:
         run = await self._begin(query, options)
         found = await run.find()
         best = chosen(found.matches, options.max_results)
-        links = await run.links([match.document for match in best])
-        documents, linked = await asyncio.gather(run.matched(best), run.linked(links))
+        links, documents = await asyncio.gather(run.links([match.document for match in best]), run.matched(best))
         return RetrievalResultWithLinks(
             documents=documents,
             total_matches=len(found.matches),
-            linked_documents=linked,
+            linked_documents=await run.linked(links),
             label=run.label(found.answer),
         )
 
@@ -135,12 +135,14 @@ class RetrievalService:
             front = [document for document in front if document.path in matched]
         first = [matched[path] for path in matched if path in {document.path for document in front}]
         others = [document for document in front if document.path not in matched]
-        links = await run.links(
-            [match.document for match in (*relevant, *first)], {document.path for document in others}
+        sources = [match.document for match in (*relevant, *first)]
+        links, critical, rest, documents = await asyncio.gather(
+            run.links(sources, {document.path for document in others}),
+            run.matched(first),
+            run.unmatched(others),
+            run.matched(relevant),
         )
-        critical, rest, documents, linked = await asyncio.gather(
-            run.matched(first), run.unmatched(others), run.matched(relevant), run.linked(links)
-        )
+        linked = await run.linked(links)
         await run.render([document.content for document in (*critical, *rest, *documents, *linked)])
         assembled = assemble(
             run.ready((*critical, *rest)),
@@ -245,13 +247,14 @@ class _Run:
         ]
 
     async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
-        """Where the links of `sources` lead, as far as that is known in time."""
+        """Where the links of `sources` lead, as far as that is known in time for their texts to be read as well."""
         options = self._options
+        half = self._deadline.sooner(self._deadline.remaining_s / 2.0)
         if options.max_link_depth <= 0 or options.max_linked_docs <= 0:
             return []
         return await follow(
             sources,
-            self._targets,
+            partial(self._targets, half),
             passed=passed,
             max_depth=options.max_link_depth,
             max_count=options.max_linked_docs,
@@ -310,10 +313,10 @@ class _Run:
         warnings = [answer.warning] if answer.warning is not None else []
         return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings))
 
-    async def _targets(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
+    async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
         targets = list(self._catalogue.related(document)) if self._options.follow_related_docs else []
         try:
-            targets += await self._deadline.bound("documents", self._catalogue.links(document))
+            targets += await deadline.bound("documents", self._catalogue.links(document))
         except BackendError:
             self._warn(LINKS_LOST, document.path)
         return [target for target in targets if self._holds(target)]

@@ -6,6 +6,7 @@ Git is read, not run: its files say all that is needed, and a repository may be 
 import hashlib
 import os
 import re
+import time
 from pathlib import Path
 
 from rag_context.errors import FieldError, InvalidInputError
@@ -18,6 +19,9 @@ COMMIT_CHARS = 12
 """A detached HEAD is known by the beginning of its commit."""
 
 MAX_BRANCH_CHARS = 200
+
+LEFT_BEHIND_S = 60.0
+"""A lock of git's that is older is of a git that was killed."""
 
 _HASH_CHARS = 16
 _MAX_HEAD_BYTES = 4096
@@ -57,8 +61,12 @@ def head_file(root: Path) -> Path:
 
 
 def is_checking_out(root: Path) -> bool:
-    """Whether git is in the middle of changing the files."""
-    return (_git_folder(root) / "index.lock").exists()
+    """Whether git is in the middle of changing the files, as its lock says; one that was left behind says nothing."""
+    try:
+        since_s = time.time() - (_git_folder(root) / "index.lock").stat().st_mtime
+    except OSError:
+        return False
+    return since_s < LEFT_BEHIND_S
 
 
 def checked_branch(name: str) -> str:

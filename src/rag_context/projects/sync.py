@@ -29,7 +29,7 @@ from rag_context.indexing.folders import Root, find_changed, outermost, walk
 from rag_context.indexing.identity import document_id
 from rag_context.indexing.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.catalogue import Catalogue, Catalogues
-from rag_context.projects.documents import Reader, drafted, revision, same_text
+from rag_context.projects.documents import Reader, drafted, revision, text_digest
 from rag_context.projects.paths import relative_path
 from rag_context.projects.records import ProjectDocument
 from rag_context.types import DOCUMENTATION, Tenant
@@ -248,7 +248,8 @@ class Synchroniser:
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
         digest = revision(file.draft.content, self._rules)
-        renamed_from = next((lender.path for lender in lenders if same_text(lender.revision, digest)), None)
+        text = text_digest(digest)
+        renamed_from = next((lender.path for lender in lenders if text_digest(lender.revision) == text), None)
         return _receipt(path, receipt, read.warnings, renamed_from)
 
     async def _removed(self, plan: _Plan, progress: Progress, renamed: frozenset[str]) -> list[FileReceipt]:
@@ -310,19 +311,26 @@ def _planned(catalogue: Catalogue, scan: _Scan, changed: frozenset[str] | None) 
     gone = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
     unchanged = [each for each in known if each.revision == scan.revisions.get(each.path)]
     current = {each.path for each in unchanged}
+    lenders = _Lenders(gone)
     index = {
-        path: () if path in kept else tuple(_lenders(path, digest, gone))
+        path: () if path in kept else lenders.of(path, digest)
         for path, digest in scan.revisions.items()
         if path not in current
     }
     return _Plan(tuple(unchanged), index, tuple(gone))
 
 
-def _lenders(path: str, digest: str, gone: Iterable[ProjectDocument]) -> Iterator[ProjectDocument]:
-    """Documents that went away and may have been this file: they held the same, or bore the same name."""
-    name = PurePosixPath(path).name
-    same = [each for each in gone if same_text(each.revision, digest)]
-    yield from same[:1] or [each for each in gone if PurePosixPath(each.path).name == name][:1]
+class _Lenders:
+    """Documents that went away and may have been a file that came: they held the same, or bore the same name."""
+
+    def __init__(self, gone: Sequence[ProjectDocument]) -> None:
+        self._by_text = {text_digest(each.revision): each for each in reversed(gone)}
+        self._by_name = {PurePosixPath(each.path).name: each for each in reversed(gone)}
+
+    def of(self, path: str, digest: str) -> tuple[ProjectDocument, ...]:
+        """The one that this file was, or else is likely to have been, if any."""
+        lender = self._by_text.get(text_digest(digest)) or self._by_name.get(PurePosixPath(path).name)
+        return () if lender is None else (lender,)
 
 
 def _concerns(path: str, changed: frozenset[str] | None) -> bool:

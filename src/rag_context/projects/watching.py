@@ -38,7 +38,7 @@ class Follower:
     Args:
         synchroniser: does the work.
         told: hears of what changed.
-        goes_on: asked before changes are taken up; where it says no, they are not, and the following ends.
+        goes_on: asked before files are looked at; where it says no, they are not, and the following ends.
         watch: tells what changes.
     """
 
@@ -113,6 +113,8 @@ class Follower:
         while True:
             await self._trouble.wait()
             await asyncio.sleep(delay_s)
+            if not await self._goes_on():
+                return
             self._trouble.clear()
             await self._settle(self._synchroniser.reconcile)
             delay_s = min(2 * delay_s, LAST_RETRY_S) if self._trouble.is_set() else FIRST_RETRY_S

@@ -106,7 +106,7 @@ def followed(meant: Meant) -> Activation:
 
 
 def external(meant: Meant) -> tuple[Activation, Tenant, str]:
-    """A project with external documents, whose these are, and the path of their folder.
+    """A project with external documents, the tenant that these are kept as, and the path of their folder.
 
     Raises:
         ProjectNotActivatedError: the project is not followed.

@@ -15,7 +15,7 @@ from rag_context.projects.records import (
     PromotionLevel,
     RetrievedDocument,
 )
-from rag_context.projects.sync import FileOutcome
+from rag_context.projects.sync import FileOutcome, SyncReport
 from rag_context.types import Tenant
 
 _TROUBLE = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
@@ -108,14 +108,25 @@ def following_warnings(
     activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
 ) -> list[str]:
     """What is wrong with a project: its configuration, its first reconciliation while that lasts, its files."""
-    said = list(activation.config.warnings)
-    report = state.first if state is not None else None
-    if report is None:
+    config = activation.config
+    said = list(config.warnings)
+    if state is None or not state.complete:
         progress = state.progress if state is not None else None
         far = (
             f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
         )
         said.append(f"Still indexing ({far}); questions are answered from what is there")
-    else:
-        said += [f"{each.path}: {each.reason}" for each in report.receipts if each.reason and each.outcome in _TROUBLE]
+    if state is not None and state.first is not None:
+        said += _trouble(state.first, "docs folder", config.docs_path)
+    if state is not None and state.first_external is not None and config.external is not None:
+        said += _trouble(state.first_external, "external documents", config.external.path)
     return said + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]
+
+
+def _trouble(report: SyncReport, what: str, folder: str) -> list[str]:
+    """What a reconciliation could not do, by path; of the folder itself by what it is."""
+    return [
+        f"{what} {folder!r}: {each.reason}" if each.path == "." else f"{each.path}: {each.reason}"
+        for each in report.receipts
+        if each.reason and each.outcome in _TROUBLE
+    ]

@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from rag_context.contract import projects as wire
-from rag_context.errors import BackendError, FieldError
+from rag_context.errors import BackendError, FieldError, InvalidInputError
 from rag_context.ports import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.catalogue import Catalogue
 from rag_context.projects.generation import Written, write_answer
+from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     CriticalInclusion,
@@ -24,7 +25,7 @@ from rag_context.projects.retrieval import RetrievalService, Works
 from rag_context.records import QUERY_CHARS, SearchRecord
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
-from rag_context.service.project_choice import Meant, ProjectChoice, external, followed
+from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
 from rag_context.service.project_wording import (
     doc_types,
     following_warnings,
@@ -101,7 +102,7 @@ class ProjectService:
             status="activated",
             doc_types=type_counts(activation.doc_types, catalogue.counts),
             total_docs=len(catalogue.documents),
-            complete=state is not None and state.first is not None,
+            complete=state is not None and state.complete,
             warnings=_bounded(warnings),
         )
 
@@ -144,11 +145,17 @@ class ProjectService:
         )
         return wire.SemanticSearchResponse(**await self._searched(request.query, meant.tenant, options, request_id))
 
+    async def retrieval(
+        self, project: str, branch: str | None = None, path_hash: str | None = None
+    ) -> RetrievalService:
+        """The retrieval behind the tools, from the documents of a stored project; its options are the caller's own."""
+        return RetrievalService(self._works, await self._projects.tenant(project, branch, path_hash))
+
     async def index_document(
         self, request: wire.IndexDocumentRequest, *, session: str | None
     ) -> wire.IndexDocumentResponse:
         """Index one file of the project now."""
-        activation = followed(await self._choice.of(request, session))
+        activation = await self._files_of(request, session)
         document = await self._projects.index_document(activation, request.path)
         indexed = await self._is_indexed(document.id)
         return wire.IndexDocumentResponse(
@@ -175,7 +182,7 @@ class ProjectService:
         self, request: wire.UpdatePromotionLevelRequest, *, session: str | None
     ) -> wire.UpdatePromotionLevelResponse:
         """Say how much a document matters, in its file and in the index."""
-        activation = followed(await self._choice.of(request, session))
+        activation = await self._files_of(request, session)
         level = PromotionLevel.of(request.promotion_level)
         promotion = await self._projects.promote(activation, request.document_path, level)
         return wire.UpdatePromotionLevelResponse(
@@ -211,7 +218,7 @@ class ProjectService:
             **_given(max_results=request.limit, min_relevance_score=request.min_relevance_score),
         )
         found = await self._searched(request.query, tenant, options, request_id)
-        return wire.SearchExternalDocsResponse(**found, external_docs_path=path)
+        return wire.SearchExternalDocsResponse(**{**found, **tenant_fields(activation.tenant)}, external_docs_path=path)
 
     async def query_external(
         self, request: wire.RagQueryExternalRequest, *, session: str | None, request_id: str
@@ -226,11 +233,11 @@ class ProjectService:
                 max_link_depth=request.link_depth,
                 max_tokens=request.max_tokens,
                 include_critical=CriticalInclusion.NEVER,
+                min_promotion_level=PromotionLevel.STANDARD,  # a level is for documents that can be promoted
             ),
         )
-        return wire.RagQueryExternalResponse(
-            **await self._queried(request.query, tenant, options, request_id), external_docs_path=path
-        )
+        asked = await self._queried(request.query, tenant, options, request_id)
+        return wire.RagQueryExternalResponse(**{**asked, **tenant_fields(activation.tenant)}, external_docs_path=path)
 
     async def _queried(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
         started = self._clock()
@@ -269,6 +276,14 @@ class ProjectService:
             "results": [source(document) for document in found.documents],
             "total_matches": found.total_matches,
         }
+
+    async def _files_of(self, request: Naming, session: str | None) -> Activation:
+        """The project whose files a request is about, as they lie there now."""
+        activation = await self._projects.checked_out(followed(await self._choice.of(request, session)))
+        if request.branch not in (None, activation.tenant.branch):
+            message = f"Branch {activation.tenant.branch!r} is checked out, not {request.branch!r}"
+            raise InvalidInputError(message, [FieldError("branch", message)])
+        return activation
 
     async def _check_doc_types(self, named: list[str] | None, meant: Meant) -> None:
         known = {info.name for info in meant.doc_types} | {DEFAULT_DOC_TYPE}
