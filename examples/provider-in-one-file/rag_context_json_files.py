@@ -206,7 +206,8 @@ def _matching(held: dict[str, Any], where: Clause) -> list[Entry]:
 def _check_dimension(held: dict[str, Any], dimension: int) -> None:
     if held["dimension"] not in (None, dimension):
         bound = held["dimension"]
-        raise InvalidInputError(f"Collection '{held['name']}' holds vectors of dimension {bound}, not {dimension}")
+        said = f"Collection '{held['name']}' holds vectors of {bound} dimensions, not of {dimension}"
+        raise InvalidInputError(said)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rag_context.cli.app import app
+from tests.servers.process import free_port
 
 from .running import Commands, Ended, Served, serving
 
@@ -135,11 +136,26 @@ def test_lines_that_are_refused_are_said_and_the_others_come_in(beside: Inside) 
     assert added.status == 1
     assert added.err.splitlines() == [
         "warning: line 2: All documents must include pre-computed embeddings",
-        "warning: line 3: Embedding dimension mismatch: documents[0] has 2 dimensions and documents[2] has 1",
+        "warning: line 3: Embedding dimension mismatch: line 1 has 2 dimensions and line 3 has 1",
         "2 documents stored, 2 refused.",
         "Texts are embedded here in collections made with --embedding-provider rag-context.",
     ]
     assert beside("collections", "show", "partly", "--json").json()["count"] == 1
+
+
+def test_a_line_that_is_there_twice_is_no_fault(beside: Inside) -> None:
+    """With an id and without one: the same document has the same id."""
+    beside("collections", "create", "twice")
+    bare, named = {"text": "bare", "embedding": [1, 2]}, {"id": "n", "text": "named", "embedding": [2, 1]}
+    beside.write("twice.jsonl", lines(bare, named, {**bare, "metadata": None, "id": None}, named))
+    assert beside("collections", "add", "twice", "twice.jsonl").status == 0
+    assert beside("collections", "show", "twice", "--json").json()["count"] == 2
+
+
+def test_a_condition_that_json_would_lose_is_refused(beside: Inside) -> None:
+    beside("collections", "create", "strict")
+    refused = beside("collections", "query", "strict", "--embedding", "[1]", "--where", '{"$not": {"a": 1, "a": 2}}')
+    assert (refused.status, refused.err) == (2, "error: --where has 'a' twice.\n")
 
 
 def test_what_is_deleted_is_asked_for_or_said_with_yes(beside: Inside) -> None:
@@ -176,6 +192,14 @@ def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
     refused = beside("collections", "copy", "other", "archive:moved here")
     assert refused.status == 1
     assert refused.err.endswith("--overwrite makes it what the source is.\n")
+    astray = beside("collections", "copy", "other", "archiv:x")
+    assert astray.status == 2
+    assert astray.err == (
+        "error: There is no connection 'archiv' to make 'x' on; known are default, archive. "
+        "A collection of the whole name is 'default:archiv:x'.\n"
+    )
+    assert beside("collections", "copy", "other", "default:archiv:x").status == 0
+    assert beside("collections", "copy", "other", "archiv:x").status == 0
     missing = beside("collections", "copy", "none", "archive:x")
     assert (missing.status, missing.err) == (1, "error: Collection 'none' not found\n")
 
@@ -185,6 +209,17 @@ def test_providers_and_connections_are_listed(beside: Inside) -> None:
     assert [row.split()[0] for row in rows] == ["Name", "chroma", "embedded", "qdrant"]
     listed = beside("collections", "list", "--connection", "elsewhere")
     assert listed.err == "error: Connection 'elsewhere' not found; known are default, archive.\n"
+
+
+def test_a_provider_that_is_down_is_named_by_its_connection(tmp_path: Path) -> None:
+    folder = tmp_path / "down"
+    folder.mkdir()
+    commands = Commands(folder)
+    url = f"http://127.0.0.1:{free_port()}"
+    commands.write("rag-context.toml", f'[connections.team]\nprovider = "chroma"\nurl = "{url}"\n')
+    listed = commands("collections", "list", "--connection", "team")
+    assert listed.status == 75
+    assert listed.err.endswith(" (connection team) could not: Vector database unavailable. Try again.\n")
 
 
 def test_a_connection_that_can_never_work_stops_the_start(tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, DirectoryPath, FilePath, SecretStr
 
 from rag_context.collections.registry import ProviderKind
 from rag_context.errors import ConfigurationError
-from rag_context.provider import Capabilities, Provider
+from rag_context.provider import Capabilities, Provider, ProviderHealth
 from rag_context.testing.collections import MemoryCollections
 
 
@@ -51,5 +51,34 @@ class WithOdd(BaseModel):
     odd: Odd
 
 
+BLAND = replace(GOOD, name="bland", capabilities={"search": True})  # type: ignore[arg-type]
+UNTITLED = replace(GOOD, name="untitled", title=None)  # type: ignore[arg-type]
+
+
+class Erratic(MemoryCollections):
+    """Breaks the promise that asking for its health never fails."""
+
+    async def health(self) -> ProviderHealth:
+        raise KeyError("size")
+
+
+class Nothing(BaseModel):
+    """Of a provider that needs to be told nothing."""
+
+
+class InFolders(BaseModel):
+    """Of a provider that keeps things on the disk."""
+
+    place: DirectoryPath
+    index: FilePath | None = None
+
+
+@asynccontextmanager
+async def opened_erratic(_: BaseModel) -> AsyncIterator[Provider]:
+    yield Erratic()
+
+
+ERRATIC = ProviderKind("erratic", "Erratic", Capabilities(), Nothing, opened_erratic)
+IN_FOLDERS = ProviderKind("in-folders", "In folders", Capabilities(), InFolders, opened_erratic)
 SCHEMALESS = ProviderKind("schemaless", "Without a schema", Capabilities(), WithOdd, opened)  # type: ignore[arg-type]
 NUMBER = 7

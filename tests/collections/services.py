@@ -28,18 +28,23 @@ def text_embedder(embedder: FakeEmbedder) -> TextEmbedder:
     return TextEmbedder(embedder, Dependency("embedder", embedder.ping))
 
 
-def connections_to(providers: Mapping[str, Provider], embedder: FakeEmbedder | None = None) -> Connections:
+def connections_to(
+    providers: Mapping[str, Provider], embedder: FakeEmbedder | None = None, kind: str = "memory"
+) -> Connections:
     """Connections by id, each to a provider that is open."""
     own = text_embedder(embedder or FakeEmbedder())
-    return Connections([Connection(id_, "memory", partial(kept, p), own) for id_, p in providers.items()])
+    return Connections([Connection(id_, kind, partial(kept, p), own) for id_, p in providers.items()])
 
 
 def service_over(
-    providers: Mapping[str, Provider], embedder: FakeEmbedder | None = None, registry: ProviderRegistry | None = None
+    providers: Mapping[str, Provider],
+    embedder: FakeEmbedder | None = None,
+    registry: ProviderRegistry | None = None,
+    kind: str = "memory",
 ) -> CollectionService:
-    """The use cases over providers that are open."""
+    """The use cases over providers that are open, all of one kind."""
     return CollectionService(
-        Collections(connections_to(providers, embedder)), registry or ProviderRegistry((), lambda: ())
+        Collections(connections_to(providers, embedder, kind)), registry or ProviderRegistry((), lambda: ())
     )
 
 

@@ -226,7 +226,7 @@ async def test_what_is_refused_changes_nothing(collections: SqliteCollections) -
     await put(collections, {"a": {"n": 1}})
     with pytest.raises(InvalidInputError, match=r"^The id 'x' is given twice\.$"):
         await collections.upsert(NAME, [Entry("x", ""), Entry("y", ""), Entry("x", "")], vectors(3))
-    with pytest.raises(InvalidInputError, match=r"^Collection 'notes' has vectors of dimension 2, not 3\.$"):
+    with pytest.raises(InvalidInputError, match=r"^Collection 'notes' holds vectors of 2 dimensions, not of 3$"):
         await collections.upsert(NAME, [Entry("a", "changed"), Entry("z", "")], np.ones((2, 3), np.float32))
     assert await found(collections, EVERYTHING) == ["a"]
     assert await found(collections, parse({"n": 1})) == ["a"]

@@ -270,11 +270,12 @@ async def test_an_unknown_document_is_404(client: httpx2.AsyncClient) -> None:
     ("fields", "said"),
     [
         ("limit=0", "limit must be at least 1"),
-        ("limit=-1", "limit must be a whole number"),
+        ("limit=-1", "limit must be at least 1"),
+        ("offset=-1", "offset must be at least 0"),
+        ("limit=--1", "limit must be a whole number"),
         ("limit=ten", "limit must be a whole number"),
         ("limit=1.5", "limit must be a whole number"),
         ("limit=", "limit must be a whole number"),
-        ("offset=-1", "offset must be a whole number"),
         ("limit=5&limit=6", "limit given twice"),
         ("filter={}", "Unknown field 'filter'; known are connection, where, limit, offset"),
         ("Limit=1", "Unknown field 'Limit'; did you mean 'limit'?"),
@@ -298,6 +299,16 @@ async def test_an_unknown_operator_is_named(client: httpx2.AsyncClient, where: d
         assert reply.status_code == 400
         assert reply.json()["error"].startswith("Invalid 'where' filter: ")
         assert operator in reply.json()["error"]
+
+
+@pytest.mark.parametrize("where", ['{"a":1,"a":2}', '{"$not":{"$or":[{"b":3},{"a":1,"a":1}]}}'])
+async def test_a_condition_that_json_would_lose_is_refused(client: httpx2.AsyncClient, where: str) -> None:
+    """V-5: in an address and in a body."""
+    by_address = await client.get("/collections/docs/documents", params={"where": where})
+    by_body = await client.post("/collections/docs/query", content=f'{{"embedding":[1],"where":{where}}}', headers=JSON)
+    for reply in (by_address, by_body):
+        said = "Invalid 'where' filter: has 'a' twice; put both conditions into $and"
+        assert (reply.status_code, reply.json()["error"]) == (400, said)
 
 
 @pytest.mark.parametrize("depth", [33, 1000, 50_000])
@@ -353,6 +364,18 @@ async def test_values_need_the_name_of_a_field(client: httpx2.AsyncClient, field
 async def test_values_without_a_field_are_refused(client: httpx2.AsyncClient) -> None:
     reply = await client.get("/collections/docs/metadata-values")
     assert (reply.status_code, reply.json()["error"]) == (400, "field required")
+
+
+@pytest.mark.parametrize("merge", ["true", "false"])
+async def test_a_label_that_is_none_is_refused_and_the_old_one_stays(client: httpx2.AsyncClient, merge: str) -> None:
+    """V-4: it would hide the label that there is."""
+    address = f"/collections/docs/metadata?merge={merge}"
+    await client.put(address, json={"metadata": {"embedding_provider": "second"}})
+    reply = await client.put(address, json={"metadata": {"embedding_provider": 5, "a": 1}})
+    said = "metadata.embedding_provider must be a string; leave it out to keep it as it is"
+    assert (reply.status_code, reply.json()["error"]) == (400, said)
+    found = (await client.get("/collections/docs")).json()
+    assert (found["embedding_provider"], found["metadata"]) == ("second", {"embedding_provider": "second"})
 
 
 @pytest.mark.parametrize("merge", ["yes", "1", ""])

@@ -157,7 +157,7 @@ async def test_a_first_write_that_was_cut_off_binds_nothing_that_is_not_seen(
     card = await provider._catalogue.known("docs")
     await client.create_collection(card.home, models.VectorParams(size=4, distance=models.Distance.COSINE))
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 0
-    with pytest.raises(InvalidInputError, match="dimension 4, not 3"):
+    with pytest.raises(InvalidInputError, match="4 dimensions, not of 3"):
         await provider.upsert("docs", notes(1), axes(1, 3))
     described = await provider.collection("docs")
     assert described is not None

@@ -98,6 +98,13 @@ def test_a_configuration_that_cannot_be_described_makes_a_plug_in_broken() -> No
     assert broken.reason.startswith("Its configuration cannot be described: ")
 
 
+@pytest.mark.parametrize("name", ["bland", "untitled"])
+def test_what_cannot_be_listed_makes_a_plug_in_broken(name: str) -> None:
+    broken = registry(**{name: f"{HERE}:{name.upper()}"}).get(name)
+    assert broken is not None
+    assert broken.reason == "Its title must be a text, and its capabilities a Capabilities."
+
+
 def test_of_two_with_one_name_the_built_in_one_wins_and_it_is_said() -> None:
     found = [kind for kind in registry(qdrant=f"{HERE}:QDRANT") if kind.name == "qdrant"]
     assert [(kind.title, kind.available) for kind in found] == [("Qdrant", True), ("Not Qdrant", False)]
@@ -244,6 +251,10 @@ async def test_a_probe_tells_how_a_provider_is_and_never_fails(settings: Setting
     exploded = await probe(good, good.validated({"place": "explodes"}))
     assert exploded.error is not None
     assert "exploded" in exploded.error
+    erratic = registry(erratic=f"{HERE}:ERRATIC").get("erratic")
+    assert erratic is not None
+    failed = await probe(erratic, erratic.validated({}))
+    assert (failed.status, failed.error) == (Status.UNAVAILABLE, "It failed: KeyError: 'size'.")
 
 
 async def test_a_probe_ends_in_time() -> None:

@@ -5,6 +5,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import typer
 from rich.table import Table
@@ -182,10 +183,20 @@ def json_of(text: str | None, option: str) -> object:
     if text is None:
         return None
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text, object_pairs_hook=partial(_distinct, option))
     except (ValueError, RecursionError):
         raise InvalidInputError(f"{option} must be valid JSON.") from None
     return value
+
+
+def _distinct(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object, whose keys must differ: JSON would keep the last of two, and lose the other."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidInputError(f"{option} has {safe(key)!r} twice.")
+        found[key] = value
+    return found
 
 
 def _about(chosen: Chosen, named: Named, work: _Work, show: _Print) -> ExitCode:

@@ -5,9 +5,10 @@ import json
 import re
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
+from rag_context.collections.collections import entry_id
 from rag_context.contract.documents import NOT_EMBEDDED
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 
@@ -95,7 +97,7 @@ async def _add(chosen: Chosen, what: Addition, tally: _Tally) -> None:
             collection = await door.ask("GET", "collections", what.name)
             if collection.get("embedding_provider") == "rag-context":
                 await door.model_loaded()
-            for batch, read in _batches(file, tally):
+            for batch, read in _batches(file, what.name, tally):
                 await _store(door, what.name, batch, tally)
                 show(read)
 
@@ -110,16 +112,21 @@ async def _store(door: CollectionsDoor, name: str, batch: list[_Line], tally: _T
             wrong = _wrong(error)
             if not wrong:
                 raise
-            for place, reason in wrong.items():
-                tally.refuse(batch[place].number, reason)
+            for place, reason in sorted(wrong.items()):
+                tally.refuse(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
             batch = [line for place, line in enumerate(batch) if place not in wrong]
         else:
             tally.stored += answer["count"]
             return
 
 
+def _line_named(batch: Sequence[_Line], place: re.Match[str]) -> str:
+    """What a document of a batch is called where its place in the batch says nothing."""
+    return f"line {batch[int(place[1])].number}"
+
+
 def _wrong(error: InvalidInputError) -> dict[int, str]:
-    """What is wrong with which document of a batch; the place it had there says nothing to anybody else."""
+    """What is wrong with which document of a batch."""
     found: dict[int, str] = {}
     for detail in error.details:
         place = _PLACE.match(detail.field)
@@ -129,11 +136,11 @@ def _wrong(error: InvalidInputError) -> dict[int, str]:
     return found
 
 
-def _batches(file: BinaryIO, tally: _Tally) -> Iterator[tuple[list[_Line], int]]:
+def _batches(file: BinaryIO, name: str, tally: _Tally) -> Iterator[tuple[list[_Line], int]]:
     """Lines in batches, and how many bytes were read by then."""
     batch: list[_Line] = []
     size = read = number = 0
-    ids: set[object] = set()
+    ids: set[str] = set()
     while text := file.readline(LINE_BYTES):
         number += 1
         read += len(text)
@@ -147,16 +154,28 @@ def _batches(file: BinaryIO, tally: _Tally) -> Iterator[tuple[list[_Line], int]]
             continue
         if not text:
             continue
-        id_ = value.get("id") if isinstance(value, dict) else None
+        id_ = _id(value, name)
         # The last of several lines with one id counts, as if they had come one by one.
-        if size + len(text) > BATCH_BYTES or len(batch) == BATCH_LINES or (isinstance(id_, str) and id_ in ids):
+        if size + len(text) > BATCH_BYTES or len(batch) == BATCH_LINES or id_ in ids:
             yield batch, read
             batch, size, ids = [], 0, set()
         batch.append(_Line(number, text))
         size += len(text)
-        if isinstance(id_, str):
+        if id_ is not None:
             ids.add(id_)
     yield batch, read
+
+
+def _id(value: object, name: str) -> str | None:
+    """The id that a document has, or will have in the collection of this name; None where it will be refused."""
+    found = value if isinstance(value, dict) else {}
+    if isinstance(found.get("id"), str):
+        return str(found["id"])
+    text, metadata = found.get("text"), found.get("metadata") or {}
+    if isinstance(text, str) and isinstance(metadata, dict):
+        with suppress(RecursionError):  # so deep that it will be refused
+            return entry_id(name, text, metadata)
+    return None
 
 
 @contextmanager

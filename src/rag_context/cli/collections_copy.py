@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,7 +13,7 @@ from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe
 from rag_context.cli.settings import load_available
-from rag_context.collections.connections import Connections
+from rag_context.collections.connections import DEFAULT, Connections
 from rag_context.collections.copying import (
     CopyProgress,
     CopyReport,
@@ -21,7 +22,7 @@ from rag_context.collections.copying import (
     Stage,
     copy_collection,
 )
-from rag_context.contract.names import name_problem
+from rag_context.contract.names import CONNECTION_PATTERN, name_problem
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
@@ -67,6 +68,7 @@ def run(chosen: Chosen, what: Copy) -> ExitCode:
 async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], None]) -> CopyReport:
     async with open_all_connections(settings) as connections:
         source, target = await _located(connections, what.source), await _located(connections, what.target)
+        await _check_connection(connections, what.target, target)
         on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REFUSE
         return await copy_collection(source, target, on_difference=on_difference, progress=show)
 
@@ -77,6 +79,19 @@ async def _located(connections: Connections, text: str) -> Located:
     if problem:
         raise InvalidInputError(f"name {problem}: {safe(text)!r}.")
     return Located(await connections.known(place.connection).opened(), place.name)
+
+
+async def _check_connection(connections: Connections, text: str, target: Located) -> None:
+    """See that a misspelt connection does not become the beginning of a new collection's name."""
+    before, colon, name = text.partition(":")
+    if not colon or before in connections or not re.fullmatch(CONNECTION_PATTERN, before):
+        return
+    if await target.provider.collection(target.name) is None:
+        known = ", ".join(connections)
+        raise InvalidInputError(
+            f"There is no connection {before!r} to make {safe(name)!r} on; known are {known}. "
+            f"A collection of the whole name is {safe(f'{DEFAULT}:{text}')!r}."
+        )
 
 
 def _summarise(report: CopyReport, what: Copy, screen: Screen) -> None:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from rag_context.cli.connection import find_server, key_header
+from rag_context.cli.screen import safe
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -51,6 +52,7 @@ class CollectionsDoor:
         self._wait_for_model = wait_for_model
         self._client = client
         self._fields = {} if connection is None else {"connection": connection}
+        self._asked = place if connection is None else f"{place} (connection {safe(connection)})"
 
     async def model_loaded(self) -> None:
         """Wait a while for the model, where it loads in this process."""
@@ -105,7 +107,8 @@ class CollectionsDoor:
             case 409:
                 return ConflictError(f"{sentence}.")
             case 429 | 503:
-                return BackendUnavailableError(_COMPONENT, f"{place} could not: {sentence}. Try again.")
+                asked = _sentence(self._asked)
+                return BackendUnavailableError(_COMPONENT, f"{asked} could not: {sentence}. Try again.")
         if status < 500:
             return InvalidInputError(f"{sentence}.", details)
         return BackendError(_COMPONENT, f"{place} failed: {sentence}.")

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from itertools import count
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from rag_context.clauses import EVERYTHING, Clause
 from rag_context.collections.connections import Connection, Connections, Place
 from rag_context.errors import ConflictError, FieldError, InvalidInputError, NotFoundError
-from rag_context.provider import Collection, Entry, EntryHit, EntryPage
+from rag_context.provider import Collection, Entry, EntryHit, EntryPage, Provider
 from rag_context.types import Json, Matrix, Vector
 
 OWN_EMBEDDER = "rag-context"
@@ -60,24 +62,51 @@ class Collections:
 
     async def create(self, collection: Collection, connection: str) -> Collection:
         """Make an empty collection. Raises: ConflictError where its name is taken."""
-        if not await self._on(connection).call(lambda p: p.create(collection), WRITE_S):
+        dated = replace(collection, created=collection.created or datetime.now(UTC))
+        attempts = count()
+
+        async def made(provider: Provider) -> bool:
+            repeated = next(attempts) > 0
+            if await provider.create(dated):
+                return True
+            # The attempt before this one may have made it, and only its answer was lost.
+            there = await provider.collection(dated.name) if repeated else None
+            return there is not None and there.created == dated.created
+
+        if not await self._on(connection).call(made, WRITE_S):
             raise ConflictError(f"Collection '{collection.name}' already exists")
         return await self.get(Place(collection.name, connection))
 
     async def drop(self, place: Place) -> None:
         """Remove a collection with all that is in it."""
-        await self._on(place.connection).call(lambda p: p.drop(place.name), WRITE_S)
+        await self._raw(place)
+        attempts = count()
+
+        async def gone(provider: Provider) -> None:
+            repeated = next(attempts) > 0
+            try:
+                await provider.drop(place.name)
+            except NotFoundError:
+                if not repeated:
+                    raise
+                # It was there: the attempt before this one removed it, and only its answer was lost.
+
+        await self._on(place.connection).call(gone, WRITE_S)
 
     async def replace_metadata(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place of the old; the labels stay, unless others are given."""
-        kept = _overriding((await self._raw(place)).metadata)
-        wanted = {**kept, **_without_empty_labels(metadata)}
+        """Put other metadata in place of the old; the labels stay, unless others are given.
+
+        Raises:
+            InvalidInputError: a label is given that is none.
+        """
+        given = _without_empty_labels(metadata)
+        wanted = {**_overriding((await self._raw(place)).metadata), **given}
         return labelled(
             await self._on(place.connection).call(lambda p: p.replace_metadata(place.name, wanted), WRITE_S)
         )
 
     async def merge_metadata(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others."""
+        """Set these keys and keep the others. Raises: InvalidInputError where a label is given that is none."""
         wanted = _without_empty_labels(metadata)
         return labelled(await self._on(place.connection).call(lambda p: p.merge_metadata(place.name, wanted), WRITE_S))
 
@@ -122,7 +151,15 @@ class Collections:
 
     async def empty(self, place: Place) -> int:
         """Remove all documents, or none; returns how many."""
-        return await self._on(place.connection).call(lambda p: p.empty(place.name), WRITE_S)
+        before = (await self._raw(place)).count
+        attempts = count()
+
+        async def emptied(provider: Provider) -> int:
+            repeated = next(attempts) > 0
+            gone = await provider.empty(place.name)
+            return before if repeated and not gone else gone
+
+        return await self._on(place.connection).call(emptied, WRITE_S)
 
     async def values(self, place: Place, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, in no order."""
@@ -190,6 +227,14 @@ def _overriding(metadata: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _without_empty_labels(metadata: Mapping[str, Json]) -> dict[str, Json]:
+    """Metadata that is put, without labels that are null and so stay. Raises: InvalidInputError."""
+    wrong = [
+        FieldError(f"metadata.{label}", f"metadata.{label} must be a string; leave it out to keep it as it is")
+        for label in (PROVIDER_LABEL, MODEL_LABEL)
+        if not isinstance(metadata.get(label), str | None)
+    ]
+    if wrong:
+        raise InvalidInputError("; ".join(each.message for each in wrong), wrong)
     return {
         key: value for key, value in metadata.items() if value is not None or key not in (PROVIDER_LABEL, MODEL_LABEL)
     }

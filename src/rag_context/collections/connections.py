@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias, TypeVar
 
 from rag_context.collections.embedding import PROBE_S, TextEmbedder, through
+from rag_context.collections.plugins import sentence_of
 from rag_context.errors import BackendError, BackendUnavailableError, ConfigurationError, NotFoundError
 from rag_context.provider import Provider, ProviderHealth
 from rag_context.resilience.deadline import Deadline
@@ -141,7 +142,7 @@ async def closing(connections: Connections) -> AsyncIterator[Connections]:
 
 
 async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[[], float]) -> ProviderHealth:
-    """How a provider is, asked within a bound; never raises a `BackendError`."""
+    """How a provider is, asked within a bound; never raises."""
     started = clock()
 
     async def ask() -> ProviderHealth:
@@ -149,9 +150,11 @@ async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[
 
     try:
         return await Deadline.after(PROBE_S, clock).bound("provider", ask())
-    except BackendError as error:
-        latency_ms = (clock() - started) * 1000.0
-        return ProviderHealth(Status.UNAVAILABLE, datetime.now(UTC), latency_ms, error=str(error))
+    except BackendError as failure:
+        error = str(failure)
+    except Exception as failure:  # noqa: BLE001  (a stranger's provider may do anything)
+        error = f"It failed: {sentence_of(failure)}."
+    return ProviderHealth(Status.UNAVAILABLE, datetime.now(UTC), (clock() - started) * 1000.0, error=error)
 
 
 class _Tenancy:

@@ -18,9 +18,7 @@ from pydantic_core import ErrorDetails
 
 from rag_context.collections.plugins import EntryPoints, Plugin, installed, load, sentence_of
 from rag_context.errors import (
-    BackendError,
     BackendRejectedError,
-    ConfigurationError,
     FieldError,
     InvalidInputError,
     RagContextError,
@@ -176,8 +174,10 @@ async def probe(
             return await provider.health()
     except TimeoutError:
         error = f"It did not answer within {timeout_s:g} s."
-    except (BackendError, ConfigurationError) as failure:
+    except RagContextError as failure:
         error = str(failure)
+    except Exception as failure:  # noqa: BLE001  (a stranger's provider may do anything)
+        error = f"It failed: {sentence_of(failure)}."
     return ProviderHealth(Status.UNAVAILABLE, checked, (clock() - started) * 1000, error)
 
 
@@ -197,11 +197,18 @@ def _registered(plugin: Plugin) -> Registered:
     if kind.name != plugin.name or not _NAME.fullmatch(kind.name):
         reason = f"It calls itself {kind.name!r}, which must be the name of its entry point: {_NAME.pattern}."
         return replace(broken, reason=reason)
+    if not _can_be_listed(kind.title, kind.capabilities):
+        return replace(broken, reason="Its title must be a text, and its capabilities a Capabilities.")
     try:
         kind.configuration.model_json_schema()
     except Exception as error:  # noqa: BLE001  (a stranger's model may do anything)
         return replace(broken, reason=f"Its configuration cannot be described: {sentence_of(error)}.")
     return Registered(kind.name, kind.title, kind.capabilities, distribution=plugin.distribution, kind=kind)
+
+
+def _can_be_listed(title: object, capabilities: object) -> bool:
+    """Whether a stranger kept to the types."""
+    return isinstance(title, str) and isinstance(capabilities, Capabilities)
 
 
 def _without_doubles(built_in: Mapping[str, Registered], found: Sequence[Registered]) -> list[Registered]:

@@ -64,6 +64,7 @@ METADATA_SCHEMA = {
     "description": "Any JSON; no key, at any depth, holds a dot, is empty or begins with $",
     "propertyNames": {"pattern": r"^[^.$][^.]*$"},
 }
+_LABELS = {label: {"type": "string"} for label in ("embedding_provider", "embedding_model")}
 _NAME = "Name of the collection: no control characters; slashes, spaces and any alphabet may be in it"
 
 Embedding = Annotated[
@@ -103,7 +104,7 @@ class MetadataRequest(PlainRequest):
 
     sentences: ClassVar[Mapping[str, Sentences]] = {"metadata": Sentences("metadata required")}
 
-    metadata: AnyMetadata
+    metadata: Annotated[dict[str, JsonValue], WithJsonSchema({**METADATA_SCHEMA, "properties": _LABELS})]
 
 
 class QueryRequest(PlainRequest):
@@ -138,7 +139,7 @@ class QueryRequest(PlainRequest):
 
 def _number(value: Any) -> Any:
     """A number as it stands in an address."""
-    if isinstance(value, str) and value.isascii() and value.isdigit():
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
         return int(value[:_DIGITS])
     return value
 

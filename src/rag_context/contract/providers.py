@@ -1,9 +1,10 @@
 """Providers of collections on the wire. Their fields are in snake_case, as their clients know them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
 
 from rag_context.contract.wire import Count, Milliseconds, PlainRequest, PlainResponse, UtcTime
 from rag_context.types import Status
@@ -18,6 +19,12 @@ class TestRequest(PlainRequest):
         dict[str, JsonValue] | None, Field(description="As the provider's connection_schema describes it")
     ] = None
     connection: Annotated[str | None, Field(description="Id of a configured connection of this provider")] = None
+
+    @model_validator(mode="after")
+    def _check_not_both(self) -> Self:
+        if self.configuration is not None and self.connection is not None:
+            raise PydanticCustomError("exactly_one", "Name configuration or connection, not both")
+        return self
 
 
 class CapabilitiesResponse(PlainResponse):

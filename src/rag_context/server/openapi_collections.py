@@ -67,6 +67,10 @@ def collection_schemas() -> Schema:
         **{model.__name__: json_schema(model, "serialization") for model in _RESPONSES},
         "DocumentsRequest": DOCUMENTS_SCHEMA,
         "QueryRequest": {**json_schema(QueryRequest, "validation"), "oneOf": one_of},
+        "TestRequest": {
+            **json_schema(TestRequest, "validation"),
+            "not": {"required": ["configuration", "connection"]},
+        },
     }
 
 

@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 from rag_context.collections.collections import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, Collections, Draft
 from rag_context.collections.connections import DEFAULT, Place
@@ -46,6 +49,8 @@ from rag_context.where import check_metadata, parse
 
 MAX_OFFSET = 1_000_000_000
 """Beyond every collection; some engines refuse larger ones."""
+
+_PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 
 _Metadata = Mapping[str, Json]
 
@@ -203,7 +208,7 @@ class CollectionService:
             raise InvalidInputError(said, [FieldError("", said)])
         configuration = request.configuration or {}
         _refuse_paths(registered.connection_schema(), configuration)
-        return _health(await probe(registered, registered.validated(configuration)))
+        return _health(await probe(registered, _validated(registered, configuration)))
 
     async def _add(self, collection: Collection, given: GivenDocuments, connection: str) -> AddedDocumentsResponse:
         if collection.embedding_provider == OWN_EMBEDDER:
@@ -248,13 +253,22 @@ def _capabilities(capabilities: Capabilities) -> CapabilitiesResponse:
 def _refuse_paths(schema: Mapping[str, Any], configuration: Mapping[str, object]) -> None:
     """A caller from elsewhere must not have files made on this machine. Raises: InvalidInputError."""
     properties = schema.get("properties", {})
-    paths = [name for name in configuration if '"format": "path"' in json.dumps(properties.get(name, {}))]
+    paths = [name for name in configuration if _PATH_FORMAT.search(json.dumps(properties.get(name, {})))]
     if paths:
         said = "names a place on the server's disk: configure a connection with it, and test that"
         raise InvalidInputError(
             "; ".join(f"{name} {said}" for name in paths),
             [FieldError(f"configuration.{name}", said) for name in paths],
         )
+
+
+def _validated(registered: Registered, configuration: Mapping[str, object]) -> BaseModel:
+    """A configuration as its kind wants it. Raises: InvalidInputError, about fields of the request."""
+    try:
+        return registered.validated(configuration)
+    except InvalidInputError as error:
+        details = [FieldError(f"configuration.{detail.field}", detail.message) for detail in error.details]
+        raise InvalidInputError(str(error), details) from None
 
 
 def _is_label(key: str, value: Json) -> bool:

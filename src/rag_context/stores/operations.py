@@ -28,6 +28,16 @@ def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None
         yield items[start:]
 
 
+def check_dimension(name: str, bound: int | None, dimension: int) -> None:
+    """See that a vector fits the collection of this name; None: it is bound to no dimension yet.
+
+    Raises:
+        InvalidInputError: it does not.
+    """
+    if bound not in (None, dimension):
+        raise InvalidInputError(f"Collection '{name}' holds vectors of {bound} dimensions, not of {dimension}")
+
+
 def check_distinct(entries: Sequence[Entry]) -> None:
     """See that no id is given twice, of which engines keep either, or refuse both.
 

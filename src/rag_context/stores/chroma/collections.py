@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rag_context.clauses import Clause
-from rag_context.errors import BackendError, BackendRejectedError, InvalidInputError, NotFoundError
+from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
@@ -20,7 +20,7 @@ from rag_context.stores.chroma.collections_home import Home
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.facts import CAPABILITIES
 from rag_context.stores.names import engine_name
-from rag_context.stores.operations import check_distinct, operations
+from rag_context.stores.operations import check_dimension, check_distinct, operations
 from rag_context.types import Json, Matrix, Status, Vector
 
 if TYPE_CHECKING:
@@ -322,11 +322,7 @@ class ChromaCollections:
 
 
 def _check(card: Card, dimension: int) -> None:
-    bound = card.collection.dimension
-    if bound not in (None, dimension):
-        raise InvalidInputError(
-            f"Collection '{card.collection.name}' holds vectors of dimension {bound}, not {dimension}"
-        )
+    check_dimension(card.collection.name, card.collection.dimension, dimension)
 
 
 def _unknown(name: str) -> NotFoundError:

@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 from qdrant_client import models
 
-from rag_context.errors import BackendDataError, BackendRejectedError, InvalidInputError
+from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.provider import Entry
-from rag_context.stores.operations import operations
+from rag_context.stores.operations import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
 from rag_context.stores.qdrant.connection import Connection
@@ -48,10 +48,7 @@ class Home:
         Raises:
             InvalidInputError: they are of another.
         """
-        if self._dimension not in (None, dimension):
-            raise InvalidInputError(
-                f"Collection '{self._name}' holds vectors of dimension {self._dimension}, not {dimension}"
-            )
+        check_dimension(self._name, self._dimension, dimension)
 
     async def bind(self, dimension: int) -> None:
         """Have a place for vectors of this dimension.

@@ -8,12 +8,11 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.errors import InvalidInputError
 from rag_context.provider import Collection, Entry
+from rag_context.stores.operations import check_dimension, check_distinct
 from rag_context.stores.sqlite.collections.reading import find, read_collection
 from rag_context.stores.sqlite.filters import microseconds
 from rag_context.types import Json, Matrix
-from rag_context.where.metadata import shown
 
 REMEMBERED_DELETIONS = 20_000
 """Processes further behind than this load what they hold anew."""
@@ -39,13 +38,9 @@ def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
     Raises:
         InvalidInputError: an id is there twice.
     """
-    ids = [entry.id for entry in entries]
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        twice = next(id_ for id_ in ids if id_ in seen or seen.add(id_))  # type: ignore[func-returns-value]
-        raise InvalidInputError(f"The id {shown(twice)} is given twice.")
+    check_distinct(entries)
     return Rows(
-        ids,
+        [entry.id for entry in entries],
         [as_text(entry.metadata) for entry in entries],
         [entry.text for entry in entries],
         [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")],
@@ -98,10 +93,9 @@ def upsert(name: str, rows: Rows, connection: sqlite3.Connection) -> None:
     place = find(name, connection)
     if not rows.ids:
         return
+    check_dimension(name, place.dimension, rows.dimension)
     if place.dimension is None:
         connection.execute("UPDATE collections SET dimension = ? WHERE key = ?", (rows.dimension, place.key))
-    elif place.dimension != rows.dimension:
-        raise wrong_dimension(name, place.dimension, rows.dimension)
     if place.entries:
         connection.executemany(
             "DELETE FROM entries WHERE collection = ? AND id = ?", [(place.key, id_) for id_ in rows.ids]
@@ -142,11 +136,6 @@ def sweep(connection: sqlite3.Connection) -> bool:
     if swept < SWEPT_AT_ONCE:
         connection.execute("DELETE FROM discarded_collections WHERE key = ?", row)
     return True
-
-
-def wrong_dimension(name: str, known: int, given: int) -> InvalidInputError:
-    """The error for a vector that cannot be compared with a collection's."""
-    return InvalidInputError(f"Collection '{name}' has vectors of dimension {known}, not {given}.")
 
 
 def _insert(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeVar
 from rag_context.clauses import EVERYTHING, Clause, Path
 from rag_context.errors import BackendError, ConfigurationError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.stores.operations import check_dimension
 from rag_context.stores.sqlite.collections import changes, reading
 from rag_context.stores.sqlite.collections.memory import Memory
 from rag_context.stores.sqlite.collections.reading import CollectionRow
@@ -120,8 +121,7 @@ class SqliteCollections:
         """
 
         def hits(row: CollectionRow, view: CollectionView, connection: sqlite3.Connection) -> list[EntryHit]:
-            if row.dimension is not None and row.dimension != len(vector):
-                raise changes.wrong_dimension(name, row.dimension, len(vector))
+            check_dimension(name, row.dimension, len(vector))
             nearest = view.nearest(vector, where, limit)
             entries = reading.read_entries([scored.seq for scored in nearest], connection)
             return [EntryHit(entry, scored.cosine) for entry, scored in zip(entries, nearest, strict=True)]
