@@ -299,6 +299,10 @@ class IndexAuditor(Protocol):
         """Mend what the store can mend by itself; documents whose vectors are wrong become pending."""
         ...
 
+    async def distrust(self, document_ids: Collection[str]) -> None:
+        """Take the version of these documents for none, so that indexing their sources again replaces them."""
+        ...
+
 
 class FileLedger(Protocol):
     """Remembers what became of the files of this machine; all of it can be found out again by reading them.

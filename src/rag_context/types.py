@@ -375,3 +375,5 @@ class Examination:
     flaws: tuple[Flaw, ...]
     broken: tuple[str, ...] = ()
     """Ids of all documents whose chunks are broken."""
+    spoilt: tuple[str, ...] = ()
+    """Ids of all documents whose content is lost, damaged or changed."""

@@ -84,7 +84,9 @@ def test_it_goes_through_pipes(source: Commands, target: Commands) -> None:
 
 
 def test_one_project_is_exported_alone(source: Commands) -> None:
-    assert source("export", "-", "--project", "nobody").lines()[-1] == {"end": True, "documents": 0}
+    nobodys = source("export", "-", "--project", "nobody")
+    assert nobodys.lines()[-1] == {"end": True, "documents": 0}
+    assert "no document belongs to a project 'nobody'" in nobodys.err
     assert source("export", "-", "--project", "").lines()[-1] == {"end": True, "documents": 2}
 
 
@@ -186,6 +188,12 @@ def test_a_file_is_replaced_only_by_a_whole_one(source: Commands) -> None:
 def test_an_export_may_go_to_what_is_no_file(source: Commands, tmp_path: Path) -> None:
     assert source("export", "/dev/null").status == 0
     assert Path("/dev/null").is_char_device()
+
+
+def test_a_full_disk_is_one_sentence(source: Commands) -> None:
+    ended = source("export", "/dev/full")
+    assert (ended.status, ended.out) == (1, "")
+    assert ended.err == "error: /dev/full cannot be written: No space left on device.\n"
 
 
 def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target: Commands) -> None:

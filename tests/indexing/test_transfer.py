@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.contract.transfer import ExportHeader
-from rag_context.errors import BackendUnavailableError, InvalidInputError
+from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.indexing.transfer import (
     TOGETHER,
@@ -310,6 +310,15 @@ class TestRepeated:
         assert there == 11
         assert (await target.take(export)).arrivals == {"unchanged": there, "new": 30 - there}
         assert await target.export() == export
+
+    async def test_a_document_that_the_store_refuses_is_named_and_stops_no_other_one(self, indexes: Indexes) -> None:
+        source, target = await indexes.one(), await indexes.one()
+        await source.put(*(piece(str(number)) for number in range(30)))
+        export = await source.export()
+        refused = lines_of(export)[7]["id"]
+        taken = await replace(target, writer=Choosy(target.writer, refused)).take(export)
+        assert taken.broken == [(8, "too large for this store")]
+        assert (taken.arrivals, taken.imported.broken, taken.imported.complete) == ({"new": 29}, 1, True)
 
     async def test_a_document_that_waits_gets_its_vectors(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
@@ -610,6 +619,24 @@ class Stopping:
         self._left -= 1
         if self._left < 0:
             raise BackendUnavailableError("documents", "gone", retry_after_s=0.0)
+        return await self._writer.write(document, chunks, vectors, made_by)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)
+
+
+class Choosy:
+    """A writer that never takes one of the documents."""
+
+    def __init__(self, writer: IndexWriter, refused: str) -> None:
+        self._writer = writer
+        self._refused = refused
+
+    async def write(
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
+    ) -> bool:
+        if document.id == self._refused:
+            raise BackendRejectedError("documents", "too large for this store")
         return await self._writer.write(document, chunks, vectors, made_by)
 
     def __getattr__(self, name: str) -> Any:

@@ -137,6 +137,31 @@ CASES: Sequence[tuple[str, set[FlawKind], str]] = (
         "UPDATE documents SET id = '00000000-0000-5000-8000-000000000000' WHERE key = 2",
     ),
     ("a lost tenant", {FlawKind.WRONG_ID}, "DELETE FROM tenants"),
+    (
+        "tags that are none",
+        {FlawKind.LOST_CONTENT, FlawKind.WRONG_TAGS},
+        "UPDATE documents SET tags = '[' WHERE key = 1",
+    ),
+    ("metadata that is none", {FlawKind.LOST_CONTENT}, "UPDATE documents SET extra = '[1' WHERE key = 1"),
+    ("a moment that is none", {FlawKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 'noon' WHERE key = 1"),
+    ("a moment past all time", {FlawKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 1 << 62 WHERE key = 1"),
+    (
+        "a title that is no text",
+        {FlawKind.LOST_CONTENT},
+        "UPDATE documents SET title = CAST(x'ff41' AS TEXT) WHERE key = 1",
+    ),
+    ("a place that is none", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = 'a' WHERE key = 1"),
+    (
+        "a passage that is no text",
+        {FlawKind.BROKEN_CHUNKS, FlawKind.STALE_TERMS},
+        "UPDATE passages SET text = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
+    ),
+    (
+        "terms that are no text",
+        {FlawKind.STALE_TERMS, FlawKind.TEXT_INDEX},
+        "UPDATE passages SET terms = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
+    ),
+    ("vectors all of a wrong length", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'0011223344'"),
 )
 
 
@@ -185,6 +210,25 @@ async def test_what_was_mended_is_found_again(index: Path) -> None:
         by_vector = await store.vectors.search(vector, limit=50, where=Filter(category="plant"))
         chunks = await store.documents.chunks(by_words[0].chunk.document_id)
         assert {hit.chunk.id for hit in by_words} == {hit.chunk.id for hit in by_vector} == {c.id for c in chunks}
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM contents WHERE document = 1",
+        "UPDATE contents SET content = upper(content) WHERE document = 1",
+        "UPDATE documents SET title = CAST(x'ff41' AS TEXT), tags = '[' WHERE key = 1",
+    ],
+)
+async def test_what_only_a_source_can_mend_is_replaced_once_that_is_indexed_again(index: Path, statement: str) -> None:
+    sabotage(index, statement)
+    async with indexing(index) as (_, indexer):
+        assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"  # nobody looks at what is stored
+    assert (await repair(index)).flaws != ()
+    async with indexing(index) as (_, indexer):
+        assert (await indexer.index(DRAFTS[0])).outcome.value == "replaced"
+        assert (await indexer.index(DRAFTS[1])).outcome.value == "unchanged"
+    assert (await examine(index, FULL)).flaws == ()
 
 
 async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: Path) -> None:

@@ -137,6 +137,33 @@ async def test_what_the_judge_says_of_a_document_is_reported(
     assert kind in kinds(await examined(index, QUICK))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"$set": {"similarityHash": "x", "timestampMicros": "x"}},
+        {"$set": {"chunks.1.start": "a", "chunks.1.position": "b"}},
+        {"$set": {"chunks": "gone", "metadata": 7}},
+        {"$set": {"metadata.extra": "no JSON", "tenant": "x"}},
+    ],
+)
+async def test_a_record_that_holds_nonsense_is_examined_and_named(
+    index: MongoStore, raw: Raw, change: Mapping[str, Any]
+) -> None:
+    await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
+    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).flaws)
+
+
+async def test_a_document_that_is_not_what_was_indexed_is_no_version_of_its_source(index: MongoStore, raw: Raw) -> None:
+    written, chunks = sound()
+    await raw["C0N7EXT"].update_one({"_id": written.id}, {"$set": {"content": "Something else."}})
+    found = await examined(index)
+    assert found.spoilt == (written.id,)
+    await index.auditor.distrust(found.spoilt)
+    assert await index.documents.content_hashes([written.id]) == {written.id: ""}
+    await index.documents.put(written, chunks)
+    assert (await examined(index)).flaws == ()
+
+
 async def test_documents_whose_chunks_are_broken_are_all_named(index: MongoStore, raw: Raw) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, {"$pop": {"chunks": 1}})
     found = await examined(index)

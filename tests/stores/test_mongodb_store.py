@@ -142,6 +142,10 @@ async def test_documents_of_other_programs_are_read_found_and_counted(mongodb: M
         {"content": "wolverine"},
         {"content": "wolverine", "chunks": [], "metadata": None, "timestamp": "yesterday"},
         {"content": "wolverine", "chunks": [{"text": "wolverine"}], "metadata": {"tags": ["t", 3]}},
+        {"content": "wolverine", "chunks": ["wolverine"], "metadata": {"tags": "t", "agent": 7, "extra": {"a": 1}}},
+        {"content": "wolverine", "chunks": "wolverine", "metadata": {"tags": 7, "extra": "no JSON"}, "thread": "talk"},
+        {"content": "wolverine", "status": "published", "thread": 7, "similarityHash": "x", "timestampMicros": "x"},
+        {"content": "wolverine", "chunks": [{"chunkId": "c", "text": "wolverine", "start": "a", "position": "b"}]},
     ],
 )
 async def test_a_document_that_lacks_nearly_everything_is_read_all_the_same(
@@ -154,8 +158,15 @@ async def test_a_document_that_lacks_nearly_everything_is_read_all_the_same(
     assert hits[0].chunk.document_id == id_
     assert (await mongodb.documents.chunks(id_))[0].text == "wolverine"
     assert await mongodb.documents.neighbours([chunk_id]) in ({}, {chunk_id: Neighbours()})
+    if chunk_id in (id_, "c"):
+        assert (await mongodb.documents.passages([chunk_id]))[chunk_id].chunk.text == "wolverine"
     (listed,) = await mongodb.documents.listing(Filter(), limit=5)
     assert (listed.id, listed.content_type, listed.indexed) == (id_, "documentation", True)
+    read = await mongodb.documents.get(id_)
+    assert read is not None
+    assert (read.content, read.thread, dict(read.metadata.extra)) == ("wolverine", None, {})
+    assert await mongodb.documents.delete(id_) is True
+    assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
 
 
 async def test_a_document_larger_than_a_record_is_refused_in_one_sentence(mongodb: MongoStore) -> None:

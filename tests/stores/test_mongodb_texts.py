@@ -26,6 +26,12 @@ pytestmark = LEFT_SOCKETS
 EVERYTHING = Filter()
 
 
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a busy machine does not do in time is no finding."""
+    monkeypatch.setattr(texts, "TEXT_SEARCH_MS", 10_000)
+
+
 async def put(store: MongoStore, written: Document, *pieces: str) -> list[str]:
     chunks = chunks_of(written, *pieces)
     await store.documents.put(written, chunks)

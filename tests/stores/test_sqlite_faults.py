@@ -6,6 +6,7 @@ import stat
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from traceback import format_exception
 
 import pytest
 
@@ -241,6 +242,48 @@ async def test_damaged_pages_are_reported_not_believed(path: Path) -> None:
         for call in CALLS.values():
             with pytest.raises(BackendDataError):
                 await call(store)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE documents SET extra = 'secret {' WHERE key = 1",
+        "UPDATE documents SET timestamp = 'secret' WHERE key = 1",
+        "UPDATE documents SET timestamp = 1 << 62 WHERE key = 1",
+        "UPDATE documents SET title = CAST(x'ff' || 'secret' AS TEXT) WHERE key = 1",
+    ],
+)
+async def test_a_damaged_document_is_an_error_of_ours_and_hides_no_other_one(
+    path: Path, statement: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_database(path) as store:
+        (damaged,) = await put(store, document("fox", "a fox"), vector=axis(1))
+        (whole,) = await put(store, document("wolf", "a wolf"), vector=axis(2))
+    with raw(path) as connection:
+        connection.execute(statement)
+    async with open_database(path) as store:
+        assert list(await store.documents.passages([damaged, whole])) == [whole]
+        with pytest.raises(BackendDataError, match="rag-context check") as raised:
+            await store.documents.get(document("fox").id)
+        assert "secret" not in "".join(format_exception(raised.value))
+        assert await store.documents.get(document("wolf").id) is not None
+        assert ids(await store.texts.search("wolf", limit=5, where=Filter())) == [whole]
+    assert damaged in caplog.text
+
+
+async def test_vectors_of_a_damaged_document_are_an_error_of_ours_until_it_is_whole(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("fox", "a fox"), vector=axis(1))
+        assert len(await store.vectors.search(axis(1), limit=5, where=Filter())) == 1
+        await put(store, document("wolf", "a wolf"), vector=axis(2))
+    with raw(path) as connection:
+        connection.execute("UPDATE documents SET timestamp = 'noon' WHERE key = 2")
+    async with open_database(path) as store:
+        with pytest.raises(BackendDataError, match="rag-context check"):
+            await store.vectors.search(axis(1), limit=5, where=Filter())
+        with raw(path) as connection:
+            connection.execute("UPDATE documents SET timestamp = 0 WHERE key = 2")
+        assert len(await store.vectors.search(axis(1), limit=5, where=Filter())) == 2
 
 
 async def test_a_file_that_was_taken_away_is_begun_anew_and_nothing_goes_nowhere(path: Path) -> None:

@@ -225,3 +225,11 @@ async def test_a_remembered_list_of_chunks_grows_by_the_new_ones_only(path: Path
             assert keys == sorted(set(keys))
             lengths.append(len(keys))
     assert lengths == [1, 2, 3, 4]
+
+
+async def test_a_count_from_a_newer_snapshot_is_no_reason_to_fail(path: Path) -> None:
+    async with open_database(path) as store:
+        await put(store, document("a", "wolf"))
+        older = Snapshot(0, 1, 1, 1, 1.0)
+        found = await store.database.read(lambda connection: PostingLists().ranked("wolf", 9, older, connection))
+    assert len(found.keys) == 1

@@ -9,7 +9,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -95,6 +95,8 @@ def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:
     else:
         waiting = f", {out.pending} of them without vectors" if out.pending else ""
         screen.note(f"{_documents(out.documents)} exported{waiting}.")
+    if what.project and not out.documents:
+        screen.warning(f"no document belongs to a project {what.project!r}")
     return ExitCode.OK
 
 
@@ -298,36 +300,40 @@ def _written(path: Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         _flushed(sys.stdout.buffer, path)
         return
+    part: Path | None = None
     try:
         target = path.resolve()
-        is_special = target.exists() and not stat.S_ISREG(target.stat().st_mode)
-        if is_special:
+        if target.exists() and not stat.S_ISREG(target.stat().st_mode):
             file: BinaryIO = target.open("wb")
         else:
             handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
-            file = os.fdopen(handle, "wb")
+            file, part = os.fdopen(handle, "wb"), Path(name)
     except OSError as error:
         raise _unwritable(path, error) from error
-    if is_special:
-        with file:
-            yield file
-            file.flush()
-        return
-    part = Path(name)
     try:
-        with file:
-            yield file
-            _flushed(file, path)
-        part.replace(target)
+        yield file
+        _flushed(file, path)
+        if part is not None:
+            _named(file, part, path)
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # what is left cannot be written, as was said already
+            file.close()
+        if part is not None:
+            part.unlink(missing_ok=True)
 
 
 def _flushed(file: BinaryIO, path: Path) -> None:
     try:
         file.flush()
-        if path != STREAM:
-            os.fsync(file.fileno())
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _named(file: BinaryIO, part: Path, path: Path) -> None:
+    """Put the whole file in its place once it is on disk."""
+    try:
+        os.fsync(file.fileno())
+        part.replace(path.resolve())
     except OSError as error:
         raise _unwritable(path, error) from error
 

@@ -171,6 +171,10 @@ class TwoStoreAuditor:
         await self._reconciler.mend(found)
         await self._reconciler.purge(found)
 
+    async def distrust(self, document_ids: Collection[str]) -> None:
+        """Have these documents replaced when their sources are indexed again. Raises: BackendError."""
+        await self._documents.distrust(document_ids)
+
 
 def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> Divergence:
     """Which of the documents that are said to be indexed lack vectors, and which have others than theirs."""

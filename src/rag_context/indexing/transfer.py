@@ -247,7 +247,7 @@ class Importer:
             lines: the export.
             on_header: told the first line, and the index's model where the vectors can be used.
             on_progress: told after each document what came in so far.
-            on_broken: told the number of a line that could not be read, and why.
+            on_broken: told the number of a line that could not be read, or that the store refuses, and why.
 
         Raises:
             InvalidInputError: it is no export, or one of a newer version; nothing came in.
@@ -282,7 +282,7 @@ class Importer:
                 return
             try:
                 await self._take(line, way.imported)
-            except InvalidInputError as error:
+            except (InvalidInputError, BackendRejectedError) as error:
                 way.imported.broken += 1
                 way.on_broken(number, str(error))
             way.on_progress(way.imported)

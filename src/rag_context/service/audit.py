@@ -15,6 +15,8 @@ RESCUE = (
     "`sqlite3 rag-context.db .recover | sqlite3 rescued.db`"
 )
 
+RENEWAL = "forgets their versions: then index their sources again"
+
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
@@ -29,12 +31,8 @@ MEANINGS: Mapping[FlawKind, Meaning] = {
     FlawKind.DAMAGED_FILE: Meaning("the file itself is damaged", f"nothing: {RESCUE}", mendable=False),
     FlawKind.WRONG_COUNTERS: Meaning("counters that are not what is there", "counts again"),
     FlawKind.ORPHANS: Meaning("rows that belong to nothing", "deletes them"),
-    FlawKind.LOST_CONTENT: Meaning(
-        "documents without their content", "nothing: delete them, or index their sources again", mendable=False
-    ),
-    FlawKind.CHANGED_CONTENT: Meaning(
-        "documents whose content is not what was indexed", "nothing: index their sources again", mendable=False
-    ),
+    FlawKind.LOST_CONTENT: Meaning("documents that are lost or damaged", RENEWAL, mendable=False),
+    FlawKind.CHANGED_CONTENT: Meaning("documents whose content is not what was indexed", RENEWAL, mendable=False),
     FlawKind.WRONG_ID: Meaning(
         "documents whose id is not the computed one",
         "nothing: delete them and index their sources again",
@@ -77,10 +75,15 @@ class Audit:
             return Examination(Counts(0, 0, 0, 0), 0, (Flaw(FlawKind.DAMAGED_FILE, 1, (str(error),)),))
 
     async def mend(self, found: Examination) -> None:
-        """Mend what the store can mend by itself; a damaged file is not touched. Raises: BackendError."""
+        """Mend what the store can mend by itself, and have replaced what only a source can mend.
+
+        A damaged file is not touched. Raises: BackendError.
+        """
         kinds = {flaw.kind for flaw in found.flaws}
         if FlawKind.DAMAGED_FILE not in kinds:
             await self._auditor.mend(kinds)
+            if found.spoilt:
+                await self._auditor.distrust(found.spoilt)
 
 
 def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[FlawKind]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from rag_context.errors import BackendDataError
 from rag_context.ports import Judge
 from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_of, derived, document_of
+from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_of, derived, document_of, similarity_of
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.types import Counts, Examination, Flaw, FlawKind, Thoroughness
@@ -20,6 +20,9 @@ COMPARED = 20_000
 
 LOOKS = 5
 """How often it is tried to count between two writes."""
+
+SPOILT = frozenset({FlawKind.LOST_CONTENT, FlawKind.CHANGED_CONTENT})
+"""What only the source of a document can mend."""
 
 _BETWEEN_LOOKS_S = 0.2
 _AT_ONCE = 100
@@ -67,6 +70,7 @@ class MongoAuditor:
             found.add(FlawKind.TEXT_INDEX, "the text index itself")
         step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
         broken: list[str] = []
+        spoilt: list[str] = []
         number = compared = 0
         async for entry in self._entries():
             kinds = await asyncio.to_thread(_flaws, entry, judge)
@@ -77,9 +81,11 @@ class MongoAuditor:
                 found.add(kind, entry["_id"])
             if FlawKind.BROKEN_CHUNKS in kinds:
                 broken.append(entry["_id"])
+            if kinds & SPOILT:
+                spoilt.append(entry["_id"])
             number += 1
         counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
-        return Examination(counts, compared, found.flaws(), tuple(broken))
+        return Examination(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
 
     async def mend(self, kinds: Collection[FlawKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
@@ -93,6 +99,19 @@ class MongoAuditor:
             await self._analyse_again()
         if kinds:
             await self._count_again()
+
+    async def distrust(self, document_ids: Collection[str]) -> None:
+        """Take the version of these documents for none, so that indexing their sources again replaces them.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+
+        async def forget(_change: Change) -> None:
+            chosen = {"_id": {"$in": list(document_ids)}}
+            await self._mongo.documents.update_many(chosen, {"$set": {"contentHash": ""}})
+
+        await self._state.change(forget)
 
     async def _entries(self) -> AsyncIterator[Entry]:
         async with self._mongo.reached():
@@ -152,5 +171,5 @@ def _word_flaws(entry: Entry) -> set[FlawKind]:
 
 def _stale(entry: Entry) -> Entry | None:
     """The derived fields as they should be; None where they are so."""
-    fresh = derived(chunks_of(entry), int(entry["similarityHash"]))
+    fresh = derived(chunks_of(entry), similarity_of(entry))
     return None if all(entry.get(name) == value for name, value in fresh.items()) else fresh

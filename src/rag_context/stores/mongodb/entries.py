@@ -1,4 +1,7 @@
-"""A document as the record that MongoDB keeps, and back. Records of other programs lack most fields, and are read."""
+"""A document as the record that MongoDB keeps, and back.
+
+Records of other programs lack most fields, or keep something else in them, and are read all the same.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -19,6 +22,7 @@ from rag_context.types import (
     Chunk,
     ChunkRef,
     Document,
+    Json,
     Listing,
     Metadata,
     Passage,
@@ -113,18 +117,17 @@ def document_of(entry: Entry) -> Document:
         content_hash=_text(entry, "contentHash"),
         timestamp=listing.timestamp,
         metadata=listing.metadata,
-        thread=entry.get("thread"),
-        similarity_hash=int(entry.get("similarityHash", 0)) & _ALL,
+        thread=_thread(entry),
+        similarity_hash=similarity_of(entry),
     )
 
 
 def chunks_of(entry: Entry) -> list[Chunk]:
     """The chunks of a record by position; all of a content that was not cut is one."""
-    document_id = str(entry["_id"])
-    found = entry.get("chunks")
-    if not found and not _is_ours(entry):
-        found = [{"chunkId": document_id, "text": _text(entry, "content")}]
-    return [_chunk(entry, position, each) for position, each in enumerate(found or ())]
+    found = _pieces(entry)
+    if not found and not is_ours(entry):
+        found = [{"chunkId": str(entry["_id"]), "text": _text(entry, "content")}]
+    return [_chunk(entry, position, each) for position, each in enumerate(found)]
 
 
 def listing_of(entry: Entry) -> Listing:
@@ -139,7 +142,7 @@ def listing_of(entry: Entry) -> Listing:
         content_type=_text(entry, "contentType") or DOCUMENTATION,
         session_id=_text(entry, "sessionId"),
         source=source,
-        timestamp=moment(whole + entry.get("timestampMicros", 0)),
+        timestamp=moment(whole + _number(entry, "timestampMicros", 0)),
         metadata=_metadata(metadata if isinstance(metadata, dict) else {}),
         indexed=entry.get("status") != PENDING,
     )
@@ -167,20 +170,26 @@ def stored_of(entry: Entry) -> Stored:
 
 def ids_of_chunks(entry: Entry) -> list[str]:
     """The ids of a record's chunks by position."""
-    found = entry.get("chunks")
-    if not found and not _is_ours(entry):
+    found = _pieces(entry)
+    if not found and not is_ours(entry):
         return [str(entry["_id"])]
-    return [_chunk_id(entry, position, each) for position, each in enumerate(found or ())]
+    return [_chunk_id(entry, position, each) for position, each in enumerate(found)]
 
 
 def reference(entry: Entry, chunk_id: str, position: int) -> ChunkRef:
     """A chunk of a record as ranking sees it."""
     kind = _text(entry, "contentType") or DOCUMENTATION
-    return ChunkRef(chunk_id, str(entry["_id"]), position, kind, entry.get("thread"))
+    return ChunkRef(chunk_id, str(entry["_id"]), position, kind, _thread(entry))
 
 
-def _is_ours(entry: Entry) -> bool:
-    return "status" in entry
+def is_ours(entry: Entry) -> bool:
+    """Whether this package wrote a record of which at least the status was read."""
+    return entry.get("status") in (PENDING, INDEXED)
+
+
+def similarity_of(entry: Entry) -> int:
+    """The 64 bits of a record's similarity hash; 0 where it has none."""
+    return _number(entry, "similarityHash", 0) & _ALL
 
 
 def _chunk_entry(chunk: Chunk) -> Entry:
@@ -201,15 +210,15 @@ def _chunk_entry(chunk: Chunk) -> Entry:
 def _chunk(document: Entry, position: int, entry: Mapping[str, Any]) -> Chunk:
     text = str(entry.get("text", ""))
     span = Span(
-        entry.get("start", 0),
-        entry.get("end", len(text)),
-        entry.get("startLine", 1),
-        entry.get("endLine", 1 + text.count("\n")),
-        entry.get("heading", ""),
+        _number(entry, "start", 0),
+        _number(entry, "end", len(text)),
+        _number(entry, "startLine", 1),
+        _number(entry, "endLine", 1 + text.count("\n")),
+        _text(entry, "heading"),
     )
-    place = entry.get("position", position)
+    place = _number(entry, "position", position)
     id_ = _chunk_id(document, place, entry)
-    return Chunk(id_, str(document["_id"]), place, text, span, entry.get("context", ""))
+    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"))
 
 
 def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:
@@ -231,23 +240,57 @@ def _metadata_entry(metadata: Metadata) -> Entry:
 
 
 def _metadata(entry: Mapping[str, Any]) -> Metadata:
+    tags = entry.get("tags")
     return Metadata(
-        agent=entry.get("agent"),
-        tags=tuple(tag for tag in entry.get("tags") or () if isinstance(tag, str)),
-        category=entry.get("category"),
-        game=entry.get("game"),
-        decision_id=entry.get("decisionId"),
-        extra=json.loads(entry.get("extra") or "{}"),
+        agent=_word(entry, "agent"),
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if isinstance(tags, list) else (),
+        category=_word(entry, "category"),
+        game=_word(entry, "game"),
+        decision_id=_word(entry, "decisionId"),
+        extra=_extra(entry.get("extra")),
     )
 
 
-def tenant_from(entry: Mapping[str, str] | None) -> Tenant:
+def _extra(said: object) -> dict[str, Json]:
+    try:
+        extra = json.loads(said) if isinstance(said, str) else None
+    except ValueError:
+        return {}
+    return extra if isinstance(extra, dict) else {}
+
+
+def tenant_from(said: object) -> Tenant:
     """Whose a document is, from its field `tenant`."""
-    return DEFAULT_TENANT if entry is None else Tenant(entry["project"], entry["branch"], entry["pathHash"])
+    if said is None:
+        return DEFAULT_TENANT
+    if not isinstance(said, Mapping):
+        return Tenant(str(said), "", "")
+    return Tenant(_text(said, "project"), _text(said, "branch"), _text(said, "pathHash"))
 
 
-def _text(entry: Entry, name: str) -> str:
+def _pieces(entry: Entry) -> Sequence[Mapping[str, Any]]:
+    """The chunks as they were written; none where that is not how the record keeps them."""
+    found = entry.get("chunks")
+    return found if isinstance(found, list) and all(isinstance(each, Mapping) for each in found) else ()
+
+
+def _thread(entry: Entry) -> str | None:
+    """The talk of a record of ours; what others call a thread has no order that we know."""
+    return _word(entry, "thread") if is_ours(entry) else None
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
     return str(entry.get(name) or "")
+
+
+def _word(entry: Mapping[str, Any], name: str) -> str | None:
+    value = entry.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _number(entry: Mapping[str, Any], name: str, otherwise: int) -> int:
+    value = entry.get(name)
+    return value if isinstance(value, int) else otherwise
 
 
 def _signed(hash_64: int) -> int:

@@ -32,10 +32,12 @@ def holding(chunk_ids: Sequence[str]) -> Query:
 async def read_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
     """Those of the passages that exist; of each document only the chunks that are asked for are sent."""
     wanted = set(chunk_ids)
-    asked = {"$filter": {"input": "$chunks", "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
+    chunks = {"$cond": [{"$isArray": ["$chunks"]}, "$chunks", []]}
+    asked = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
+    is_cut = {"$ne": [{"$ifNull": ["$chunks.chunkId", []]}, []]}
     stages: list[Entry] = [
         {"$match": holding(chunk_ids)},
-        {"$set": {"chunks": asked, "content": {"$cond": [{"$isArray": ["$chunks"]}, None, "$content"]}}},
+        {"$set": {"chunks": asked, "content": {"$cond": [is_cut, None, "$content"]}}},
         {"$unset": ["terms", "occurrences", "lengths"]},
     ]
     return {

@@ -19,7 +19,7 @@ from pymongo.write_concern import WriteConcern
 
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import INDEXED, OURS, Entry
+from rag_context.stores.mongodb.entries import INDEXED, OURS, Entry, is_ours
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Snapshot:
 
 def totals_of(entry: Entry | None) -> Totals:
     """What a document's record adds to the totals; nothing where there is none, or it is another program's."""
-    if entry is None or "status" not in entry:
+    if entry is None or not is_ours(entry):
         return NOTHING
     chunks, indexed = entry["chunkCount"], entry["status"] == INDEXED
     return Totals(1, 0 if indexed else 1, chunks, chunks if indexed else 0, entry["termCount"])

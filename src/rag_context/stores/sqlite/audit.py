@@ -2,14 +2,15 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rag_context.errors import BackendDataError
 from rag_context.ports import Judge
 from rag_context.stores.sqlite.filters import facets_of, moment
 from rag_context.stores.sqlite.migration import stored_terms
-from rag_context.stores.sqlite.passages import read_chunks, read_document
+from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
 from rag_context.stores.sqlite.sums import SLOT_US
 from rag_context.text.analysis import terms
@@ -23,6 +24,9 @@ COMPARED = 20_000
 
 NORM_TOLERANCE = 1e-3
 """How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
+
+SPOILT = frozenset({FlawKind.LOST_CONTENT, FlawKind.CHANGED_CONTENT})
+"""What only the source of a document can mend."""
 
 _BATCH = 1024
 
@@ -54,11 +58,11 @@ status = 'indexed' AND EXISTS (
 
 WRONGLY_TAGGED = """
 EXISTS (
-    SELECT value FROM json_each(documents.tags)
+    SELECT value FROM json_each(CASE WHEN json_valid(documents.tags) THEN documents.tags ELSE '[]' END)
     EXCEPT SELECT tag FROM document_tags AS g WHERE g.document = documents.key
 ) OR EXISTS (
     SELECT tag FROM document_tags AS g WHERE g.document = documents.key
-    EXCEPT SELECT value FROM json_each(documents.tags)
+    EXCEPT SELECT value FROM json_each(CASE WHEN json_valid(documents.tags) THEN documents.tags ELSE '[]' END)
 )
 """
 """Documents whose rows for filtering by tag are not their tags."""
@@ -93,12 +97,13 @@ def examine(judge: Judge, thoroughness: Thoroughness, connection: sqlite3.Connec
         return Examination(Counts(0, 0, 0, 0), 0, found.flaws())
     counts = _look_at_counters(connection, found)
     _look_for_orphans(connection, found)
-    broken = _look_at_documents(judge, connection, found)
+    broken, spoilt = _look_at_documents(judge, connection, found)
     step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
-    compared = _look_at_words(step, connection, found)
+    with lenient(connection):
+        compared = _look_at_words(step, connection, found)
     _look_at_vectors(connection, found)
     _look_at_sums(connection, found)
-    return Examination(counts, compared, found.flaws(), tuple(broken))
+    return Examination(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
 
 
 def compare_text_index(connection: sqlite3.Connection) -> bool:
@@ -115,15 +120,15 @@ def compare_text_index(connection: sqlite3.Connection) -> bool:
 def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     """Chunks (key and id) whose vector is of another length than the model's, not finite, or not of norm 1."""
     model = recorded_model(connection)
-    size = None if model is None else 4 * model.dimension
+    size = None if model is None else 4 * model.dimension  # bytes
     rows = connection.execute(
         "SELECT v.chunk, ifnull(c.id, v.chunk), v.vector FROM vectors AS v LEFT JOIN chunks AS c ON c.key = v.chunk"
     )
     while batch := rows.fetchmany(_BATCH):
-        size = len(batch[0][2]) if size is None else size
+        size = max(len(batch[0][2]) // 4, 1) * 4 if size is None else size
         fitting = [row for row in batch if len(row[2]) == size]
         yield from ((key, str(id_)) for key, id_, vector in batch if len(vector) != size)
-        matrix = np.frombuffer(b"".join([row[2] for row in fitting]), dtype="<f4").reshape(len(fitting), -1)
+        matrix = np.frombuffer(b"".join([row[2] for row in fitting]), dtype="<f4").reshape(len(fitting), size // 4)
         norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
         for place in np.flatnonzero(~(np.abs(norms - 1.0) <= NORM_TOLERANCE)).tolist():  # a NaN is not close either
             yield fitting[place][0], str(fitting[place][1])
@@ -163,9 +168,12 @@ def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
             found.add(FlawKind.ORPHANS, f"{table} {number}")
 
 
-def _look_at_documents(judge: Judge, connection: sqlite3.Connection, found: _Findings) -> list[str]:
-    """Returns the ids of those whose chunks are broken."""
-    broken = []
+def _look_at_documents(
+    judge: Judge, connection: sqlite3.Connection, found: _Findings
+) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
+    broken: list[str] = []
+    spoilt: list[str] = []
     for kind, condition in ((FlawKind.MISSING_VECTORS, INCOMPLETE), (FlawKind.WRONG_TAGS, WRONGLY_TAGGED)):
         for (id_,) in connection.execute(f"SELECT id FROM documents WHERE {condition}"):  # noqa: S608
             found.add(kind, id_)
@@ -173,18 +181,34 @@ def _look_at_documents(judge: Judge, connection: sqlite3.Connection, found: _Fin
         found.add(FlawKind.WRONG_ID, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE key NOT IN (SELECT document FROM contents)"):
         found.add(FlawKind.LOST_CONTENT, id_)
+        spoilt.append(id_)
     for key, id_ in connection.execute("SELECT key, id FROM documents ORDER BY key"):
-        document = read_document(id_, connection)
-        if document is None:
-            continue
-        kinds = set(judge(document, read_chunks(id_, connection)))
-        if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
-            kinds.add(FlawKind.STALE_TERMS)
+        kinds = _kinds(judge, key, id_, connection)
         for kind in kinds:
             found.add(kind, id_)
         if FlawKind.BROKEN_CHUNKS in kinds:
             broken.append(id_)
-    return broken
+        if kinds & SPOILT:
+            spoilt.append(id_)
+    return broken, spoilt
+
+
+def _kinds(judge: Judge, key: int, id_: str, connection: sqlite3.Connection) -> set[FlawKind]:
+    """What is wrong with a document and its chunks, as far as they can be read."""
+    try:
+        document = read_document(id_, connection)
+    except BackendDataError:
+        return {FlawKind.LOST_CONTENT}
+    if document is None:
+        return set()
+    try:
+        chunks = read_chunks(id_, connection)
+    except BackendDataError:
+        chunks = []  # they can be cut again
+    kinds = set(judge(document, chunks))
+    if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
+        kinds.add(FlawKind.STALE_TERMS)
+    return kinds
 
 
 def _facets(key: int, connection: sqlite3.Connection) -> set[frozenset[str]]:

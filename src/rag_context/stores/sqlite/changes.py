@@ -10,7 +10,7 @@ from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values
 from rag_context.stores.sqlite.migration import stored_terms
-from rag_context.stores.sqlite.passages import signed
+from rag_context.stores.sqlite.passages import lenient, signed
 from rag_context.types import Chunk, Document, Matrix, Tenant
 
 PENDING = "pending"
@@ -42,6 +42,14 @@ _UPSERT = (
     f"INSERT INTO documents ({', '.join(_DOCUMENT_COLUMNS)}) VALUES ({', '.join('?' * len(_DOCUMENT_COLUMNS))})"  # noqa: S608
     f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _DOCUMENT_COLUMNS[1:])}"
 )
+
+_HELD = """
+SELECT c.id, p.text, p.context, v.vector
+FROM chunks AS c
+CROSS JOIN passages AS p ON p.chunk = c.key
+CROSS JOIN vectors AS v ON v.chunk = c.key
+WHERE c.document = ?
+"""
 
 
 def write_document(
@@ -229,14 +237,8 @@ def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
 
 def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
     """A document's vectors, by id, text and context of their chunks."""
-    rows = connection.execute(
-        """SELECT c.id, p.text, p.context, v.vector
-           FROM chunks AS c
-           CROSS JOIN passages AS p ON p.chunk = c.key
-           CROSS JOIN vectors AS v ON v.chunk = c.key
-           WHERE c.document = ?""",
-        (key,),
-    )
+    with lenient(connection):
+        rows = connection.execute(_HELD, (key,)).fetchall()
     return {(id_, text, context): vector for id_, text, context, vector in rows}
 
 

@@ -47,11 +47,11 @@ class DatabaseFile:
             raise ConfigurationError(
                 f"The data directory {str(directory)!r} cannot be made ({error.strerror}); choose another."
             ) from error
+        _check_rights(directory, os.W_OK | os.X_OK)
         if self.path.is_dir():
             raise ConfigurationError(f"{str(self.path)!r} is a directory, not a database file; choose another path.")
-        for place in (directory, self.path):
-            if place.exists() and not os.access(place, os.W_OK):
-                raise ConfigurationError(f"{str(place)!r} cannot be written; change its permissions or choose another.")
+        if self.path.exists():
+            _check_rights(self.path, os.W_OK)
 
     def reader(self) -> sqlite3.Connection:
         """A connection that cannot write.
@@ -108,6 +108,11 @@ class DatabaseFile:
         self.generation += 1
         self._prepared = False
         return True
+
+
+def _check_rights(place: Path, mode: int) -> None:
+    if not os.access(place, mode):
+        raise ConfigurationError(f"{str(place)!r} cannot be written; change its permissions or choose another.")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

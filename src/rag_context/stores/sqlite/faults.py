@@ -40,10 +40,15 @@ def spoils_connection(error: Exception) -> bool:
     return isinstance(cause, sqlite3.Error) and result_code(cause) not in _KEEPS_CONNECTION
 
 
+def is_undecodable(error: Exception) -> bool:
+    """Whether a row holds text that is no UTF-8, which Python's module complains of without any code of SQLite's."""
+    return isinstance(error, sqlite3.OperationalError) and result_code(error) is None
+
+
 def is_fault(error: Exception) -> bool:
     """Whether `error` came from SQLite itself, or from text it cannot hold, rather than from a mistake of ours."""
     if isinstance(error, sqlite3.Error):
-        return result_code(error) is not None
+        return result_code(error) is not None or is_undecodable(error)
     return isinstance(error, UnicodeEncodeError | OverflowError)
 
 
@@ -51,6 +56,8 @@ def backend_error(error: Exception, path: Path) -> BackendError:
     """The error of ours that says what `error` means; raise it `from error`."""
     if not isinstance(error, sqlite3.Error):
         return BackendRejectedError(COMPONENT, f"{path.name!r} cannot hold this text or number: {error}.")
+    if is_undecodable(error):
+        return BackendDataError(COMPONENT, f"{path.name!r} holds text that cannot be read; run `rag-context check`.")
     code = result_code(error)
     if code in _DAMAGED:
         return BackendDataError(COMPONENT, f"{str(path)!r} is not a usable rag-context database ({error}).")

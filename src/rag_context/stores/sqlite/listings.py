@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.filters import condition, microseconds, moment
-from rag_context.stores.sqlite.passages import METADATA, read_metadata
+from rag_context.stores.sqlite.passages import METADATA, read_metadata, readable
 from rag_context.types import Filter, Listing, Place, Retrievals, Stored, Tenant
 
 _LISTING = f"""
@@ -76,16 +76,17 @@ def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retriev
 
 def _listing(row: Sequence[object]) -> Listing:
     id_, title, kind, session, source, at, status, *metadata = row
-    return Listing(
-        id=str(id_),
-        title=str(title),
-        content_type=str(kind),
-        session_id=str(session),
-        source=str(source),
-        timestamp=moment(int(str(at))),
-        metadata=read_metadata(metadata),
-        indexed=status == INDEXED,
-    )
+    with readable(str(id_)):
+        return Listing(
+            id=str(id_),
+            title=str(title),
+            content_type=str(kind),
+            session_id=str(session),
+            source=str(source),
+            timestamp=moment(int(str(at))),
+            metadata=read_metadata(metadata),
+            indexed=status == INDEXED,
+        )
 
 
 def _state(row: Sequence[str]) -> Stored:

@@ -90,7 +90,7 @@ class VectorMatrix:
         """Take the chunks `gone` out and put `new` in, which must not be there, as one step for every reader.
 
         Raises:
-            BackendDataError: the vectors differ in length.
+            BackendDataError: the vectors differ in length, or what belongs to them is damaged; none of them is in.
         """
         with self._gate.writing():
             for chunk in gone:
@@ -159,8 +159,11 @@ class VectorMatrix:
         self._dimension = dimension
         vectors = np.frombuffer(b"".join([row.vector for row in new]), dtype="<f4").reshape(len(new), dimension)
         start = len(self._ids)
+        try:
+            self._columns.append(new)
+        except (TypeError, ValueError, OverflowError):  # which may repeat what is stored
+            raise BackendDataError(COMPONENT, "A stored document is damaged; run `rag-context check`.") from None
         self._vectors.append(vectors)
-        self._columns.append(new)
         self._ids.extend([row.chunk for row in new])
         self._rows.update(zip((row.chunk for row in new), range(start, start + len(new)), strict=True))
 

@@ -1,10 +1,14 @@
 """Reading documents and chunks back: rows to nouns."""
 
 import json
+import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from rag_context.errors import BackendDataError
+from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import moment
 from rag_context.types import Chunk, ChunkRef, Document, Metadata, Neighbours, Passage, Span, Tenant
 
@@ -13,6 +17,7 @@ Row = Sequence[Any]
 METADATA = "d.agent, d.tags, d.category, d.game, d.decision_id, d.extra"
 _CHUNK = 'c.id, d.id, c.position, p.text, c.start, c."end", c.start_line, c.end_line, c.heading, p.context'
 _CHUNK_WIDTH = 10
+_DOCUMENT_WIDTH = 13
 
 _PASSAGES = f"""
 SELECT {_CHUNK}, d.title, d.content_type, d.session_id, d.source, d.timestamp, {METADATA}
@@ -74,6 +79,35 @@ MOST_DIFFERENT_BITS = 3
 _SIGN = 1 << 63
 _ALL = (1 << 64) - 1
 
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def readable(document_id: str) -> Iterator[None]:
+    """Read a document's rows inside the block.
+
+    Raises:
+        BackendDataError: they hold what nobody of us can have written.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.Error) and not is_undecodable(error):
+            raise
+        message = f"What is stored of the document {document_id!r} is damaged; run `rag-context check`."
+        raise BackendDataError(COMPONENT, message) from None  # the cause may repeat what is stored
+
+
+@contextmanager
+def lenient(connection: sqlite3.Connection) -> Iterator[None]:
+    """Inside the block, bytes that are no UTF-8 are read as replacement characters."""
+    strict = connection.text_factory
+    connection.text_factory = lambda held: held.decode("utf-8", "replace")
+    try:
+        yield
+    finally:
+        connection.text_factory = strict
+
 
 def signed(hash_64: int) -> int:
     """64 bits as SQLite keeps them."""
@@ -81,50 +115,28 @@ def signed(hash_64: int) -> int:
 
 
 def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Passage]:
-    """Those of the passages that exist."""
-    return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(chunk_ids),))}
+    """Those of the passages that exist; one that is damaged takes no other one with it."""
+    try:
+        with readable(chunk_ids[0]):
+            return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(chunk_ids),))}
+    except BackendDataError:
+        if len(chunk_ids) > 1:  # those that can be read are found one by one
+            return {id_: found for each in chunk_ids for id_, found in read_passages([each], connection).items()}
+    logger.warning("the passage %s is damaged and left out; run `rag-context check`", chunk_ids[0])
+    return {}
 
 
 def read_chunks(document_id: str, connection: sqlite3.Connection) -> list[Chunk]:
     """A document's chunks by position."""
-    return [_chunk(row) for row in connection.execute(_CHUNKS, (document_id,))]
+    with readable(document_id):
+        return [_chunk(row) for row in connection.execute(_CHUNKS, (document_id,))]
 
 
 def read_document(document_id: str, connection: sqlite3.Connection) -> Document | None:
     """A document with its content."""
-    row = connection.execute(_DOCUMENT, (document_id,)).fetchone()
-    if row is None:
-        return None
-    (
-        id_,
-        project,
-        branch,
-        path_hash,
-        kind,
-        session,
-        source,
-        title,
-        content,
-        hash_,
-        at,
-        thread,
-        similarity,
-        *metadata,
-    ) = row
-    return Document(
-        id=id_,
-        tenant=Tenant(project, branch, path_hash),
-        content_type=kind,
-        session_id=session,
-        source=source,
-        title=title,
-        content=content,
-        content_hash=hash_,
-        timestamp=moment(at),
-        metadata=read_metadata(metadata),
-        thread=thread,
-        similarity_hash=similarity & _ALL,
-    )
+    with readable(document_id):
+        row = connection.execute(_DOCUMENT, (document_id,)).fetchone()
+        return None if row is None else _document(row)
 
 
 def read_neighbours(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Neighbours]:
@@ -163,6 +175,25 @@ def _turn(sql: str, values: tuple[int, str, int], connection: sqlite3.Connection
     return None if row is None else ChunkRef(*row)
 
 
+def _document(row: Row) -> Document:
+    id_, project, branch, path_hash, kind, session, source, *rest = row[:_DOCUMENT_WIDTH]
+    title, content, content_hash, at, thread, similarity = rest
+    return Document(
+        id=id_,
+        tenant=Tenant(project, branch, path_hash),
+        content_type=kind,
+        session_id=session,
+        source=source,
+        title=title,
+        content=content,
+        content_hash=content_hash,
+        timestamp=moment(at),
+        metadata=read_metadata(row[_DOCUMENT_WIDTH:]),
+        thread=thread,
+        similarity_hash=similarity & _ALL,
+    )
+
+
 def _passage(row: Row) -> Passage:
     title, kind, session, source, at, *metadata = row[_CHUNK_WIDTH:]
     return Passage(
@@ -179,10 +210,11 @@ def _passage(row: Row) -> Passage:
 
 def _chunk(row: Row) -> Chunk:
     id_, document, position, text, start, end, start_line, end_line, heading, context = row[:_CHUNK_WIDTH]
-    return Chunk(id_, document, position, text, Span(start, end, start_line, end_line, heading), context)
+    span = Span(int(start), int(end), int(start_line), int(end_line), heading)
+    return Chunk(id_, document, int(position), text, span, context)
 
 
 def read_metadata(row: Row) -> Metadata:
-    """The columns `METADATA` as a noun."""
+    """The columns `METADATA` as a noun. Raises: TypeError or ValueError where they are damaged."""
     agent, tags, category, game, decision_id, extra = row
-    return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, json.loads(extra))
+    return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, dict(json.loads(extra)))

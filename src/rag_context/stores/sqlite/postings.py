@@ -83,6 +83,7 @@ class PostingLists:
 
     def ranked(self, term: str, frequency: int, snapshot: Snapshot, connection: sqlite3.Connection) -> Postings:
         """The chunks that hold `term`, of which there are about `frequency`, with impacts."""
+        frequency = min(frequency, snapshot.chunks)  # it may have been counted in a newer snapshot
         idf = math.log((snapshot.chunks - frequency + 0.5) / (frequency + 0.5))
         # FTS5 puts 1e-6 in the place of an idf that is not above 0, and turns the sign.
         unit = -_IMPACT_UNIT / (idf if idf > 0.0 else 1e-6)

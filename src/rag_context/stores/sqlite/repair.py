@@ -4,19 +4,28 @@ import sqlite3
 from collections.abc import Callable, Collection
 from functools import partial
 
+from rag_context.errors import BackendDataError
 from rag_context.ports import Judge
 from rag_context.stores.sqlite import audit
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import facets_of
 from rag_context.stores.sqlite.migration import stored_terms
-from rag_context.stores.sqlite.passages import read_document
+from rag_context.stores.sqlite.passages import lenient, read_document
 from rag_context.stores.sqlite.registry import forget_vectors
 from rag_context.stores.sqlite.sums import sum_up_again
 from rag_context.types import Examination, Flaw, FlawKind, Thoroughness
 
 ANALYSED_AT_ONCE = 500
 """Chunks whose terms are made anew in one transaction: others write in between."""
+
+_ANALYSED = """
+SELECT p.chunk, p.text, p.context, p.terms, p.facets, c.length, d.id
+FROM passages AS p
+CROSS JOIN chunks AS c ON c.key = p.chunk
+CROSS JOIN documents AS d ON d.key = c.document
+WHERE p.chunk > ? ORDER BY p.chunk LIMIT ?
+"""
 
 
 class SqliteAuditor:
@@ -40,7 +49,7 @@ class SqliteAuditor:
         if await self._database.write(audit.compare_text_index):
             return found
         flaw = Flaw(FlawKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
-        return Examination(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken)
+        return Examination(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken, found.spoilt)
 
     async def mend(self, kinds: Collection[FlawKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
@@ -55,8 +64,18 @@ class SqliteAuditor:
             last = 0
             while (key := await self._database.write(partial(analyse_again, last))) is not None:
                 last = key
+            if FlawKind.TEXT_INDEX in kinds:  # what was no text cannot be taken out of it word by word
+                await self._database.write(rebuild_texts)
         if kinds:
             await self._database.write(count_again)
+
+    async def distrust(self, document_ids: Collection[str]) -> None:
+        """Take the version of these documents for none, so that indexing their sources again replaces them.
+
+        Raises:
+            BackendError: the file could not be written.
+        """
+        await self._database.write(partial(forget_versions, document_ids))
 
 
 def rebuild_texts(connection: sqlite3.Connection) -> None:
@@ -77,7 +96,8 @@ def tag_again(connection: sqlite3.Connection) -> None:
         connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
         connection.execute(
             """INSERT OR IGNORE INTO document_tags
-               SELECT d.key, t.value FROM documents AS d, json_each(d.tags) AS t WHERE d.key = ?""",
+               SELECT d.key, t.value FROM documents AS d, json_each(d.tags) AS t
+               WHERE json_valid(d.tags) AND d.key = ?""",
             (key,),
         )
 
@@ -96,14 +116,8 @@ def await_vectors(connection: sqlite3.Connection) -> None:
 
 def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
     """Make the terms of some chunks after this one anew where they are stale; returns the last, None at the end."""
-    rows = connection.execute(
-        """SELECT p.chunk, p.text, p.context, p.terms, p.facets, c.length, d.id
-           FROM passages AS p
-           CROSS JOIN chunks AS c ON c.key = p.chunk
-           CROSS JOIN documents AS d ON d.key = c.document
-           WHERE p.chunk > ? ORDER BY p.chunk LIMIT ?""",
-        (after, ANALYSED_AT_ONCE),
-    ).fetchall()
+    with lenient(connection):
+        rows = connection.execute(_ANALYSED, (after, ANALYSED_AT_ONCE)).fetchall()
     current = {id_: _facets(id_, connection) for id_ in {row[6] for row in rows}}
     for key, text, context, old_terms, old_facets, length, id_ in rows:
         words = audit.words_of(text, context)
@@ -123,8 +137,16 @@ def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
 
 
 def _facets(id_: str, connection: sqlite3.Connection) -> str | None:
-    document = read_document(id_, connection)
+    try:
+        document = read_document(id_, connection)
+    except BackendDataError:
+        return None
     return None if document is None else facets_of(document)
+
+
+def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
+    """Note of documents that they are no version of their source, whatever it is."""
+    connection.executemany("UPDATE documents SET content_hash = '' WHERE id = ?", [(id_,) for id_ in document_ids])
 
 
 def count_again(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT, backend_error, is_fault, spoils_connection
+from rag_context.stores.sqlite.faults import COMPONENT, backend_error, is_fault, is_undecodable, spoils_connection
 
 T = TypeVar("T")
 
@@ -128,7 +128,8 @@ class Readers:
 
 
 def translated(error: Exception, file: DatabaseFile) -> BackendError:
-    """`error` of SQLite as one of ours, with the cause kept."""
+    """`error` of SQLite as one of ours, with the cause kept unless that repeats what is stored."""
     ours = backend_error(error, file.path)
-    ours.__cause__ = error
+    if not is_undecodable(error):
+        ours.__cause__ = error
     return ours
