@@ -131,7 +131,8 @@ PLACED: dict[str, tuple[tuple[str, ...], Maker]] = {
         lambda r: some(r, MIXED, 14),
     ),
     "password in a connection string": (
-        ("Server=db;User Id=sa;Password={};Encrypt=true", "host=db user=app password={} dbname=x", "Uid=a;Pwd={};"),
+        ("Server=db;User Id=sa;Password={};Encrypt=true", "host=db user=app password={} dbname=x", "Uid=a;Pwd={};",
+         "<password>{}</password>", "jdbc:mysql://db/app?user=root&password={}&ssl=1"),
         _password,
     ),
     "password in a configuration": (
@@ -153,7 +154,8 @@ PLACED: dict[str, tuple[tuple[str, ...], Maker]] = {
     "random key": (
         ('api_key = "{}"', "MY_SERVICE_API_KEY={}", '"api-key": "{}"', 'SECRET = "{}"', "token: '{}'", "access_key={}",
          'String apiToken = "{}";', 'let secret: &str = "{}";', 'var privateKey = @"{}";', "signing_secret: {}",
-         "api_key: {}"),
+         "api_key: {}", "https://a.example/v1?api_key={}", "deploy --token {} now", 'curl -H "X-Api-Key: {}" https://a.example',
+         "//npm.example.com/:_authToken={}"),
         lambda r: some(r, MIXED, 40),
     ),
     "header": (

@@ -3,7 +3,8 @@
 import inspect
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,22 @@ class TestChanged:
         (root / "link").symlink_to(outside)
 
         assert changed(root, "link", "link/secret.md") == []
+
+    def test_a_folder_is_looked_into_once_however_many_of_its_files_changed(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(root, {f"sub/{number}.md": "n" for number in range(20)})
+        looks: list[Path] = []
+        look = os.scandir
+
+        def counted(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+            looks.append(folder)
+            return look(folder)
+
+        monkeypatch.setattr(os, "scandir", counted)
+
+        assert len(changed(root, *(f"sub/{number}.md" for number in range(20)))) == 20
+        assert looks == [root / "sub"]
 
     def test_what_is_below_another_is_not_looked_at_twice(self, tmp_path: Path) -> None:
         paths = [tmp_path / "a" / "b", tmp_path / "a", tmp_path / "ab", tmp_path / "c" / ".ragignore"]

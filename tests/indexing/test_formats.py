@@ -126,10 +126,16 @@ def test_html_is_read_in_the_encoding_it_names() -> None:
         (b"<html><script>x</script></html>", "holds no text"),
         (b"<p>\0\0\0\x07", "binary, not text"),
         (b"<div>" * 2000 + b"x", "nested too deeply to be a page for readers"),
+        (b"<![foo[x", "not HTML that can be read"),
     ],
 )
 def test_html_that_cannot_be_read_says_why(data: bytes, said: str) -> None:
     assert reason("a.html", data) == said
+
+
+def test_an_address_that_is_none_does_no_harm_to_its_page() -> None:
+    page = b'<p>See <a href="http://[your-domain]/x">x</a>, <a href="http://[bad">y</a> and <a href="ftp://[z">z</a>.'
+    assert one("a.html", page) == "See [x](http://[your-domain]/x), [y](http://[bad) and z.\n"
 
 
 @settings(max_examples=50, deadline=None)
@@ -321,6 +327,13 @@ def test_a_day_of_slack_has_names_and_answers_behind_what_they_answer() -> None:
     assert spoken(found) == [("Ann", "Who & when? @Bob B"), ("Bob B", "Me"), ("Bob B", "Lunch?"), ("Bot", "Built")]
 
 
+@pytest.mark.parametrize("users", [b"", b"lost", b'[{"id": "U1", "name": "Ann"}, {"id":'])
+def test_a_day_of_slack_is_read_without_its_users_too(users: bytes) -> None:
+    day = [{"type": "message", "user": "U1", "text": "Lunch?", "ts": "1700038800.000100"}]
+    (found,) = taken("general/2023-11-15.json", json.dumps(day).encode(), users)
+    assert spoken(found) == [("Ann" if b"Ann" in users else "U1", "Lunch?")]
+
+
 SECOND = 1_704_161_045  # 2024-01-02 02:04:05 UTC
 
 
@@ -357,6 +370,18 @@ def test_a_transcript_is_read_whatever_its_fields_are_called(transcript: object)
         assert taken("a.jsonl", lines(*transcript)) == [found]
 
 
+@pytest.mark.parametrize("name", ["talk.json", "talk.jsonl"])
+def test_a_call_of_a_tool_is_a_turn_without_a_word(name: str) -> None:
+    talk: list[dict[str, object]] = [
+        {"role": "user", "content": "How deep is it?"},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "9 m"},
+        {"role": "assistant", "content": "Nine metres."},
+    ]
+    (found,) = taken(name, json.dumps(talk).encode() if name == "talk.json" else lines(*talk))
+    assert spoken(found) == [("User", "How deep is it?"), ("Tool", "9 m"), ("Assistant", "Nine metres.")]
+
+
 def test_each_line_that_holds_a_talk_is_one() -> None:
     data = lines(
         {"id": "t1", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
@@ -378,6 +403,7 @@ def test_each_line_that_holds_a_talk_is_one() -> None:
         ("corpus.jsonl", b'{"_id": "1", "title": "t", "text": "words"}\n'),
         ("ours.jsonl", b'{"content": "x", "contentType": "chat", "sessionId": "s", "source": "a", "role": "user"}\n'),
         ("log.ndjson", b'{"level": "info", "message": "started", "ts": 1}\n'),
+        ("log.ndjson", b'{"role": "db", "content": null}\n'),
         ("users.json", b'[{"id": "U1", "name": "ann", "profile": {}}]'),
         ("a.txt", b"[Ann] hi"),
         ("a.md", b"# hi"),

@@ -88,11 +88,14 @@ def find_changed(root: Path, changed: Collection[Path]) -> Iterator[Found | Reje
         root: the folder, absolute and without links.
         changed: paths at or below it; they need not exist any more.
     """
+    names: dict[Path, set[str]] = {}
     for place in outermost(changed):
         if place == root:
             yield from walk(Root(root))
-        else:
-            yield from _at(place, root)
+            return
+        names.setdefault(place.parent, set()).add(place.name)
+    for folder in sorted(names):
+        yield from _of(names[folder], folder, root)
 
 
 def outermost(paths: Collection[Path]) -> list[Path]:
@@ -101,18 +104,17 @@ def outermost(paths: Collection[Path]) -> list[Path]:
     return sorted(path for path in meant if meant.isdisjoint(path.parents))
 
 
-def _at(place: Path, root: Path) -> Iterator[Found | Rejected]:
-    """What a walk of the root meets at one path below it."""
+def _of(names: Collection[str], folder: Path, root: Path) -> Iterator[Found | Rejected]:
+    """What a walk of the root meets under some names in one folder below it, however many, in one look."""
     rules = _rules(root, _rules_above(root))
-    folder = root
-    for name in place.relative_to(root).parts[:-1]:
-        folder /= name
-        if name in SKIPPED_FOLDERS or _ignored(folder, rules, suffix="/") or not _is_real_folder(folder):
+    above = root
+    for name in folder.relative_to(root).parts:
+        above /= name
+        if name in SKIPPED_FOLDERS or _ignored(above, rules, suffix="/") or not _is_real_folder(above):
             return
-        rules = _rules(folder, rules)
-    for entry in _entries(place.parent):
-        if isinstance(entry, Rejected) or entry.name == place.name:
-            yield from _walk_entries([entry], root, rules)
+        rules = _rules(above, rules)
+    entries = [entry for entry in _entries(folder) if isinstance(entry, Rejected) or entry.name in names]
+    yield from _walk_entries(entries, root, rules)
 
 
 def _is_real_folder(path: Path) -> bool:

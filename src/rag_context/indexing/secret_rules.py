@@ -93,6 +93,13 @@ def _looks_bare(value: str) -> bool:
     return bool(random) and not is_path and not _HASH.match(value.lower()) and _looks_assigned(value)
 
 
+def _looks_typed(value: str) -> bool:
+    """For unquoted values behind a flag, where no word of a sentence stands."""
+    kinds = (_UPPER, _LOWER, _DIGIT)
+    is_random = value.isalnum() and all(len(kind.findall(value)) >= 2 for kind in kinds)
+    return _looks_bare(value) or (is_random and _looks_assigned(value))
+
+
 def _looks_sent(value: str) -> bool:
     """For credentials in an `Authorization` header."""
     mixed = _DIGIT.search(value) or (_UPPER.search(value) and _LOWER.search(value))
@@ -117,6 +124,8 @@ _NAME = (
     rf"|(?:{'|'.join(f'(?<={kind})|(?<={kind}[_-])' for kind in _KEY_KINDS)})key)"
 )
 _NAME_ANCHORS = "pass pwd token credential secret key"
+_PARAMETER = r" ?= ?(?P<secret>[^\s\"'`;&<>]{8,256})(?=[\s\"'`;&<>)]|$)"
+"""What stands behind a name in a query or a connection string."""
 
 
 def _token(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = _is_no_filler) -> Rule:
@@ -254,7 +263,35 @@ RULES = (
         "command-line-secret",
         _NAME_ANCHORS,
         rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)",
-        _looks_bare,
+        _looks_typed,
+    ),
+    _value(
+        "command-line-secret", "sshpass", r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", _looks_sent
+    ),
+    _value(
+        "command-line-secret",
+        "mysql mariadb",
+        r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
+        _looks_assigned,
+    ),
+    _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", _is_no_placeholder),
+    _value(
+        "assigned-secret",
+        "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
+        rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
+        _looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
+        _looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</",
+        _looks_assigned,
     ),
     _value(
         "assigned-secret",
@@ -294,7 +331,8 @@ RULES = (
     _value(
         "assigned-secret",
         _NAME_ANCHORS,
-        rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}(?P<secret>[^\s\"'`<>(){{}}\[\],;]{{8,256}})(?=[\s,;]|$)",
+        rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
+        r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
         _looks_bare,
     ),
 )

@@ -166,7 +166,7 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             status = self._process.wait()
-        if status == -_signal("SIGXCPU"):
+        if status == -_signal("SIGPROF"):
             return f"takes more than {self._limits.cpu_s} s of computing"
         if status == -_signal("SIGKILL"):
             return f"takes more than {self._limits.wall_s:g} s, or more memory than there is"

@@ -2,9 +2,10 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from operator import attrgetter
 
-from rag_context.indexing.formats.json_stream import Fields, lines, whole_elements
+from rag_context.indexing.formats.json_stream import BrokenOffError, Fields, lines, whole_elements
 from rag_context.indexing.formats.talk import Talk
 from rag_context.indexing.formats.turn import Turn, moment, role_name, talk_of, text_of, time_of, turn_of
 
@@ -117,12 +118,13 @@ def _slack_turn(item: Fields, names: Mapping[str, str]) -> Turn:
 
 
 def slack_names(data: bytes) -> dict[str, str]:
-    """The names in an export's `users.json` by user id."""
+    """The names in an export's `users.json` by user id, as far as it is there and whole."""
     found = {}
-    for user in lines_or_elements(data):
-        name = _word(_fields(user.get("profile")), "display_name", "real_name") or _word(user, "real_name", "name")
-        if (id_ := _word(user, "id")) and name:
-            found[id_] = name
+    with suppress(BrokenOffError):
+        for user in lines_or_elements(data):
+            name = _word(_fields(user.get("profile")), "display_name", "real_name") or _word(user, "real_name", "name")
+            if (id_ := _word(user, "id")) and name:
+                found[id_] = name
     return found
 
 

@@ -2,9 +2,9 @@
 
 import codecs
 import warnings
-from urllib.parse import urlsplit
 
 from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
+from bs4.builder import ParserRejectedMarkup
 from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
@@ -16,6 +16,7 @@ _UNSEEN = (
     "audio, video, nav, footer, input, button, select, textarea, dialog, [hidden], [aria-hidden=true], "
     "[role=navigation], a.headerlink, a.anchor, a.anchorjs-link, a.hash-link"
 )
+_WEB = ("http://", "https://")
 _ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 
 
@@ -23,13 +24,16 @@ def extract(data: bytes, _limits: Limits) -> Extracted:
     """The page as Markdown, under the title that it has for browsers where it has no heading of its own.
 
     Raises:
-        ConversionError: there is no text in it, or it is nested without end.
+        ConversionError: there is no text in it, or it is nested without end, or no HTML at all.
     """
     if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConversionError("binary, not text", expected=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as the HTML that it also is
-        page = BeautifulSoup(data, "html.parser")
+        try:
+            page = BeautifulSoup(data, "html.parser")
+        except ParserRejectedMarkup as error:
+            raise ConversionError("not HTML that can be read") from error
     return Extracted(markdown(page))
 
 
@@ -56,7 +60,7 @@ def _seen(page: BeautifulSoup) -> BeautifulSoup | Tag:
     for link in page.select("a"):
         if not link.decomposed and link.get_text(strip=True) in _ANCHOR_SIGNS:
             link.decompose()
-        elif not link.decomposed and urlsplit(str(link.get("href", ""))).scheme not in ("http", "https"):
+        elif not link.decomposed and not str(link.get("href", "")).strip().lower().startswith(_WEB):
             link.unwrap()
     return mains[0] if len(mains) == 1 and mains[0].get_text(strip=True) else page
 

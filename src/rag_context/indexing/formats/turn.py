@@ -45,12 +45,17 @@ class Turn:
 
 
 def turn_of(item: Fields) -> Turn | None:
-    """The turn that an object writes down; None where it is none. A speaker needs a known role, or a time beside it."""
+    """The turn that an object writes down; None where it is none. A speaker needs a known role, or a time beside it.
+
+    A model that calls a tool says nothing meanwhile: its `content` is null, and it is a turn without a word.
+    """
     if not _DOCUMENT_FIELDS.isdisjoint(item):
         return None
     inner = item.get("message")
     said = {**item, **inner} if isinstance(inner, dict) else item
     key = next((key for key in _TEXTS if isinstance(said.get(key), str | list)), None)
+    if key is None and "role" in said and said.get("content", "") is None:
+        key = "content"
     at = time_of(said)
     for name in _SPEAKERS:
         speaker = _name_of(said.get(name))
