@@ -3,7 +3,7 @@
 # deploy.sh starts it all again with the data that was there.
 set -euo pipefail
 
-context='' namespace=rag-context dry_run=''
+context='' namespace=rag-context dry_run='' found=''
 
 usage() {
   cat <<'USAGE'
@@ -23,7 +23,13 @@ main() {
   for name in rag-context qdrant mongodb redis; do
     stop "$name"
   done
-  printf 'Stopped. The volumes are kept; deploy/deploy.sh starts it again.\n'
+  if [[ -z $found ]]; then
+    printf 'There is nothing to stop in the namespace %s.\n' "$namespace"
+  elif [[ -n $dry_run ]]; then
+    printf 'Nothing was changed.\n'
+  else
+    printf 'Stopped. The volumes are kept; deploy/deploy.sh starts it again.\n'
+  fi
 }
 
 options() {
@@ -47,7 +53,10 @@ stop() {
   there=$(ask get "deployment/$1" --ignore-not-found --output name)
   if [[ -z $there ]]; then
     echo "$1: not there"
-  elif [[ -n $dry_run ]]; then
+    return
+  fi
+  found=yes
+  if [[ -n $dry_run ]]; then
     echo "$1: would be scaled to 0"
   else
     ask scale "deployment/$1" --replicas=0

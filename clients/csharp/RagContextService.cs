@@ -42,9 +42,11 @@ namespace RagContext
 
         private readonly HttpClient http;
         private readonly string baseUrl;
+        private readonly string site;
         private readonly string apiKey;
         private readonly Dictionary<Tuple<string, string>, Remembered> fast =
             new Dictionary<Tuple<string, string>, Remembered>();
+        private int writes;
         private readonly System.Diagnostics.Stopwatch clock = System.Diagnostics.Stopwatch.StartNew();
 
         /// <param name="baseUrl">The server's address.</param>
@@ -53,10 +55,12 @@ namespace RagContext
             : this(new HttpClient { Timeout = TimeSpan.FromSeconds(30) }, baseUrl, apiKey) { }
 
         /// <param name="http">The connections, disposed with this.</param>
+        /// <exception cref="UriFormatException">The address is none.</exception>
         public RagContextService(HttpClient http, string baseUrl = "http://localhost:3000", string apiKey = null)
         {
             this.http = http;
             this.baseUrl = baseUrl.TrimEnd('/');
+            site = new Uri(baseUrl).GetComponents(UriComponents.SchemeAndServer, UriFormat.UriEscaped);
             this.apiKey = apiKey;
         }
 
@@ -81,17 +85,27 @@ namespace RagContext
         public async Task<RagIndexResult> IndexAsync(RagDocument document, string agent = null)
         {
             if (document == null) throw new ArgumentNullException(nameof(document));
-            var result = await RunAsync<IndexRequest, RagIndexResult>("rag_context_index", new IndexRequest
+            try
             {
-                Content = document.Content,
-                ContentType = document.ContentType,
-                SessionId = document.SessionId,
-                Source = document.Source,
-                Metadata = document.Metadata,
-                Agent = agent
-            }).ConfigureAwait(false);
-            lock (fast) fast.Clear();
-            return result;
+                return await RunAsync<IndexRequest, RagIndexResult>("rag_context_index", new IndexRequest
+                {
+                    Content = document.Content,
+                    ContentType = document.ContentType,
+                    SessionId = document.SessionId,
+                    Source = document.Source,
+                    Metadata = document.Metadata,
+                    Agent = agent
+                }).ConfigureAwait(false);
+            }
+            finally
+            {
+                // Also when it failed: the server may have kept the document all the same.
+                lock (fast)
+                {
+                    writes++;
+                    fast.Clear();
+                }
+            }
         }
 
         public Task<RagHealthStatus> GetHealthAsync()
@@ -109,8 +123,10 @@ namespace RagContext
         public async Task<RagSearchResult> SearchFastAsync(string query, string game = null, string agent = null)
         {
             var key = Tuple.Create(query, game);
+            int before;
             lock (fast)
             {
+                before = writes;
                 Remembered known;
                 if (fast.TryGetValue(key, out known) && clock.Elapsed < known.Until) return Copy(known.Result, true);
             }
@@ -120,6 +136,8 @@ namespace RagContext
             {
                 lock (fast)
                 {
+                    // A write has overtaken it.
+                    if (before != writes) return result;
                     if (fast.Count >= FastCapacity) fast.Clear();
                     fast[key] = new Remembered { Result = Copy(result, result.Cached), Until = clock.Elapsed + FastTtl };
                 }
@@ -155,11 +173,11 @@ namespace RagContext
                 catch (HttpRequestException error)
                 {
                     if (attempt == Tries)
-                        throw new RagContextException("No server answers at " + Site(), error) { RequestId = requestId };
+                        throw new RagContextException("No server answers at " + site, error) { RequestId = requestId };
                 }
                 catch (TaskCanceledException error)
                 {
-                    throw new RagContextException(Site() + " did not answer in time", error) { RequestId = requestId };
+                    throw new RagContextException(site + " did not answer in time", error) { RequestId = requestId };
                 }
                 await Task.Delay(wait).ConfigureAwait(false);
             }
@@ -179,11 +197,14 @@ namespace RagContext
         {
             try
             {
-                return Read<TAnswer>(bytes);
+                var answer = Read<TAnswer>(bytes);
+                if (answer == null) throw new SerializationException("null");
+                return answer;
             }
-            catch (SerializationException error)
+            catch (Exception error)
             {
-                throw new RagContextException(Site() + " answered something else than expected", error)
+                // Which exception the serializer throws depends on the runtime.
+                throw new RagContextException(site + " answered something else than expected", error)
                 {
                     StatusCode = (int)reply.StatusCode,
                     RequestId = requestId
@@ -198,13 +219,13 @@ namespace RagContext
             {
                 told = Read<ErrorResponse>(bytes);
             }
-            catch (SerializationException)
+            catch (Exception)
             {
                 // Something in between answered, in words of its own.
             }
             told = told ?? new ErrorResponse();
             var status = (int)reply.StatusCode;
-            var error = new RagContextException(told.Error ?? Site() + " answered HTTP " + status, null)
+            var error = new RagContextException(told.Error ?? site + " answered HTTP " + status, null)
             {
                 StatusCode = status,
                 Code = told.Code,
@@ -213,11 +234,6 @@ namespace RagContext
             foreach (var detail in told.Details ?? new List<ErrorDetail>())
                 error.Details.Add(detail.Field + ": " + detail.Message);
             return error;
-        }
-
-        private string Site()
-        {
-            return new Uri(baseUrl).GetComponents(UriComponents.SchemeAndServer, UriFormat.UriEscaped);
         }
 
         private static bool IsBusy(HttpStatusCode status)

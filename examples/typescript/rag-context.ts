@@ -1,4 +1,4 @@
-// A client of rag-context in one file, with nothing but fetch: Node 18 and later, Deno, Bun, browsers.
+// A client of rag-context in one file, with nothing but fetch: Node 20 and later, Deno, Bun, browsers.
 
 export interface SearchOptions {
   limit?: number;
@@ -91,11 +91,13 @@ const LONGEST_WAIT_MS = 5000;
 
 export class RagContext {
   #url: string;
+  #site: string;
   #headers: Record<string, string>;
   #timeoutMs: number;
 
-  constructor(url = "http://localhost:3000", options: { apiKey?: string; timeoutMs?: number } = {}) {
+  constructor(url = "http://localhost:3000", options: { apiKey?: string | undefined; timeoutMs?: number } = {}) {
     this.#url = url.replace(/\/+$/, "");
+    this.#site = new URL(url).origin;
     this.#headers = { "Content-Type": "application/json" };
     if (options.apiKey) this.#headers.Authorization = `Bearer ${options.apiKey}`;
     this.#timeoutMs = options.timeoutMs ?? 30_000;
@@ -117,21 +119,25 @@ export class RagContext {
    * way, and the answers 429 and 503, are tried again. */
   async call<Answer>(tool: string, body: object): Promise<Answer> {
     const requestId = crypto.randomUUID();
+    const sent = JSON.stringify(body);
     for (let attempt = 1; ; attempt++) {
       let wait = 100 * 2 ** (attempt - 1);
       try {
         const reply = await fetch(`${this.#url}/tools/${encodeURIComponent(tool)}`, {
           method: "POST",
           headers: { ...this.#headers, "X-Request-ID": requestId },
-          body: JSON.stringify(body),
+          body: sent,
           signal: AbortSignal.timeout(this.#timeoutMs),
         });
-        if (reply.ok) return (await reply.json()) as Answer;
-        const told: Record<string, unknown> = await reply.json().catch(() => ({}));
+        const told = record(await reply.text());
+        if (reply.ok) {
+          if (told) return told as Answer;
+          throw new RagContextError(`${this.#site} answered something else than expected`, requestId, reply.status);
+        }
         const asked = Number(reply.headers.get("Retry-After") ?? Number.NaN) * 1000;
         const busy = reply.status === 429 || reply.status === 503;
         if (!busy || attempt === TRIES || asked > LONGEST_WAIT_MS) {
-          const message = (told.error as string | undefined) ?? `HTTP ${reply.status}`;
+          const message = (told?.error as string | undefined) ?? `${this.#site} answered HTTP ${reply.status}`;
           throw new RagContextError(message, requestId, reply.status, told);
         }
         if (asked >= 0) wait = asked;
@@ -140,10 +146,19 @@ export class RagContext {
         const late = error instanceof DOMException && error.name === "TimeoutError";
         if (late || attempt === TRIES) {
           const what = late ? "did not answer in time" : "cannot be reached";
-          throw new RagContextError(`${new URL(this.#url).origin} ${what}`, requestId);
+          throw new RagContextError(`${this.#site} ${what}`, requestId);
         }
       }
       await new Promise((resolve) => setTimeout(resolve, wait));
     }
+  }
+}
+
+function record(text: string): Record<string, unknown> | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === "object" && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
   }
 }

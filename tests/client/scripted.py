@@ -4,6 +4,7 @@ import json
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,10 +13,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Step:
-    """What is done with one request: bytes are sent, and then the connection is closed, or reset."""
+    """What is done with one request: bytes are sent, and then the connection is closed, or reset.
+
+    With `trickle`, so many blanks follow one by one before that, for as long as somebody listens.
+    """
 
     send: bytes = b""
     reset: bool = False
+    trickle: int = 0
 
 
 def reply(status: int, body: Any, **headers: str) -> Step:
@@ -94,3 +99,9 @@ def _follow(connection: socket.socket, step: Step) -> None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         return
     connection.sendall(step.send)
+    for _ in range(step.trickle):
+        time.sleep(0.02)
+        try:
+            connection.sendall(b" ")
+        except OSError:  # the caller has gone
+            return

@@ -17,6 +17,8 @@ from rag_context.client import (
     Retries,
     open_context,
 )
+from rag_context.client.background import PATIENT
+from rag_context.client.lanes import Lanes, LanesShutError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -192,6 +194,12 @@ def test_a_client_without_coroutines_is_refused_at_once() -> None:
         BackgroundIndexer(cast("Context", client))
 
 
+@pytest.mark.parametrize("options", [{"concurrency": 0}, {"capacity": 0}])
+def test_a_queue_that_could_keep_nothing_is_refused_at_once(options: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        indexer(Doorkeeper(), **options)
+
+
 async def test_an_error_in_the_block_loses_nothing() -> None:
     doorkeeper = Doorkeeper()
     with pytest.raises(ZeroDivisionError):
@@ -208,3 +216,42 @@ async def test_any_thread_may_hand_over() -> None:
             *(asyncio.to_thread(behind.queue_chat_session, f"s{n}", "text") for n in range(40)),
         )
     assert sorted(doorkeeper.kept) == sorted((f"s{n}", "text") for n in range(40))
+
+
+async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
+    lanes: Lanes[str] = Lanes(1, lambda item: item)
+    assert lanes.put("first")
+    waiting = asyncio.create_task(lanes.wait_for_room())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    assert await lanes.take() == "first"
+    async with asyncio.timeout(10):
+        await waiting
+
+
+async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
+    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
+    async with indexer(doorkeeper, capacity=1, concurrency=1, drain_s=0.05) as behind:
+        behind.queue_chat_session("s1", "text")
+        await doorkeeper.entered.wait()
+        behind.queue_chat_session("s2", "text")
+        waiting = [asyncio.create_task(wait()) for wait in (behind.wait_for_room, behind.wait_until_done)]
+        await asyncio.sleep(0)
+    done, _ = await asyncio.wait(waiting, timeout=10)
+    assert done == set(waiting)
+    assert [document.session_id for document in behind.left] == ["s1", "s2"]
+
+
+async def test_what_a_thread_hands_over_at_the_end_is_taken_or_refused_but_never_forgotten() -> None:
+    lanes: Lanes[str] = Lanes(9, lambda item: item)
+    assert lanes.put("before")
+    lanes.shut()
+    with pytest.raises(LanesShutError):
+        lanes.put("after")
+    assert (await lanes.take(), lanes.empty()) == ("before", [])
+
+
+def test_an_absent_server_is_tried_for_about_a_minute() -> None:
+    bounds = [min(PATIENT.base_s * 2**n, PATIENT.cap_s) for n in range(PATIENT.tries - 1)]
+    assert 50 <= sum(bounds) / 2 <= 70  # each wait is anything from 0 to its bound

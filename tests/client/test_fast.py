@@ -29,7 +29,7 @@ def answer(level: int = 1, warning: str | None = None) -> SearchResponse:
 def test_an_answer_is_forgotten_after_five_minutes() -> None:
     clock = FrozenClock()
     fast = FastAnswers(clock)
-    fast.put("q", "g", answer())
+    fast.put("q", "g", answer(), fast.writes)
     clock.advance(299.9)
     assert fast.get("q", "g") is not None
     clock.advance(0.2)
@@ -38,7 +38,7 @@ def test_an_answer_is_forgotten_after_five_minutes() -> None:
 
 def test_questions_about_different_games_are_different_questions() -> None:
     fast = FastAnswers()
-    fast.put("q", "g", answer())
+    fast.put("q", "g", answer(), fast.writes)
     assert fast.get("q", None) is None
     assert fast.get("q", "h") is None
 
@@ -46,7 +46,7 @@ def test_questions_about_different_games_are_different_questions() -> None:
 def test_what_a_caller_does_to_an_answer_stays_with_the_caller() -> None:
     fast = FastAnswers()
     given = answer()
-    fast.put("q", None, given)
+    fast.put("q", None, given, fast.writes)
     given.results.clear()
     got = fast.get("q", None)
     assert got is not None
@@ -57,10 +57,20 @@ def test_what_a_caller_does_to_an_answer_stays_with_the_caller() -> None:
     assert len(again.results) == 1
 
 
+def test_an_answer_that_a_write_overtook_is_not_remembered() -> None:
+    fast = FastAnswers()
+    writes = fast.writes
+    fast.clear()
+    fast.put("q", None, answer(), writes)
+    assert fast.get("q", None) is None
+    fast.put("q", None, answer(), fast.writes)
+    assert fast.get("q", None) is not None
+
+
 def test_only_so_many_are_remembered() -> None:
     fast = FastAnswers()
     for n in range(CAPACITY + 1):
-        fast.put(f"q{n}", None, answer())
+        fast.put(f"q{n}", None, answer(), fast.writes)
     assert fast.get("q0", None) is None
     assert fast.get(f"q{CAPACITY}", None) is not None
 
@@ -78,5 +88,5 @@ def test_a_degraded_answer_is_given_without_an_error_and_not_remembered(level: i
 
 def test_an_answer_that_lacks_a_leg_is_not_remembered() -> None:
     fast = FastAnswers()
-    fast.put("q", None, answer(1, "Text search unavailable"))
+    fast.put("q", None, answer(1, "Text search unavailable"), fast.writes)
     assert fast.get("q", None) is None

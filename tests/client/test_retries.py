@@ -3,8 +3,12 @@
 import asyncio
 import json
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, cast
 
 import pytest
@@ -30,7 +34,7 @@ from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from tests.server.running import running
 from tests.server.stub_service import StubService
 
-from .scripted import RESET, SILENCE, Scripted, cut, reply, scripted
+from .scripted import RESET, SILENCE, Scripted, Step, cut, reply, scripted
 from .ways import Threaded
 
 QUICK = Retries(tries=3, base_s=0.0, cap_s=1.0)
@@ -42,6 +46,16 @@ STATS = {
 ANSWER = reply(200, STATS)
 BUSY = reply(503, {"error": "Database unavailable", "code": "SERVICE_UNAVAILABLE", "requestId": "r-9"}, Retry_After="0")
 LINE = {"content": "text", "contentType": "chat", "sessionId": "s", "source": "talk"}
+
+FORKED = """
+import os, sys
+from rag_context.client import Client
+with Client(sys.argv[1], api_key="") as client:
+    client.stats()
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0
+    client.stats()
+"""
 
 
 @pytest.fixture(params=["client", "async client"])
@@ -151,6 +165,57 @@ async def test_a_server_that_does_not_answer_in_time_is_not_asked_again(way: str
     assert isinstance(told.value, BackendTimeoutError)
 
 
+async def test_an_answer_that_trickles_in_is_given_up_like_one_that_does_not_come(way: str) -> None:
+    trickle = Step(b"HTTP/1.1 200 Whatever\r\nContent-Length: 9999\r\n\r\n", trickle=1000)
+    with scripted([trickle]) as server:
+        error = await failure(way, server, timeout_s=0.3)
+    assert isinstance(error, ServerTimeoutError)
+
+
+async def test_a_server_that_does_not_speak_tls_is_not_said_to_be_away(way: str) -> None:
+    with running(StubService(), ServerOptions(port=0)) as door:
+        async with connected(way, door.url.replace("http:", "https:")) as context:
+            with pytest.raises(ServerUnreachableError, match="There is no TLS connection to https://127") as told:
+                await context.stats()
+    assert told.value.sent is False
+
+
+async def test_who_is_sent_on_is_told_where_to(way: str) -> None:
+    moved = reply(308, b"", Location="https://memory.example/tools/rag_context_stats")
+    with scripted([moved]) as server:
+        error = await failure(way, server)
+    assert isinstance(error, UnreadableAnswerError)
+    assert str(error).endswith("answered HTTP 308 and sends callers on to https://memory.example: give that address")
+
+
+def test_a_fork_has_connections_of_its_own() -> None:
+    callers: list[int] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            callers.append(self.client_address[1])
+            self.rfile.read(int(self.headers["Content-Length"]))
+            body = json.dumps(STATS).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        done = subprocess.run([sys.executable, "-c", FORKED, url], capture_output=True, text=True, check=False)
+        server.shutdown()
+    parent, child, again = callers
+    assert done.returncode == 0, done.stderr
+    assert (again, child == parent) == (parent, False)
+
+
 async def test_what_may_not_be_done_twice_is_repeated_only_if_it_was_never_sent() -> None:
     call = Call("/once", json.loads, b"{}", repeatable=False)
     with scripted([BUSY, SILENCE, reply(200, {})]) as server:
@@ -226,6 +291,13 @@ async def test_a_key_opens_what_it_may(way: str) -> None:
             with pytest.raises(AccessDeniedError, match="may only read") as reader:
                 await context.index("c", content_type="chat", session_id="s", source="t")
     assert (nobody.value.status, reader.value.status) == (401, 403)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, None, "3", float("nan"), float("inf")])
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_time_out_that_cannot_be_one_is_refused_when_it_is_given(kind: Any, timeout_s: Any) -> None:
+    with pytest.raises(ConfigurationError, match="timeout_s must be a number of seconds above 0"):
+        kind("http://localhost:3000", api_key="", timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("url", ["localhost:3000", "ftp://host", "http://", "http://a b", "http://host?x=1"])

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from tests.client.scripted import SILENCE, reply, scripted
 from tests.end_to_end.process import Served
 from tests.mcp.javascript import node
 
@@ -20,3 +23,19 @@ def test_it_keeps_finds_and_is_refused(server: Served) -> None:
 def test_where_nobody_listens_it_says_so() -> None:
     done = node(EXAMPLE, "http://127.0.0.1:9")
     assert done.stdout.splitlines() == ["refused: http://127.0.0.1:9 cannot be reached (no answer)"]
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"null"])
+def test_an_answer_that_is_none_of_ours_is_called_that_and_not_asked_for_again(body: bytes) -> None:
+    with scripted([reply(200, body)]) as server:
+        done = node(EXAMPLE, server.url)
+    assert done.stdout.splitlines() == [f"refused: {server.url} answered something else than expected (200)"]
+    assert len(server.asked) == 1
+
+
+def test_what_passes_is_tried_again() -> None:
+    busy = reply(503, b"null", Retry_After="0")
+    with scripted([busy, SILENCE, busy]) as server:
+        done = node(EXAMPLE, server.url)
+    assert done.stdout.splitlines() == [f"refused: {server.url} answered HTTP 503 (503)"]
+    assert len(server.asked) == 3

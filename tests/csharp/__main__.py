@@ -48,9 +48,11 @@ def main() -> int:
             differences += _differs("three tries", (len(troubled.asked), "", ""), (3, "", ""))
         with scripted([LATER]) as throttled:
             differences += _differs("a long wait", _run(program, throttled.url), (1, "", "Too many requests\n"))
-        with scripted([reply(200, b"<html>")]) as stranger:
-            told = f"{stranger.url} answered something else than expected\n"
-            differences += _differs("a stranger", _run(program, stranger.url), (1, "", told))
+        for body in (b"<html>", b"null", b'{"healthy": "abc"}'):
+            with scripted([reply(200, body)]) as stranger:
+                told = f"{stranger.url} answered something else than expected\n"
+                differences += _differs(f"a stranger that says {body!r}", _run(program, stranger.url), (1, "", told))
+        with scripted([]) as stranger:
             told = f"No server answers at {stranger.url}\n"
             differences += _differs("nobody", _run(program, stranger.url), (1, "", told))
     return 1 if differences else 0

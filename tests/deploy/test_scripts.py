@@ -240,6 +240,8 @@ def test_a_dry_run_changes_nothing_and_says_what_it_would_do(
     assert not any(call["words"][0] in WRITING for call in cluster.calls)
     assert not any(call["words"][0] == "create" and "--dry-run=client" not in call["words"] for call in cluster.calls)
     assert ("would apply qdrant-deployment.yaml" if script == "deploy.sh" else "qdrant: ") in ended.out
+    assert "Stopped" not in ended.out
+    assert "Deployed" not in ended.out
 
 
 def test_context_namespace_and_image_are_used_throughout(cluster: Cluster) -> None:
@@ -305,6 +307,7 @@ def test_a_roll_back_of_nothing_is_no_error(cluster: Cluster) -> None:
 
     assert ended.status == 0
     assert "rag-context: not there" in ended.out
+    assert ended.out.endswith("There is nothing to stop in the namespace rag-context.\n")
     assert cluster.changes == []
 
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 from langchain_core.documents import Document
 from langchain_core.runnables import RunnableLambda
+from pydantic import ValidationError
 
 from rag_context.client import AsyncClient, Client, open_context
 from rag_context.errors import InvalidInputError
@@ -62,6 +63,11 @@ def test_it_is_a_link_of_a_chain(server: Served) -> None:
 def test_a_filter_that_does_not_exist_is_refused_when_it_is_given(server: Served) -> None:
     with Client(server.url, api_key="") as client, pytest.raises(InvalidInputError, match="contenttype"):
         RagContextRetriever(client=client, options={"contenttype": "chat"})  # type: ignore[typeddict-unknown-key]
+
+
+def test_a_filter_beside_the_options_is_refused_instead_of_ignored(server: Served) -> None:
+    with Client(server.url, api_key="") as client, pytest.raises(ValidationError, match="session_id"):
+        RagContextRetriever(client=client, session_id="s-1")  # type: ignore[call-arg]
 
 
 def test_a_degraded_answer_carries_its_level_and_its_warning() -> None:

@@ -15,7 +15,7 @@ from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.batches import batches_of
 from rag_context.client.calls import BulkLike, Call, Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
-from rag_context.client.http import AsyncHttp, timeout_of
+from rag_context.client.http import AsyncHttp
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries
 from rag_context.contract.delete import DeleteResponse
@@ -42,13 +42,13 @@ class AsyncClient:
             the data directory, else the one at this machine's configured port.
         api_key: the key to send; else that of the settings.
         data_dir: the data directory whose server is meant; takes the place of the setting `client.url`.
-        timeout_s: how long to wait for an answer.
+        timeout_s: how long to wait for an answer, and for the rest of it.
         retries: when a failed call is tried again.
         transport: how requests travel, where not over the network as they are.
         clock: monotonic seconds, for what `search_fast` remembers.
 
     Raises:
-        ConfigurationError: The settings cannot be read, or address or key cannot be used.
+        ConfigurationError: The settings cannot be read, or address, key or time-out cannot be used.
     """
 
     def __init__(
@@ -62,8 +62,7 @@ class AsyncClient:
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        http = httpx2.AsyncClient(timeout=timeout_of(timeout_s), trust_env=False, transport=transport)
-        self._http = AsyncHttp(http, address_of(base_url, api_key, data_dir), retries)
+        self._http = AsyncHttp(address_of(base_url, api_key, data_dir), retries, timeout_s, transport)
         self._fast = FastAnswers(clock)
         self.collections = AsyncCollections(self._send)
         """Collections and their providers."""
@@ -92,8 +91,9 @@ class AsyncClient:
         """Ask for at most 3 passages; an answer of level 1 is remembered for five minutes, or until a write."""
         answer = self._fast.get(query, game)
         if answer is None:
+            writes = self._fast.writes
             answer = await self.search(query, limit=FAST_LIMIT, game=game, agent=agent, request_id=request_id)
-            self._fast.put(query, game, answer)
+            self._fast.put(query, game, answer, writes)
         return answer
 
     async def index(
@@ -118,8 +118,10 @@ class AsyncClient:
         """
         used = request_id_of(request_id)
         async for batch in batches_of(documents):
-            await self._http.send_batch(batch, used)
-            self._fast.clear()
+            try:
+                await self._http.send_batch(batch, used)
+            finally:
+                self._fast.clear()
             for receipt in batch.receipts():
                 yield receipt
 

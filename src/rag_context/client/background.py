@@ -12,7 +12,7 @@ from rag_context.client import calls
 from rag_context.client.calls import IndexOptions
 from rag_context.client.client import Client
 from rag_context.client.context import Context
-from rag_context.client.lanes import Lanes
+from rag_context.client.lanes import Lanes, LanesShutError
 from rag_context.client.retries import Retries
 from rag_context.errors import RagContextError
 from rag_context.types import CHAT, CODE, DECISION
@@ -22,8 +22,10 @@ logger = logging.getLogger(__name__)
 CONCURRENCY = 5
 CAPACITY = 1000
 DRAIN_S = 30.0
-PATIENT = Retries(tries=8, base_s=0.5, cap_s=30.0)
+PATIENT = Retries(tries=10, base_s=0.5, cap_s=30.0)
 """About a minute of trying, on top of what the context itself does."""
+
+_OUTSIDE = "a BackgroundIndexer takes documents inside its `async with` block only"
 
 
 class QueueFullError(RagContextError):
@@ -82,6 +84,8 @@ class BackgroundIndexer:
     ) -> None:
         if isinstance(context, Client):
             raise TypeError("a BackgroundIndexer works with an AsyncClient, or with what open_context gives")
+        if min(concurrency, capacity) < 1:
+            raise ValueError("concurrency and capacity of a BackgroundIndexer must be at least 1")
         self._context = context
         self._concurrency = concurrency
         self._capacity = capacity
@@ -150,20 +154,25 @@ class BackgroundIndexer:
         """
         document = QueuedDocument(content, content_type, session_id, source, options or {})
         calls.index_request(content, content_type, session_id, source, document.options)
-        if self._lanes is None:
-            raise RuntimeError("a BackgroundIndexer takes documents inside its `async with` block only")
-        if not self._lanes.put(document):
+        lanes = self._lanes
+        if lanes is None:
+            raise RuntimeError(_OUTSIDE)
+        try:
+            taken = lanes.put(document)
+        except LanesShutError:
+            raise RuntimeError(_OUTSIDE) from None
+        if not taken:
             raise QueueFullError(
                 f"{self._capacity} documents wait already; try again later, or `await wait_for_room()`"
             )
 
     async def wait_for_room(self) -> None:
-        """Wait until a document would be taken: how a producer keeps pace."""
+        """Wait until a document would be taken, or the block ends: how a producer keeps pace."""
         if self._lanes is not None:
             await self._lanes.wait_for_room()
 
     async def wait_until_done(self) -> None:
-        """Wait until everything handed over so far is kept, or has failed."""
+        """Wait until everything handed over so far is kept, has failed, or is left."""
         if self._lanes is not None:
             await self._lanes.wait_until_done()
 
@@ -172,6 +181,7 @@ class BackgroundIndexer:
         lanes, self._lanes = self._lanes, None
         if lanes is None:
             return
+        lanes.shut()
         try:
             async with asyncio.timeout(self._drain_s):
                 await lanes.wait_until_done()

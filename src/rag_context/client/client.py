@@ -15,7 +15,7 @@ from rag_context.client.batches import batches
 from rag_context.client.blocking_collections import Collections
 from rag_context.client.calls import BulkLike, Call, Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
-from rag_context.client.http import BlockingHttp, timeout_of
+from rag_context.client.http import BlockingHttp
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries
 from rag_context.contract.delete import DeleteResponse
@@ -35,20 +35,22 @@ TIMEOUT_S = 30.0
 
 
 class Client:
-    """A server's memory, as `AsyncClient` without coroutines. Threads may share one.
+    """A server's memory, as `AsyncClient` without coroutines.
+
+    Threads may share one, and a forked process goes on with connections of its own.
 
     Args:
         base_url: the server's address; else the setting `client.url` (`RAG_CONTEXT_URL`), else the running server of
             the data directory, else the one at this machine's configured port.
         api_key: the key to send; else that of the settings.
         data_dir: the data directory whose server is meant; takes the place of the setting `client.url`.
-        timeout_s: how long to wait for an answer.
+        timeout_s: how long to wait for an answer, and for the rest of it.
         retries: when a failed call is tried again.
         transport: how requests travel, where not over the network as they are.
         clock: monotonic seconds, for what `search_fast` remembers.
 
     Raises:
-        ConfigurationError: The settings cannot be read, or address or key cannot be used.
+        ConfigurationError: The settings cannot be read, or address, key or time-out cannot be used.
     """
 
     def __init__(
@@ -62,8 +64,7 @@ class Client:
         transport: httpx2.BaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        http = httpx2.Client(timeout=timeout_of(timeout_s), trust_env=False, transport=transport)
-        self._http = BlockingHttp(http, address_of(base_url, api_key, data_dir), retries)
+        self._http = BlockingHttp(address_of(base_url, api_key, data_dir), retries, timeout_s, transport)
         self._fast = FastAnswers(clock)
         self.collections = Collections(self._send)
         """Collections and their providers."""
@@ -90,8 +91,9 @@ class Client:
         """Ask for at most 3 passages; an answer of level 1 is remembered for five minutes, or until a write."""
         answer = self._fast.get(query, game)
         if answer is None:
+            writes = self._fast.writes
             answer = self.search(query, limit=FAST_LIMIT, game=game, agent=agent, request_id=request_id)
-            self._fast.put(query, game, answer)
+            self._fast.put(query, game, answer, writes)
         return answer
 
     def index(
@@ -114,8 +116,10 @@ class Client:
         """
         used = request_id_of(request_id)
         for batch in batches(documents):
-            self._http.send_batch(batch, used)
-            self._fast.clear()
+            try:
+                self._http.send_batch(batch, used)
+            finally:
+                self._fast.clear()
             yield from batch.receipts()
 
     def get(self, document_id: str, *, request_id: str | None = None, **tenant: Unpack[TenantOptions]) -> GetResponse:

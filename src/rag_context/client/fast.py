@@ -23,6 +23,8 @@ class FastAnswers:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._answers: TTLCache[tuple[str, str | None], SearchResponse] = TTLCache(CAPACITY, TTL_S, clock)
         self._lock = Lock()
+        self.writes = 0
+        """How often something was written: a search that a write overtook is not remembered."""
 
     def get(self, query: str, game: str | None) -> SearchResponse | None:
         """A copy of what was answered, marked as `cached`."""
@@ -30,13 +32,18 @@ class FastAnswers:
             answer = self._answers.get((query, game))
         return None if answer is None else answer.model_copy(update={"cached": True}, deep=True)
 
-    def put(self, query: str, game: str | None, answer: SearchResponse) -> None:
-        """Remember an answer, if it is a whole one."""
+    def put(self, query: str, game: str | None, answer: SearchResponse, writes: int) -> None:
+        """Remember an answer, if it is a whole one and nothing was written since it was asked for.
+
+        `writes` is what the attribute of that name was before the question.
+        """
         if answer.fallback_level == 1 and answer.warning is None:
             with self._lock:
-                self._answers[query, game] = answer.model_copy(deep=True)
+                if writes == self.writes:
+                    self._answers[query, game] = answer.model_copy(deep=True)
 
     def clear(self) -> None:
         """Forget everything, because something was written."""
         with self._lock:
+            self.writes += 1
             self._answers.clear()

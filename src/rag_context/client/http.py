@@ -1,7 +1,10 @@
 """Calls over HTTP, once for coroutines and once for threads: find the server, ask, try again where that is right."""
 
+import math
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TypeVar
 
 import httpx2
@@ -10,8 +13,9 @@ from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
 from rag_context.client.batches import NDJSON, Batch
 from rag_context.client.calls import Call
 from rag_context.client.errors import ServerUnreachableError
-from rag_context.client.replies import answer_of, headers_of, no_answer, refusal, unreachable
+from rag_context.client.replies import Body, answer_of, headers_of, no_answer, refusal, unreachable
 from rag_context.client.retries import Retries
+from rag_context.errors import ConfigurationError
 
 Answer = TypeVar("Answer")
 
@@ -20,8 +24,14 @@ _BROKEN = (httpx2.HTTPError, httpx2.InvalidURL)
 _BULK = Call("/bulk", bytes)
 
 
-def timeout_of(timeout_s: float) -> httpx2.Timeout:
-    """How long to wait for the server to be reached, and for each further byte. Calls wait for one another."""
+def timeout_of(timeout_s: object) -> httpx2.Timeout:
+    """How long to wait for the server to be reached, and for each further byte. Calls wait for one another.
+
+    Raises:
+        ConfigurationError: It is no time.
+    """
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+        raise ConfigurationError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
     return httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), pool=None)
 
 
@@ -29,26 +39,34 @@ class AsyncHttp:
     """The wire of an `AsyncClient`.
 
     Args:
-        http: the connections; closed with this.
         address: where the server is.
         retries: when a call is tried again.
+        timeout_s: how long to wait for an answer.
+        transport: how requests travel, where not over the network as they are; closed with this.
     """
 
-    def __init__(self, http: httpx2.AsyncClient, address: Address, retries: Retries) -> None:
-        self._http = http
+    def __init__(
+        self, address: Address, retries: Retries, timeout_s: float, transport: httpx2.AsyncBaseTransport | None
+    ) -> None:
+        self._http = httpx2.AsyncClient(timeout=timeout_of(timeout_s), trust_env=False, transport=transport)
         self._address = address
         self._retries = retries
+        self._timeout_s = timeout_s
         self._found: str | None = address.url
 
     async def send(self, call: Call[Answer], request_id: str) -> Answer:
         """Ask. Raises: ClientError."""
         async for attempt in self._retries.asynchronous(call.repeatable):
             with attempt:
-                async with self._reached(request_id) as url:
-                    reply = await self._http.request(
-                        call.method, url + call.path, content=call.body, headers=self._headers(call, request_id)
-                    )
-                return answer_of(call, reply, request_id)
+                headers = self._headers(call, request_id)
+                async with (
+                    self._reached(request_id) as url,
+                    self._http.stream(call.method, url + call.path, content=call.body, headers=headers) as reply,
+                ):
+                    body = Body(reply, self._timeout_s)
+                    async for part in reply.aiter_bytes():
+                        body.take(part)
+                return answer_of(call, body, request_id)
         raise AssertionError("tenacity either returns or raises")
 
     async def send_batch(self, batch: Batch, request_id: str) -> None:
@@ -63,8 +81,7 @@ class AsyncHttp:
                     self._http.stream("POST", url + _BULK.path, content=batch.begin(), headers=headers) as reply,
                 ):
                     if not reply.is_success:
-                        await reply.aread()
-                        raise refusal(reply, request_id)
+                        raise refusal(reply, await reply.aread(), request_id)
                     async for chunk in reply.aiter_bytes():
                         batch.take(chunk, reply, request_id)
                 if batch.unanswered:
@@ -105,26 +122,38 @@ class BlockingHttp:
     """The wire of a `Client`; threads may share it.
 
     Args:
-        http: the connections; closed with this.
         address: where the server is.
         retries: when a call is tried again.
+        timeout_s: how long to wait for an answer.
+        transport: how requests travel, where not over the network as they are; closed with this.
     """
 
-    def __init__(self, http: httpx2.Client, address: Address, retries: Retries) -> None:
-        self._http = http
+    def __init__(
+        self, address: Address, retries: Retries, timeout_s: float, transport: httpx2.BaseTransport | None
+    ) -> None:
+        self._open = partial(httpx2.Client, timeout=timeout_of(timeout_s), trust_env=False, transport=transport)
+        self._http = self._open()
+        self._process = os.getpid()
         self._address = address
         self._retries = retries
+        self._timeout_s = timeout_s
         self._found: str | None = address.url
 
     def send(self, call: Call[Answer], request_id: str) -> Answer:
         """Ask. Raises: ClientError."""
         for attempt in self._retries.blocking(call.repeatable):
             with attempt:
-                with self._reached(request_id) as url:
-                    reply = self._http.request(
-                        call.method, url + call.path, content=call.body, headers=self._headers(call, request_id)
-                    )
-                return answer_of(call, reply, request_id)
+                headers = self._headers(call, request_id)
+                with (
+                    self._reached(request_id) as url,
+                    self._connections().stream(
+                        call.method, url + call.path, content=call.body, headers=headers
+                    ) as reply,
+                ):
+                    body = Body(reply, self._timeout_s)
+                    for part in reply.iter_bytes():
+                        body.take(part)
+                return answer_of(call, body, request_id)
         raise AssertionError("tenacity either returns or raises")
 
     def send_batch(self, batch: Batch, request_id: str) -> None:
@@ -136,11 +165,12 @@ class BlockingHttp:
             with attempt:
                 with (
                     self._reached(request_id) as url,
-                    self._http.stream("POST", url + _BULK.path, content=batch.begin(), headers=headers) as reply,
+                    self._connections().stream(
+                        "POST", url + _BULK.path, content=batch.begin(), headers=headers
+                    ) as reply,
                 ):
                     if not reply.is_success:
-                        reply.read()
-                        raise refusal(reply, request_id)
+                        raise refusal(reply, reply.read(), request_id)
                     for chunk in reply.iter_bytes():
                         batch.take(chunk, reply, request_id)
                 if batch.unanswered:
@@ -148,7 +178,13 @@ class BlockingHttp:
 
     def close(self) -> None:
         """Give the connections back."""
-        self._http.close()
+        self._connections().close()
+
+    def _connections(self) -> httpx2.Client:
+        """Connections of this process alone: over those of its parent, a fork would read the parent's answers."""
+        if self._process != os.getpid():
+            self._http, self._process = self._open(), os.getpid()
+        return self._http
 
     def _headers(self, call: Call[Answer], request_id: str) -> dict[str, str]:
         return headers_of(call, request_id, self._address.key)
@@ -169,7 +205,7 @@ class BlockingHttp:
         announcement = self._address.announced
         if announcement is not None:
             try:
-                reply = self._http.get(f"{announcement.url}/live", timeout=FIND_TIMEOUT_S)
+                reply = self._connections().get(f"{announcement.url}/live", timeout=FIND_TIMEOUT_S)
             except _BROKEN:
                 return self._address.without_asking
             if is_announced(reply.content, announcement):

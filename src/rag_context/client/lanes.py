@@ -9,6 +9,10 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 
+class LanesShutError(Exception):
+    """Nothing is taken any more."""
+
+
 class Lanes(Generic[Item]):
     """Filled from any thread, emptied by tasks of one event loop.
 
@@ -25,6 +29,7 @@ class Lanes(Generic[Item]):
         self._waiting: OrderedDict[Hashable, deque[Item]] = OrderedDict()
         self._busy: set[Hashable] = set()
         self._count = 0
+        self._is_shut = False
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
@@ -32,8 +37,10 @@ class Lanes(Generic[Item]):
         return self._count
 
     def put(self, item: Item) -> bool:
-        """Add an item; False where there is no room."""
+        """Add an item; False where there is no room. Raises: LanesShutError."""
         with self._lock:
+            if self._is_shut:
+                raise LanesShutError
             if self._count >= self._capacity:
                 return False
             self._count += 1
@@ -46,6 +53,7 @@ class Lanes(Generic[Item]):
         while (item := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()
+        self._changed.set()
         return item
 
     def done(self, item: Item) -> None:
@@ -55,8 +63,8 @@ class Lanes(Generic[Item]):
         self._changed.set()
 
     async def wait_for_room(self) -> None:
-        """Wait until an item would be taken."""
-        while self._count >= self._capacity:
+        """Wait until an item would be taken, or none will be any more."""
+        while self._count >= self._capacity and not self._is_shut:
             self._changed.clear()
             await self._changed.wait()
 
@@ -66,12 +74,20 @@ class Lanes(Generic[Item]):
             self._changed.clear()
             await self._changed.wait()
 
+    def shut(self) -> None:
+        """Let nothing more in."""
+        with self._lock:
+            self._is_shut = True
+        self._changed.set()
+
     def empty(self) -> list[Item]:
-        """Take out all that waits."""
+        """Take out all that waits, and free all lanes: nobody works on them any more."""
         with self._lock:
             items = [item for lane in self._waiting.values() for item in lane]
             self._waiting.clear()
+            self._busy.clear()
             self._count = 0
+        self._changed.set()
         return items
 
     def _next(self) -> Item | None:

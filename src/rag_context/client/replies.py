@@ -3,6 +3,9 @@
 import json
 import os
 import re
+import ssl
+import time
+from collections.abc import Callable
 from typing import TypeVar
 
 import httpx2
@@ -61,14 +64,37 @@ def headers_of(call: Call[Answer], request_id: str, key: str | None) -> dict[str
     return headers
 
 
-def answer_of(call: Call[Answer], reply: httpx2.Response, request_id: str) -> Answer:
+class Body:
+    """What arrives of a reply, all of it within a time that begins with its head: a trickle is no better than silence.
+
+    Args:
+        reply: the reply, of which no more than the head has arrived.
+        within_s: seconds for the rest.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, reply: httpx2.Response, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.reply = reply
+        self.content = bytearray()
+        self._clock = clock
+        self._ends = clock() + within_s
+
+    def take(self, part: bytes) -> None:
+        """Add what has arrived. Raises: httpx2.ReadTimeout."""
+        self.content += part
+        if self._clock() > self._ends:
+            raise httpx2.ReadTimeout("the answer trickles in", request=self.reply.request)
+
+
+def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
     """What a reply says. Raises: ClientError."""
-    if not reply.is_success:
-        raise refusal(reply, request_id)
+    content = bytes(body.content)
+    if not body.reply.is_success:
+        raise refusal(body.reply, content, request_id)
     try:
-        return call.read(reply.content)
+        return call.read(content)
     except ValueError as error:
-        raise unreadable(reply, request_id) from error
+        raise unreadable(body.reply, request_id) from error
 
 
 def unreadable(reply: httpx2.Response, request_id: str) -> UnreadableAnswerError:
@@ -80,12 +106,12 @@ def unreadable(reply: httpx2.Response, request_id: str) -> UnreadableAnswerError
     )
 
 
-def refusal(reply: httpx2.Response, request_id: str) -> ClientError:
-    """What a reply other than 2xx means; its body has been read."""
+def refusal(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
+    """What a reply other than 2xx means."""
     status = reply.status_code
-    told = _told(reply)
+    told = _told(content)
     message, code = told.get("error"), told.get("code")
-    sentence = message if isinstance(message, str) else f"{site(reply.url)} answered HTTP {status}"
+    sentence = message if isinstance(message, str) else f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
     kind = _BY_STATUS.get(status)
@@ -109,6 +135,8 @@ def no_answer(error: Exception, url: str, request_id: str) -> ClientError:
         return ServerUnreachableError(f"{place} is not an http:// or https:// address", request_id=request_id)
     if isinstance(error, httpx2.TimeoutException) and sent:
         return ServerTimeoutError(f"{place} did not answer in time", request_id=request_id)
+    if not sent and (reason := _tls_failure(error)) is not None:
+        return unreachable(f"There is no TLS connection to {place}: {reason}", request_id, sent=False)
     if sent:
         return unreachable(f"The connection to {place} broke before the answer was complete", request_id, sent=True)
     return unreachable(
@@ -128,9 +156,24 @@ def site(url: httpx2.URL | str) -> str:
     return re.sub(r"(?<=[^:/])/.*", "", mask_url(str(url)))
 
 
-def _told(reply: httpx2.Response) -> dict[str, object]:
+def _tls_failure(error: BaseException | None) -> str | None:
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error.verify_message
+        if isinstance(error, ssl.SSLError):
+            return error.reason or "the handshake failed"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _onward(reply: httpx2.Response) -> str:
+    request = reply.next_request
+    return "" if request is None else f" and sends callers on to {site(request.url)}: give that address"
+
+
+def _told(content: bytes) -> dict[str, object]:
     try:
-        body = json.loads(reply.content)
+        body = json.loads(content)
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import Field, SkipValidation, model_validator
+from pydantic import ConfigDict, Field, SkipValidation, model_validator
 
 from rag_context.client import AsyncClient, Client, SearchOptions
 from rag_context.client.calls import search
@@ -26,6 +26,9 @@ class RagContextRetriever(BaseRetriever):
         retriever = RagContextRetriever(client=Client(), options={"limit": 3, "content_type": "decision"})
         documents = retriever.invoke("why SQLite?")
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+    """A filter that stands beside `options` is an error: ignored, it would be the wrong context."""
 
     client: Client | AsyncClient = Field(repr=False)
     """Whom to ask; it is not closed with the retriever."""
