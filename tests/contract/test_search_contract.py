@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rag_context.contract.embeddings import EmbeddingsRequest
+from rag_context.contract.get import GetRequest
 from rag_context.contract.reading import read_fields, read_json
 from rag_context.contract.schema import json_schema
 from rag_context.contract.search import (
@@ -140,6 +142,7 @@ def test_other_times_are_refused_with_an_example(text: str) -> None:
         ({"query": "q", "explain": 1}, "explain", "explain must be true or false"),
         ({"query": "q", "tags": "a"}, "tags", "tags must be an array"),
         ({"query": "q", "tags": ["a", 1]}, "tags[1]", "tags[1] must be a string"),
+        ({"query": "q", "tags": [None]}, "tags[0]", "tags[0] must not be null"),
         ({"query": "q", "tags": ["a"] * 65}, "tags", "tags must be an array of at most 64 items"),
         ({"query": "q", "pathHash": "x"}, "pathHash", "pathHash must be 16 hexadecimal digits in lower case"),
         ({"query": "q", "Query": "q"}, "Query", "Unknown field 'Query'; did you mean 'query'?"),
@@ -149,6 +152,23 @@ def test_other_times_are_refused_with_an_example(text: str) -> None:
 def test_messages_say_what_to_do(body: object, field: str, message: str) -> None:
     """T-6."""
     assert refused(body) == (FieldError(field, message),)
+
+
+def test_a_field_without_a_name_is_refused_as_any_other() -> None:
+    (detail,) = refused({"query": "q", "": 1})
+    assert detail.message.startswith("Unknown field ''; known are query, ")
+
+
+@pytest.mark.parametrize("body", [{}, {"documentId": None}])
+def test_a_field_that_must_be_there_says_so(body: object) -> None:
+    """T-8: null means absent."""
+    with pytest.raises(InvalidInputError, match="documentId required"):
+        read_json(GetRequest, json.dumps(body).encode())
+
+
+def test_an_empty_list_says_that_it_is_empty() -> None:
+    with pytest.raises(InvalidInputError, match="input must be an array that is not empty"):
+        read_json(EmbeddingsRequest, b'{"input": []}')
 
 
 def test_a_flood_of_errors_is_cut() -> None:

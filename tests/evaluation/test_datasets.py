@@ -46,6 +46,8 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
         ("queries.jsonl", '{"_id": "1"}\n', "queries.jsonl, line 1 lacks _id or text"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\tmuch\n", "line 2: expected query, document"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\t0\n", "holds no judged query"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tox\t1\n", "judges no document that is in corpus.jsonl"),
+        ("queries.jsonl", '{"_id": "1", "text": null}\n', "queries.jsonl, line 1 lacks _id or text"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, name: str, content: str, said: str) -> None:
@@ -71,3 +73,36 @@ def test_queries_without_spans_are_left_out(tmp_path: Path) -> None:
     write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "a"}])
     with pytest.raises(InvalidInputError, match="none has spans"):
         load_dataset(folder)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"corpus_id": "short", "spans": [[0, 3]]}, "query 'q' is answered by 'short', which is not in corpus.jsonl"),
+        ({"spans": [[0, 3]]}, "query 'q' is answered by 'None', which is not in corpus.jsonl"),
+        ({"corpus_id": "long", "spans": [[0]]}, "query 'q': each of its spans must be two numbers"),
+        ({"corpus_id": "long", "spans": 7}, "query 'q': each of its spans must be two numbers"),
+    ],
+)
+def test_a_span_that_lies_nowhere_is_refused(tmp_path: Path, query: dict[str, object], said: str) -> None:
+    folder = write_spans(tmp_path / "spans")
+    write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "where do foxes sleep", **query}])
+    with pytest.raises(InvalidInputError, match=said):
+        load_dataset(folder)
+
+
+def test_what_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    folder = write_graded(tmp_path / "animals")
+    (folder / "corpus.jsonl").write_bytes(b'{"_id": "fox", "text": "\xff"}\n')
+    with pytest.raises(InvalidInputError, match=r"corpus\.jsonl is not UTF-8"):
+        load_dataset(folder)
+
+
+def test_numbers_may_be_ids(tmp_path: Path) -> None:
+    folder = write_graded(tmp_path / "animals")
+    write_lines(folder / "corpus.jsonl", [{"_id": 7, "text": FOX}, {"_id": 8, "text": " \n"}])
+    write_lines(folder / "queries.jsonl", [{"_id": 1, "text": "foxes"}])
+    (folder / "qrels" / "test.tsv").write_text("1\t7\t1\n")
+    dataset = load_dataset(folder)
+    assert [text.id for text in dataset.documents] == ["7"]
+    assert [question.id for question in dataset.questions] == ["1"]

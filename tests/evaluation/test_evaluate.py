@@ -93,6 +93,12 @@ async def test_a_document_that_got_no_vectors_ends_the_measurement(house: House,
         await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
 
 
+async def test_a_document_that_no_index_takes_is_named(house: House) -> None:
+    dataset = Dataset("d", (Text("a", "", "foxes\0hunt"),), (Question("q", "foxes", {"a": 1}),), False)
+    with pytest.raises(InvalidInputError, match="document 'a' cannot be indexed: content must not hold the NUL"):
+        await evaluate(house.service, dataset, lambda *_: None)
+
+
 async def test_only_what_fits_the_budget_is_read(house: House) -> None:
     words = " ".join(f"w{i}" for i in range(3000))
     for number in range(3):

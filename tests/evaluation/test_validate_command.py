@@ -104,6 +104,15 @@ def test_nobody_there_is_a_failure_of_every_part(tmp_path: Path) -> None:
     assert said["accuracy"]["value"] == 0.0
 
 
+def test_where_nobody_is_there_people_are_told_how_to_start_one(tmp_path: Path) -> None:
+    with standing_in({}) as gone:
+        url = gone.url
+
+    done = command("validate", "--skip-accuracy", "--url", url, data_dir=tmp_path)
+
+    assert "`rag-context serve` starts a server" in done.stderr
+
+
 def test_finding_too_little_fails_although_all_parts_are_there(tmp_path: Path) -> None:
     with standing_in(healthy_server()) as server:
         done = command("validate", "--url", server.url, data_dir=tmp_path)

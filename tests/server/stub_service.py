@@ -212,7 +212,7 @@ class StubService:
     async def ready(self) -> bool:
         return self.is_ready
 
-    def prometheus(self) -> bytes:
+    async def prometheus(self) -> bytes:
         return b"# HELP rag_vectors_total Vectors\n# TYPE rag_vectors_total gauge\nrag_vectors_total 3.0\n"
 
     async def _behave(self) -> None:

@@ -78,6 +78,15 @@ def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
         assert status_with_host(door, "evil.example") == 403
 
 
+def test_who_asks_for_other_ways_in_is_told_that_there_are_none(locked: Running) -> None:
+    """X-1: a 401 here would be taken for an authorization server that fails."""
+    with locked.client() as client:
+        for path in ("/.well-known/oauth-protected-resource", "/.well-known/oauth-authorization-server/mcp"):
+            assert client.get(path).status_code == 404, path
+        for path in ("/.well-known", "/.well-known/../metrics", "/.well-known/%2e%2e/metrics"):
+            assert locked.raw(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()).status in {401, 404}, path
+
+
 def test_without_a_key_only_the_open_paths_answer(locked: Running) -> None:
     """X-1."""
     with locked.client() as client:

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from rag_context.contract.stats import StatsRequest, TimeRange
-from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError
+from rag_context.errors import BackendDataError, BackendStartingError, BackendTimeoutError, BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
 from rag_context.types import EmbeddingModel, Status
 from tests.service.house import House
@@ -146,3 +146,12 @@ async def test_stats_sum_up_the_range(house: House, time_range: TimeRange, slice
     assert len(stats.timeline) == slices
     assert sum(bucket.queries for bucket in stats.timeline) == 4
     assert stats.p99_latency >= stats.p95_latency >= 0
+
+
+async def test_stats_of_a_store_that_hangs_fail_in_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_context.service.service.STATS_PATIENCE_S", 0.01)
+    house.metrics.methods = frozenset({"summarise"})
+    house.metrics.fault = Fault(hang=True)
+    with pytest.raises(BackendTimeoutError):
+        async with asyncio.timeout(10):
+            await house.service.stats(StatsRequest())

@@ -69,6 +69,20 @@ async def test_a_document_of_many_chunks_is_asked_for_by_a_few(house: House) -> 
     assert sorted(result.document_id for result in answer.results) == sorted(ids.values())
 
 
+@pytest.mark.parametrize("fault", [None, DOWN], ids=["by vectors", "by words"])
+async def test_a_documents_own_chunks_do_not_hide_the_others(
+    house: House, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
+) -> None:
+    """T-5: however many of them are nearer than any other document."""
+    monkeypatch.setattr("rag_context.service.likeness.OWN_CHUNKS", 2)
+    monkeypatch.setattr("rag_context.service.likeness.POOL", 1)
+    long = await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
+    other = await house.index("Some mice hide from foxes in the snow of the north.", source="other")
+    house.embedder.fault = fault
+    answer = await similar(house, long.document_id)
+    assert [result.document_id for result in answer.results] == [other.document_id]
+
+
 async def test_each_document_is_named_once(house: House) -> None:
     ids = await filled(house)
     await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")

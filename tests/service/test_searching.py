@@ -132,10 +132,27 @@ async def test_level_3_and_4_say_when_to_come_back(house: House) -> None:
 async def test_meters_count_by_level_and_agent(house: House) -> None:
     await house.index(TEXT)
     await house.search("mongodb retry logic", agent="oracle")
-    text = house.service.prometheus().decode()
+    text = (await house.service.prometheus()).decode()
     assert 'rag_queries_total{agent="oracle",level="1"} 1.0' in text
     assert "rag_latency_seconds_bucket" in text
     assert "rag_circuit_breaker_state 0.0" in text
     for i in range(150):
         await house.search("mongodb retry logic", agent=f"agent-{i}")
-    assert 'rag_queries_total{agent="other"' in house.service.prometheus().decode()
+    assert 'rag_queries_total{agent="other"' in (await house.service.prometheus()).decode()
+
+
+async def test_meters_count_the_vectors_that_are_there(house: House) -> None:
+    """O-3: also where nobody asks for the health; a store that does not tell leaves the last count."""
+    await house.index(TEXT)
+    assert "rag_vectors_total 1.0" in (await house.service.prometheus()).decode()
+    house.documents.fault = Fault(BackendDataError("documents", "garbage"))
+    assert "rag_vectors_total 1.0" in (await house.service.prometheus()).decode()
+
+
+async def test_meters_tell_of_lost_records(house: House) -> None:
+    """O-1."""
+    assert "rag_records_dropped_total 0.0" in (await house.service.prometheus()).decode()
+    house.metrics.fault = Fault(BackendUnavailableError("documents", "locked"))
+    await house.search("a question")
+    await house.telemetry.flush()
+    assert "rag_records_dropped_total 1.0" in (await house.service.prometheus()).decode()

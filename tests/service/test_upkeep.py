@@ -7,8 +7,8 @@ import pytest
 
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.service.upkeep import PROBE_EVERY_S, SWEEP_EVERY_S
-from rag_context.testing import FakeEmbedder, Fault
-from rag_context.types import Matrix
+from rag_context.testing import FakeEmbedder, Fault, MemoryStore
+from rag_context.types import Document, Matrix
 from tests.service.house import House
 
 DEAD = Fault(BackendDataError("embedder", "garbage"))
@@ -142,6 +142,27 @@ async def test_a_document_deleted_while_pending_is_no_trouble(house: House) -> N
     assert not await house.indexer.complete(receipt.document_id)
 
 
+async def test_a_sweep_ends_where_a_document_cannot_be_completed() -> None:
+    """F-7: one whose content is lost stays pending, and keeps nobody waiting."""
+
+    class Lossy(MemoryStore):
+        lost = ""
+
+        async def get(self, document_id: str) -> Document | None:
+            return None if document_id == self.lost else await super().get(document_id)
+
+    store = Lossy()
+    house = House(store=store)
+    store.lost = (await house.index("The content of this one is lost.", source="lost")).document_id
+    await house.index("This one is whole.", source="whole")
+    await house.bound.bind()
+    done: list[int] = []
+    async with asyncio.timeout(10):
+        assert await house.upkeep.sweep(done.append) == 1
+    assert done == [1]
+    assert await store.pending(10) == [store.lost]
+
+
 async def test_telemetry_drops_and_counts_what_cannot_be_kept(house: House) -> None:
     for i in range(105):
         await house.search(f"question {i}")
@@ -155,6 +176,39 @@ async def test_telemetry_drops_and_counts_what_cannot_be_kept(house: House) -> N
     await house.search("one more")
     await house.telemetry.flush()
     assert len(house.store.searches) == 1
+
+
+async def test_records_are_not_lost_with_the_count_of_what_was_retrieved(house: House) -> None:
+    await house.index("MongoDB retry logic.")
+    await house.search("mongodb retry")
+    house.documents.fault = Fault(BackendUnavailableError("documents", "locked"))
+    await house.telemetry.flush()
+    assert len(house.store.searches) == 1
+    assert house.telemetry.dropped == 0
+
+
+async def test_a_store_that_hangs_holds_nobody_up_for_the_sake_of_records(house: House) -> None:
+    """O-1, M-6: it is also the last thing that is done before the process ends."""
+    await house.search("a question")
+    house.metrics.fault = Fault(hang=True)
+    async with asyncio.timeout(10):
+        await house.telemetry.flush(0.01)
+    assert house.telemetry.dropped == 1
+
+
+async def test_records_wait_while_others_are_written(house: House) -> None:
+    await house.search("one")
+    house.metrics.fault = Fault(hang=True)
+    writing = asyncio.create_task(house.telemetry.flush(60.0))
+    await until(lambda: house.metrics.calls == 1)
+    await house.search("two")
+    await house.telemetry.flush(0.01)
+    assert (house.telemetry.waiting, house.telemetry.dropped) == (1, 0)
+    writing.cancel()
+    await asyncio.wait({writing})
+    house.metrics.fault = None
+    await house.telemetry.flush()
+    assert [record.query for record in house.store.searches] == ["two"]
 
 
 async def test_records_are_written_within_a_second_without_being_asked(house: House) -> None:

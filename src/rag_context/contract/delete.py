@@ -4,13 +4,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from rag_context.contract.tenant import Branch, Project, RootHash
 from rag_context.contract.wire import (
     PRESENT_PATTERN,
     SOURCE_CHARS,
     Count,
     Identifier,
     Otherwise,
-    PathHash,
     WireRequest,
     WireResponse,
 )
@@ -38,13 +38,9 @@ class DeleteRequest(WireRequest):
     dry_run: Annotated[
         bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
     ] = False
-    project: Annotated[
-        Identifier | None, Field(description="Project the documents belong to; absent: the agents' own memory")
-    ] = None
-    branch: Annotated[Identifier | None, Field(description="Branch of the project")] = None
-    path_hash: Annotated[
-        PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")
-    ] = None
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
 
 
 class DeleteResponse(WireResponse):

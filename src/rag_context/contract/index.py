@@ -7,6 +7,7 @@ from pydantic import Field, create_model
 
 from rag_context.contract.failure import Detail
 from rag_context.contract.metadata import MetadataFields
+from rag_context.contract.tenant import Branch, RootHash
 from rag_context.contract.vocabulary import Vocabulary, one_of
 from rag_context.contract.wire import (
     CONTENT_PATTERN,
@@ -17,7 +18,6 @@ from rag_context.contract.wire import (
     Identifier,
     Milliseconds,
     Otherwise,
-    PathHash,
     Sentences,
     WireRequest,
     WireResponse,
@@ -75,10 +75,8 @@ class IndexRequest(WireRequest):
     project: Annotated[
         Identifier | None, Field(description="Project the document belongs to; absent: the agents' own memory")
     ] = None
-    branch: Annotated[Identifier | None, Field(description="Branch of the project")] = None
-    path_hash: Annotated[
-        PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")
-    ] = None
+    branch: Branch = None
+    path_hash: RootHash = None
 
     @classmethod
     def speaking(cls, vocabulary: Vocabulary) -> type[Self]:

@@ -14,6 +14,21 @@ MAX_DETAILS = 100
 _NAME_CHARS = 64
 _SUMMARY = 3
 
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "list_type": "an array",
+    "too_short": "an array that is not empty",
+    "model_type": "an object",
+    "dict_type": "an object",
+    "instant": "a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z",
+    "datetime_type": "a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z",
+}
+
 Request = TypeVar("Request", bound=WireRequest)
 
 
@@ -68,13 +83,17 @@ def _message(model: type[WireRequest], item: ErrorDetails) -> str:
         return f"Not valid JSON: {context['error']}"
     if kind == "exactly_one":
         return item["msg"]
-    if not path:
+    if not item["loc"]:
         return "Not a JSON object"
     if kind == "extra_forbidden":
         return _unknown(model, str(item["loc"][-1])[:_NAME_CHARS])
     sentences = _sentences(model, item["loc"])
-    if kind == "missing" or item["input"] is None:
-        return sentences.empty or f"{path} must not be null"
+    if kind == "missing" or (item["input"] is None and len(item["loc"]) == 1):
+        return sentences.empty or f"{path} required"
+    if item["input"] is None:
+        return f"{path} must not be null"
+    if kind == "too_short" and sentences.empty:
+        return sentences.empty
     if kind in {"string_too_short", "string_pattern_mismatch"}:
         return _about_text(path, sentences, str(item["input"]), context)
     if kind == "string_too_long":
@@ -96,18 +115,6 @@ def _about_text(path: str, sentences: Sentences, text: str, context: Mapping[str
 
 def _expected(kind: str, context: Mapping[str, Any]) -> str:
     match kind:
-        case "int_type" | "int_from_float":
-            return "a whole number"
-        case "float_type" | "finite_number":
-            return "a number"
-        case "bool_type":
-            return "true or false"
-        case "string_type":
-            return "a string"
-        case "list_type":
-            return "an array"
-        case "model_type" | "dict_type":
-            return "an object"
         case "greater_than_equal":
             return f"at least {context['ge']:g}"
         case "less_than_equal":
@@ -116,9 +123,7 @@ def _expected(kind: str, context: Mapping[str, Any]) -> str:
             return f"an array of at most {context['max_length']} items"
         case "literal_error" | "enum":
             return f"one of {context['expected']}"
-        case "instant" | "datetime_type":
-            return "a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z"
-    return "of another form"
+    return _EXPECTED.get(kind, "of another form")
 
 
 def _unknown(model: type[WireRequest], name: str) -> str:

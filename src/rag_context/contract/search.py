@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, create_model
 
 from rag_context.contract.metadata import ReturnedMetadata
+from rag_context.contract.tenant import Branch, RootHash
 from rag_context.contract.vocabulary import Vocabulary, one_of
 from rag_context.contract.wire import (
     MAX_TAGS,
@@ -18,7 +19,6 @@ from rag_context.contract.wire import (
     Instant,
     Milliseconds,
     Otherwise,
-    PathHash,
     Score,
     Sentences,
     Tag,
@@ -109,10 +109,8 @@ class SearchRequest(WireRequest):
     project: Annotated[
         Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")
     ] = None
-    branch: Annotated[Identifier | None, Field(description="Branch of the project")] = None
-    path_hash: Annotated[
-        PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")
-    ] = None
+    branch: Branch = None
+    path_hash: RootHash = None
 
     @classmethod
     def speaking(cls, vocabulary: Vocabulary) -> type[Self]:

@@ -7,9 +7,10 @@ Spans: the same corpus, and queries that name a document (`corpus_id`) and the c
 import csv
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rag_context.errors import InvalidInputError
 
@@ -71,25 +72,32 @@ def load_dataset(path: Path) -> Dataset:
     Raises:
         InvalidInputError: it cannot be read, or nothing in it is judged.
     """
-    documents = tuple(
-        Text(str(row["_id"]), str(row.get("title") or ""), str(row.get("text") or ""))
+    documents = {
+        row["_id"]: Text(row["_id"], str(row.get("title") or ""), str(row.get("text") or ""))
         for row in _rows(path / CORPUS, "_id")
-    )
+    }
+    there = {id_: document for id_, document in documents.items() if document.content.strip()}
     by_spans = not (path / QRELS).is_file()
-    questions = tuple(_by_spans(path) if by_spans else _by_grades(path))
+    questions = tuple(_by_spans(path, there) if by_spans else _by_grades(path))
     if not questions:
         wanted = "spans" if by_spans else f"a grade in {QRELS.as_posix()}"
         raise InvalidInputError(f"{path} holds no judged query: none has {wanted}")
-    return Dataset(
-        path.resolve().name, tuple(document for document in documents if document.content), questions, by_spans
-    )
+    if not by_spans and not any(there.keys() & question.grades.keys() for question in questions):
+        raise InvalidInputError(f"{path / QRELS} judges no document that is in {CORPUS}")
+    return Dataset(path.resolve().name, tuple(there.values()), questions, by_spans)
 
 
-def _by_spans(path: Path) -> Iterator[Question]:
+def _by_spans(path: Path, documents: Mapping[str, Text]) -> Iterator[Question]:
     for row in _rows(path / QUERIES, "_id", "text"):
         if row.get("spans"):
-            spans = tuple((int(start), int(end)) for start, end in row["spans"])
-            yield Question(str(row["_id"]), row["text"], document=str(row["corpus_id"]), spans=spans)
+            name, document = f"{path / QUERIES}: query {row['_id']!r}", str(row.get("corpus_id"))
+            if document not in documents:
+                raise InvalidInputError(f"{name} is answered by {document!r}, which is not in {CORPUS}")
+            try:
+                spans = tuple((int(start), int(end)) for start, end in row["spans"])
+            except (TypeError, ValueError) as error:
+                raise InvalidInputError(f"{name}: each of its spans must be two numbers, start and end") from error
+            yield Question(row["_id"], row["text"], document=document, spans=spans)
 
 
 def _by_grades(path: Path) -> Iterator[Question]:
@@ -105,12 +113,13 @@ def _by_grades(path: Path) -> Iterator[Question]:
                         f"{path / QRELS}, line {number}: expected query, document and a whole number"
                     ) from error
     for row in _rows(path / QUERIES, "_id", "text"):
-        judged = grades.get(str(row["_id"]), {})
+        judged = grades.get(row["_id"], {})
         if any(grade > 0 for grade in judged.values()):
-            yield Question(str(row["_id"]), row["text"], grades=judged)
+            yield Question(row["_id"], row["text"], grades=judged)
 
 
 def _rows(path: Path, *required: str) -> Iterator[dict[str, Any]]:
+    """JSON objects, one a line, whose required values are texts: ids may be numbers in the file."""
     with _opened(path) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -119,16 +128,20 @@ def _rows(path: Path, *required: str) -> Iterator[dict[str, Any]]:
                 row = json.loads(line)
             except ValueError as error:
                 raise InvalidInputError(f"{path}, line {number} is not JSON: {error}") from error
-            if not isinstance(row, dict) or any(name not in row for name in required):
+            if not isinstance(row, dict) or any(row.get(name) is None for name in required):
                 raise InvalidInputError(f"{path}, line {number} lacks {' or '.join(required)}")
-            yield row
+            yield row | {name: str(row[name]) for name in required}
 
 
-def _opened(path: Path) -> Any:
+@contextmanager
+def _opened(path: Path) -> Iterator[TextIO]:
     try:
-        return path.open(encoding="utf-8", newline="")
+        with path.open(encoding="utf-8", newline="") as file:
+            yield file
     except OSError as error:
         raise InvalidInputError(
             f"{path} cannot be read ({error.strerror}): a dataset is a folder with {CORPUS}, {QUERIES} "
             f"and, unless its queries have spans, {QRELS.as_posix()}"
         ) from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not UTF-8") from error

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.contract.index import BULK_CONTENT_CHARS, BulkLine
+from rag_context.contract.index import BulkLine
+from rag_context.contract.reading import read_fields
 from rag_context.contract.search import MAX_LIMIT
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
@@ -127,15 +128,7 @@ async def _index(service: Service, documents: Sequence[Text], on_progress: OnPro
     places = asyncio.Semaphore(TOGETHER)
 
     async def keep(text: Text) -> None:
-        if len(text.content) > BULK_CONTENT_CHARS:
-            raise InvalidInputError(f"document {text.id!r} is too long (max {BULK_CONTENT_CHARS} characters)")
-        line = BulkLine(
-            content=text.content,
-            content_type=DOCUMENTATION,
-            session_id="files",
-            source=f"/{text.id}.md",
-            from_file=True,
-        )
+        line = _line(text)
         async with places:
             receipt = await service.bulk(line, request_id="eval")
         if receipt.document_id is None or receipt.status == "deferred":
@@ -150,6 +143,20 @@ async def _index(service: Service, documents: Sequence[Text], on_progress: OnPro
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return ids
+
+
+def _line(text: Text) -> BulkLine:
+    fields = {
+        "content": text.content,
+        "contentType": DOCUMENTATION,
+        "sessionId": "files",
+        "source": f"/{text.id}.md",
+        "fromFile": True,
+    }
+    try:
+        return read_fields(BulkLine, fields)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"document {text.id!r} cannot be indexed: {error}") from error
 
 
 async def _ask(service: Service, dataset: Dataset, on_progress: OnProgress) -> dict[Mode, list[Answer]]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from rag_context.errors import BackendError
+from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.hedge import hedged
@@ -91,7 +91,9 @@ class SearchChain:
                     answer = await level(query, legs, deadline)
                     return replace(answer, legs={**legs.reports, **answer.legs})
                 except BackendError as error:
-                    logger.warning("search: %s failed: %s", level.__name__.strip("_"), error)
+                    known = isinstance(error, BreakerOpenError | BackendStartingError)  # it has been said before
+                    severity = logging.DEBUG if known else logging.WARNING
+                    logger.log(severity, "search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
             empty = _nothing(legs.reports, "; ".join(errors))
             return empty if query.has_words else replace(empty, warning=WORDLESS)

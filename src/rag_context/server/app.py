@@ -203,7 +203,7 @@ class _Doors:
         return Reply.json({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
-        return Reply(self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
+        return Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
 
     async def _list_tools(self, _scope: Scope, _receive: Receive) -> Reply:
         return self._tools_reply

@@ -16,6 +16,8 @@ from rag_context.server.options import ANYONE, LOOPBACK_NAMES, ServerOptions, id
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
+DISCOVERY = "/.well-known/"
+"""Where clients that lack a key ask for other ways in. There are none, and only a 404 says so."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _MAX_BUCKETS = 10_000
@@ -83,7 +85,7 @@ class KeyCheck:
                 raise RefusalError(
                     401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
                 )
-        elif path not in OPEN_PATHS:
+        elif path not in OPEN_PATHS and not path.startswith(DISCOVERY):
             raise RefusalError(
                 401,
                 ErrorCode.UNAUTHORIZED,

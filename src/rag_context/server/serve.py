@@ -20,6 +20,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _BACKLOG = 2048
+_HOW = "--port, or MCP_SERVER_PORT"
 
 
 def bind(options: ServerOptions) -> socket.socket:
@@ -51,9 +52,9 @@ def bind(options: ServerOptions) -> socket.socket:
 def _cannot_listen(host: str, port: int, error: OSError) -> str:
     match error.errno:
         case errno.EADDRINUSE:
-            return f"Port {port} on {host} is in use: stop the other program, or choose another port (MCP_SERVER_PORT)"
+            return f"Port {port} on {host} is in use: stop the other program, or choose another ({_HOW})"
         case errno.EACCES:
-            return f"Port {port} needs more rights than this program has: choose one above 1023 (MCP_SERVER_PORT)"
+            return f"Port {port} needs more rights than this program has: choose one above 1023 ({_HOW})"
         case errno.EADDRNOTAVAIL:
             return f"Cannot listen on {host!r}: it is not an address of this machine"
     return f"Cannot listen on {host} port {port}: {error.strerror}"

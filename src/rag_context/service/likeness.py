@@ -27,7 +27,7 @@ ASKED_CHARS = 1000
 
 POOL = 60
 OWN_CHUNKS = 300
-"""How many hits are fetched per chunk asked: room for others beside so many of its own document."""
+"""How many hits are fetched at first: room for others beside so many of its own document."""
 
 WARNING = "Vector search unavailable, compared by words instead"
 
@@ -59,12 +59,12 @@ class Likeness:
         store = self._sources.document_store
         chunks = await store.call(lambda: self._sources.documents.chunks(document.id), deadline)
         try:
-            near = await self._by_vectors(document.id, chunks, where, deadline)
+            near = await self._by_vectors(document.id, chunks, limit, where, deadline)
             by_words = False
         except BackendError as error:
             logger.info("comparing %s by words: %s", document.id, error)
             deadline = Deadline.after(STORE_S, self._clock)
-            near = await self._by_words(document, len(chunks), where, deadline)
+            near = await self._by_words(document, len(chunks), limit, where, deadline)
             by_words = True
         best = sorted(near.items(), key=lambda item: (-item[1].score, item[0]))[:limit]
         ids = [found.chunk_id for _, found in best]
@@ -78,14 +78,18 @@ class Likeness:
         )
 
     async def _by_vectors(
-        self, document_id: str, chunks: Sequence[Chunk], where: Filter, deadline: Deadline
+        self, document_id: str, chunks: Sequence[Chunk], limit: int, where: Filter, deadline: Deadline
     ) -> Mapping[str, _Near]:
         asked = [chunk.embedded for chunk in _spread(chunks)]
         if not asked:
             return {}
         sources = self._sources
         vectors = await sources.embedding.call(lambda: sources.embedder.embed_documents(asked), deadline)
-        refs = await self._candidates(document_id, vectors, min(len(chunks), OWN_CHUNKS) + POOL, where, deadline)
+        refs: dict[str, ChunkRef] = {}
+        for reach in _reaches(len(chunks)):
+            refs = await self._candidates(document_id, vectors, reach, where, deadline)
+            if len({ref.document_id for ref in refs.values()}) >= limit:
+                break
         cosines = np.zeros((len(vectors), len(refs)), dtype=np.float32)
         for row, vector in enumerate(vectors):
             exact = await sources.vector_store.call(partial(sources.vectors.score, vector, list(refs)), deadline)
@@ -114,18 +118,24 @@ class Likeness:
         return refs
 
     async def _by_words(
-        self, document: Document, own_chunks: int, where: Filter, deadline: Deadline
+        self, document: Document, own_chunks: int, limit: int, where: Filter, deadline: Deadline
     ) -> Mapping[str, _Near]:
         text = f"{document.title} {document.content[:ASKED_CHARS]}"
-        limit = min(own_chunks, OWN_CHUNKS) + POOL
-        hits = await self._sources.document_store.call(
-            lambda: self._sources.texts.search(text, limit=limit, where=where), deadline
-        )
         near: dict[str, _Near] = {}
-        for hit in sorted(hits, key=lambda hit: -hit.share):
-            if hit.chunk.document_id != document.id:
-                near.setdefault(hit.chunk.document_id, _Near(hit.chunk.id, hit.share))
+        for reach in _reaches(own_chunks):
+            find = partial(self._sources.texts.search, text, limit=reach, where=where)
+            hits = await self._sources.document_store.call(find, deadline)
+            for hit in sorted(hits, key=lambda hit: -hit.share):
+                if hit.chunk.document_id != document.id:
+                    near.setdefault(hit.chunk.document_id, _Near(hit.chunk.id, hit.share))
+            if len(near) >= limit:
+                break
         return near
+
+
+def _reaches(own_chunks: int) -> tuple[int, ...]:
+    """How many hits are asked for: beside some of the document's own chunks, then, if need be, beside all of them."""
+    return tuple(dict.fromkeys((min(own_chunks, OWN_CHUNKS) + POOL, own_chunks + POOL)))
 
 
 def _spread(chunks: Sequence[Chunk]) -> list[Chunk]:

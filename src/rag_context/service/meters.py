@@ -20,6 +20,7 @@ class Meters:
     Args:
         breaker_state: where the outer breaker stands.
         queue_depth: records waiting to be written.
+        dropped: records that were lost since the start.
         cache_hit_rate: 0..1 since the start.
         vectors: vectors in the index, as last counted.
         embeddings_reused: how often one embedding served a further collection.
@@ -30,6 +31,7 @@ class Meters:
         *,
         breaker_state: Callable[[], BreakerState],
         queue_depth: Callable[[], float],
+        dropped: Callable[[], float],
         cache_hit_rate: Callable[[], float],
         vectors: Callable[[], float],
         embeddings_reused: Callable[[], float] = lambda: 0.0,
@@ -45,6 +47,7 @@ class Meters:
         for name, text, value in (
             ("rag_circuit_breaker_state", "0 closed, 1 half open, 2 open", lambda: _STATES[breaker_state()]),
             ("rag_queue_depth", "Records waiting to be written", queue_depth),
+            ("rag_records_dropped_total", "Records of searches and errors that were lost", dropped),
             ("rag_cache_hit_rate", "Searches answered from the cache, 0..1", cache_hit_rate),
             ("rag_vectors_total", "Vectors in the index", vectors),
             ("rag_embeddings_reused_total", "Embeddings that served a further collection", embeddings_reused),

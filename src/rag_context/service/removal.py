@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from rag_context.contract.delete import MAX_DELETED, DeleteRequest
 from rag_context.indexing.indexer import Indexer
 from rag_context.ports import DocumentStore
-from rag_context.types import Filter, Tenant
+from rag_context.service.wording import tenant_of
+from rag_context.types import Filter
 
 TOGETHER = 32
 """Documents taken out at once; the store commits them together."""
@@ -14,7 +15,7 @@ TOGETHER = 32
 
 async def meant(request: DeleteRequest, documents: DocumentStore) -> list[str]:
     """Ids of the documents that a request means, oldest first. Raises: BackendError."""
-    tenant = Tenant(request.project or "", request.branch or "", request.path_hash or "")
+    tenant = tenant_of(request)
     if request.document_id is None:
         where = Filter(tenant, source=request.source, session_id=request.session_id)
         return await documents.matching(where, MAX_DELETED)

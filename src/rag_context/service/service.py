@@ -19,7 +19,7 @@ from rag_context.contract.listing import ListRequest, ListResponse
 from rag_context.contract.reindex import ReindexRequest, ReindexResponse
 from rag_context.contract.search import SearchOutcome, SearchRequest
 from rag_context.contract.similar import SimilarRequest, SimilarResponse
-from rag_context.contract.stats import StatsBucket, StatsRequest, StatsResponse
+from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
@@ -48,6 +48,7 @@ from rag_context.service.wording import (
     index_response,
     query_of,
     search_response,
+    stats_response,
     tenant_of,
 )
 from rag_context.types import Counts, EmbeddingModel, Matrix, Status
@@ -66,6 +67,7 @@ ROLES = ("vectors", "embedder", "documents")
 """What a search at level 1 needs; anything else that fails only makes it slower."""
 
 COUNT_PATIENCE_S = 2.0
+STATS_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,7 @@ class Service:
         self._meters = Meters(
             breaker_state=lambda: parts.chain.breaker.state,
             queue_depth=lambda: parts.telemetry.waiting,
+            dropped=lambda: parts.telemetry.dropped,
             cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
             vectors=lambda: self._counts.vectors,
             embeddings_reused=lambda: parts.collections.embeddings_reused if parts.collections is not None else 0.0,
@@ -259,30 +262,11 @@ class Service:
         span, buckets = SPANS[request.time_range]
         until = self._now()
         await self._parts.telemetry.flush()
-        summary = await self._parts.metrics.summarise(until - span, until, buckets)
-        counts = await self._parts.sources.documents.counts()
-        return StatsResponse(
-            total_documents=counts.documents,
-            total_queries=summary.queries,
-            avg_latency=summary.average_ms,
-            p95_latency=summary.p95_ms,
-            p99_latency=summary.p99_ms,
-            cache_hit_rate=summary.cache_hit_rate,
-            fallback_rate=summary.fallback_rate,
-            queries_by_agent=dict(summary.by_agent),
-            queries_by_level={str(level): count for level, count in summary.by_level.items()},
-            queries_by_game=dict(summary.by_game),
-            timeline=[
-                StatsBucket(
-                    start=bucket.start,
-                    queries=bucket.queries,
-                    avg_latency=bucket.average_ms,
-                    p95_latency=bucket.p95_ms,
-                    fallbacks=bucket.fallbacks,
-                )
-                for bucket in summary.timeline
-            ],
-        )
+        deadline = Deadline.after(STATS_PATIENCE_S, self._clock)
+        summary = await deadline.bound("documents", self._parts.metrics.summarise(until - span, until, buckets))
+        sources = self._parts.sources
+        counts = await sources.document_store.insist(sources.documents.counts, deadline)
+        return stats_response(summary, counts.documents)
 
     async def ready(self) -> bool:
         """Whether a search now would be answered at level 1."""
@@ -334,8 +318,9 @@ class Service:
         total = (await self._parts.sources.documents.counts()).pending
         return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
 
-    def prometheus(self) -> bytes:
-        """The meters in Prometheus' text format."""
+    async def prometheus(self) -> bytes:
+        """The meters in Prometheus' text format; vectors as last counted where the store does not tell."""
+        await self._count()
         return self._meters.text()
 
     async def _answer(self, query: Query) -> Answer:

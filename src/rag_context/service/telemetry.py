@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from rag_context.errors import BackendError
+from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.ports import DocumentStore, MetricsStore
 from rag_context.records import ErrorRecord, SearchRecord
+from rag_context.resilience.deadline import Deadline
 
 T = TypeVar("T")
 
@@ -18,6 +20,12 @@ logger = logging.getLogger(__name__)
 CAPACITY = 10_000
 FLUSH_S = 0.25
 """Records are visible in the statistics within a second."""
+
+STORE_S = 30.0
+"""How long the task that writes waits for the store."""
+
+HURRY_S = 2.0
+"""How long everybody else waits for it: who asks for statistics, and the end of the process."""
 
 PRUNE_S = 3600.0
 
@@ -31,6 +39,7 @@ class Telemetry:
         retention: how long records are kept.
         now: the wall clock.
         capacity: records that may wait; more are dropped and counted.
+        clock: monotonic seconds.
     """
 
     def __init__(
@@ -41,17 +50,20 @@ class Telemetry:
         retention: timedelta,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         capacity: int = CAPACITY,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._metrics = metrics
         self._documents = documents
         self._retention = retention
         self._now = now
         self._capacity = capacity
+        self._clock = clock
         self._searches: deque[SearchRecord] = deque()
         self._errors: deque[ErrorRecord] = deque()
         self._retrieved: deque[str] = deque()
+        self._turn = asyncio.Lock()
         self.dropped = 0
-        """Records that were lost because too many waited or the store refused them."""
+        """Records that were lost because too many waited, or the store did not take them."""
 
     @property
     def waiting(self) -> int:
@@ -72,18 +84,20 @@ class Telemetry:
             return
         self._errors.append(record)
 
-    async def flush(self) -> None:
-        """Write what waits; on failure it is dropped and counted, for statistics must never pile up."""
-        searches, errors = _drained(self._searches), _drained(self._errors)
-        retrieved = _drained(self._retrieved)
+    async def flush(self, patience_s: float = HURRY_S) -> None:
+        """Write what waits; on failure it is dropped and counted, for statistics must never pile up.
+
+        While earlier records are still being written, what waits goes on waiting.
+        """
+        deadline = Deadline.after(patience_s, self._clock)
         try:
-            if searches or errors:
-                await self._metrics.append(searches, errors)
-            if retrieved:
-                await self._documents.record_retrievals(retrieved, self._now())
-        except BackendError as error:
-            self.dropped += len(searches) + len(errors)
-            logger.warning("telemetry: %d records dropped: %s", len(searches) + len(errors), error)
+            await deadline.bound("documents", self._turn.acquire())
+        except BackendTimeoutError:
+            return
+        try:
+            await self._write(deadline)
+        finally:
+            self._turn.release()
 
     async def run(self) -> None:
         """Flush until cancelled, and forget what is too old now and then."""
@@ -91,10 +105,25 @@ class Telemetry:
         prune_at = loop.time()
         while True:
             await asyncio.sleep(FLUSH_S)
-            await self.flush()
+            await self.flush(STORE_S)
             if loop.time() >= prune_at:
                 prune_at = loop.time() + PRUNE_S
                 await self._prune()
+
+    async def _write(self, deadline: Deadline) -> None:
+        searches, errors = _drained(self._searches), _drained(self._errors)
+        retrieved = _drained(self._retrieved)
+        try:
+            if searches or errors:
+                await deadline.bound("documents", self._metrics.append(searches, errors))
+        except BackendError as error:
+            self.dropped += len(searches) + len(errors)
+            logger.warning("telemetry: %d records dropped: %s", len(searches) + len(errors), error)
+        try:
+            if retrieved:
+                await deadline.bound("documents", self._documents.record_retrievals(retrieved, self._now()))
+        except BackendError as error:
+            logger.warning("telemetry: %d retrievals were not counted: %s", len(retrieved), error)
 
     async def _prune(self) -> None:
         try:

@@ -175,7 +175,9 @@ class Upkeep:
         self._sweep_now.set()
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
-        """Complete pending documents until none is left; returns how many were.
+        """Complete pending documents until none is left that can be; returns how many were.
+
+        One that cannot be completed now, or that went away or changed meanwhile, is left to the next sweep.
 
         Args:
             on_done: told after each document how many are done so far.
@@ -186,7 +188,7 @@ class Upkeep:
         """
         done = 0
         is_away = False
-        failed: set[str] = set()
+        left: set[str] = set()
         places = asyncio.Semaphore(together)
 
         async def complete(id_: str) -> None:
@@ -195,18 +197,21 @@ class Upkeep:
                 if is_away:  # embedding what cannot be stored is of no use
                     return
                 try:
-                    await self._indexer.complete(id_)
+                    is_complete = await self._indexer.complete(id_)
                 except BackendUnavailableError:
                     is_away = True
                     raise
                 except BackendError as error:
-                    failed.add(id_)
+                    left.add(id_)
                     logger.warning("document %s stays pending: %s", id_, error)
                     return
+            if not is_complete:  # asked for again at once, one whose content is lost would be asked for without end
+                left.add(id_)
+                return
             done += 1
             on_done(done)
 
-        while waiting := [id_ for id_ in await self._documents.pending(SWEEP_BATCH + len(failed)) if id_ not in failed]:
+        while waiting := [id_ for id_ in await self._documents.pending(SWEEP_BATCH + len(left)) if id_ not in left]:
             results = await asyncio.gather(*(complete(id_) for id_ in waiting), return_exceptions=True)
             for result in results:
                 if isinstance(result, BaseException):

@@ -3,6 +3,7 @@
 from datetime import datetime
 from typing import Literal
 
+from rag_context.contract.delete import DeleteRequest
 from rag_context.contract.get import GetRequest
 from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.contract.listing import ListRequest
@@ -17,8 +18,9 @@ from rag_context.contract.search import (
     Surroundings,
 )
 from rag_context.contract.similar import SimilarRequest
+from rag_context.contract.stats import StatsBucket, StatsResponse
 from rag_context.indexing.indexer import Outcome, Receipt
-from rag_context.records import QUERY_CHARS, SearchRecord
+from rag_context.records import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.search.query import Answer, Mode, Query, Result
 from rag_context.types import Draft, Filter, Metadata, Origin, Tenant
 
@@ -56,7 +58,9 @@ def filter_of(request: SearchRequest | ListRequest) -> Filter:
     )
 
 
-def tenant_of(request: GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest) -> Tenant:
+def tenant_of(
+    request: DeleteRequest | GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest,
+) -> Tenant:
     """Whose documents a request is about."""
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
@@ -163,6 +167,32 @@ def search_record(
         category=request.category,
         game=request.game,
         error=answer.error,
+    )
+
+
+def stats_response(summary: SearchSummary, documents: int) -> StatsResponse:
+    """What searches add up to, beside how many documents there are."""
+    return StatsResponse(
+        total_documents=documents,
+        total_queries=summary.queries,
+        avg_latency=round(summary.average_ms, 3),
+        p95_latency=round(summary.p95_ms, 3),
+        p99_latency=round(summary.p99_ms, 3),
+        cache_hit_rate=summary.cache_hit_rate,
+        fallback_rate=summary.fallback_rate,
+        queries_by_agent=dict(summary.by_agent),
+        queries_by_level={str(level): count for level, count in summary.by_level.items()},
+        queries_by_game=dict(summary.by_game),
+        timeline=[
+            StatsBucket(
+                start=bucket.start,
+                queries=bucket.queries,
+                avg_latency=round(bucket.average_ms, 3),
+                p95_latency=round(bucket.p95_ms, 3),
+                fallbacks=bucket.fallbacks,
+            )
+            for bucket in summary.timeline
+        ],
     )
 
 
