@@ -227,6 +227,10 @@ def main() -> int:
     except (DemoError, urllib.error.URLError) as error:
         console.print(Text(f"error: {error}", style="bold red"))
         return 1
+    console.print(
+        Text("\nPassages stand in the order of meaning and words together; the number is each one's own", style="dim")
+    )
+    console.print(Text("relevance, so it need not fall from one to the next (docs/search.md).", style="dim"))
     console.print(Text(f"\n{sum(answers)} of {len(answers)} questions answered from the right file.", style="bold"))
     return 0 if all(answers) else 1
 

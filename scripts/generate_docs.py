@@ -45,9 +45,11 @@ In the environment it is `RAG_CONTEXT_CONNECTIONS__<ID>__<KEY>`, or all tables a
 
 CLI_INTRO = """# Command line
 
-Every command works with and without a running server. A server is found through the file `server.json` in the data
-directory, and then it does the work; otherwise the command opens the directory itself. Colours and tables are for
-terminals; in a pipe the output is plain, and `NO_COLOR` is honoured.
+Commands that take in, ask or list work with and without a running server. A server is found through the file
+`server.json` in the data directory, and then it does the work; otherwise the command opens the directory itself.
+`reindex`, `check`, `export`, `import` and `mcp` always open it themselves, also beside a running server, and only
+`validate` needs one. Results go to stdout, everything said about the work to stderr. Colours are for terminals; in a
+pipe the output is plain, and `NO_COLOR` is honoured.
 
 ## Exit status
 """
@@ -105,8 +107,8 @@ def cli_page() -> str:
     parts.extend(parameters(root))
     for name, command in commands(root).items():
         arguments = " ".join(param.metavar for param in command.params if param.param_type_name == "argument")
-        parts.append(f"\n## rag-context {name}\n\n{unwrapped(command.help)}\n")
-        parts.append(f"```\nrag-context {name}{f' {arguments}' if arguments else ''} [OPTIONS]\n```\n")
+        parts.append(f"\n## rag-context {name}\n\n{command.help}\n")
+        parts.append(f"```\nrag-context {name} [OPTIONS]{f' {arguments}' if arguments else ''}\n```\n")
         parts.extend(parameters(command))
     return "\n".join(parts) + "\n"
 
@@ -176,11 +178,6 @@ def parameters(command: Any) -> Iterator[str]:
             metavar = f" {param.metavar or 'NAME'}" if takes_value else ""
             default = f" Default: `{param.default}`." if takes_value and isinstance(param.default, str) else ""
             yield f"- `{', '.join(param.opts)}{metavar}`: {param.help}{default}"
-
-
-def unwrapped(text: str) -> str:
-    """Paragraphs of a docstring, one line each."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def main() -> int:

@@ -9,9 +9,6 @@ from hypothesis import settings
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", max_examples=2000)
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ.pop("COVERAGE_PROCESS_CONFIG", None)  # what tests start as processes of their own runs at its own pace
-
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))  # every run the same, unless asked to look further
 
 

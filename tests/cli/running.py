@@ -51,13 +51,15 @@ class Commands:
     def with_variables(self, **variables: str) -> "Commands":
         return Commands(self.folder, {**self.variables, **variables})
 
-    def start(self, *words: str | Path, stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
+    def start(
+        self, *words: str | Path, stdin: int = subprocess.DEVNULL, stdout: int = subprocess.PIPE
+    ) -> "subprocess.Popen[str]":
         """Start a command and return at once."""
         heed_interrupts()
         return subprocess.Popen(
             [_PROGRAM, *map(str, words)],
             stdin=stdin,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",

@@ -264,7 +264,7 @@ class TestStatus:
         commands("search", "berth")
 
         assert commands("stats", "--json").json()["totalQueries"] == 1
-        assert "cli 1" in commands("stats", "--range", "1h").out
+        assert "cli: 1" in commands("stats", "--range", "1h").out
 
 
 class TestReindex:

@@ -1,15 +1,21 @@
 """Commands that need no index: version, help, config, key; and how every command fails (M-4, M-5, X-1)."""
 
+import gc
 import hashlib
 import json
 import os
+import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from rag_context import __version__
+from rag_context.cli import main
 from rag_context.cli.app import app
 from rag_context.cli.exits import EXIT_CODES
 from rag_context.settings import KEYS
@@ -17,7 +23,18 @@ from rag_context.settings.keys import ALIASES
 
 from .running import Commands, Ended
 
-COMMANDS = ("serve", "index", "search", "health", "stats", "config", "reindex", "check", "key")
+
+def leaves(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """Every command that does something, by the words that call it."""
+    for name, command in group.commands.items():
+        if not hasattr(command, "commands") or command.callback is not None:
+            yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from leaves(command, *path, name)
+
+
+ROOT: Any = typer.main.get_command(app)
+COMMANDS = tuple(leaves(ROOT))
 
 
 class Here:
@@ -60,17 +77,83 @@ def test_the_version_is_printed(commands: Commands) -> None:
 def test_help_names_every_command_and_exit_status(here: Here) -> None:
     text = " ".join(here("--help").out.split())
 
-    assert all(f" {name} " in text for name in COMMANDS)
+    assert all(f" {name} " in text for name in ROOT.commands)
     assert all(f"{code.value} {meaning}" in text for code, meaning in EXIT_CODES.items())
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_folder_and_file(here: Here, name: str) -> None:
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_takes_folder_and_file(here: Here, words: tuple[str, ...]) -> None:
     """M-4."""
-    text = here(name, "--help").out
+    text = here(*words, "--help").out
 
     assert "--data-dir" in text
     assert "--config" in text
+
+
+@pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
+def test_help_shows_no_types_of_python(here: Here, words: tuple[str, ...]) -> None:
+    text = here(*words, "--help").out
+
+    assert not any(sign in text for sign in ("<bool>", "<str>", "<list", "<Path>", "<path>", "{QUESTION}"))
+
+
+def test_the_usage_is_written_as_on_the_pages(here: Here) -> None:
+    assert "rag-context index [OPTIONS] PATH...  " in here("index", "--help").out
+    assert "rag-context collections query [OPTIONS] NAME [TEXT]  " in here("collections", "query", "--help").out
+
+
+def test_a_paragraph_of_help_is_broken_by_the_width_alone(here: Here) -> None:
+    lines = [line.strip() for line in here("index", "--help").out.splitlines()]
+
+    begin = next(number for number, line in enumerate(lines) if line.startswith("Ignore files"))
+    paragraph = lines[begin : lines.index("", begin)]
+    assert all(len(line) > 60 for line in paragraph[:-1])
+
+
+def test_ctrl_c_while_the_command_line_loads_is_a_quiet_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        @property
+        def main(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "rag_context.cli.app", Interrupted())
+
+    with pytest.raises(SystemExit) as end:
+        main()
+
+    assert end.value.code == 130
+
+
+@pytest.mark.parametrize(("words", "how_many"), [(("config",), 0), (("serve", "--port", "-1"), 1)])
+def test_only_commands_that_answer_others_hear_of_collections(
+    here: Here, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], how_many: int
+) -> None:
+    """Ctrl-C during a collection is lost in the callback that hears of it."""
+    callbacks: list[Any] = []
+    monkeypatch.setattr(gc, "callbacks", callbacks)
+
+    here(*words)
+
+    assert len(callbacks) == how_many
+
+
+@pytest.mark.parametrize("words", [["config"], ["config", "--json"], ["search", "x"], ["stats"]])
+def test_a_full_disk_below_stdout_is_one_sentence(commands: Commands, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full, commands.start(*words, stdout=full.fileno()) as process:
+        _, err = process.communicate()
+
+    assert (process.returncode, err) == (1, "error: The output cannot be written: No space left on device.\n")
+
+
+def test_a_reader_that_has_gone_is_no_error(commands: Commands) -> None:
+    """As in `rag-context config | head -1`."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with commands.start("config", stdout=writing) as process:
+        os.close(writing)
+        _, err = process.communicate()
+
+    assert err == ""
 
 
 @pytest.mark.parametrize(
@@ -129,6 +212,16 @@ class TestConfig:
 
 class TestRefusals:
     """M-5: exit 78 and a sentence, never a traceback."""
+
+    @pytest.mark.parametrize("words", [["config", "--config", "own.toml"], ["index", "own.toml", "--type", "code"]])
+    def test_rights_are_judged_by_who_reads(
+        self, here: Here, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    ) -> None:
+        """Typer would end with status 2 before one file of many is read (C-4)."""
+        here.write("own.toml", "")
+        monkeypatch.setattr(os, "access", lambda _path, mode, **_: mode != os.R_OK)
+
+        assert here(*words).status != 2
 
     @pytest.mark.parametrize("words", [["config"], ["search", "x"], ["serve"], ["index", "."], ["health"]])
     def test_a_misspelt_key_stops_every_command(self, here: Here, words: list[str]) -> None:

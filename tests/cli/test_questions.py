@@ -84,6 +84,19 @@ def test_what_cannot_be_asked_is_refused_by_field(tmp_path: Path, question: Ques
     assert [detail.field for detail in caught.value.details] == [field]
 
 
+def test_a_refusal_names_what_was_typed_a_line_each(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        request_fields(Question("", limit=0, content_type="poem", min_score=2, tags=["a", ""]), tmp_path)
+
+    assert str(caught.value).splitlines() == [
+        "Query cannot be empty",
+        "--limit must be at least 1",
+        "--type must be one of 'chat', 'decision', 'code' or 'documentation'",
+        "--tag must not be empty; leave it out instead",
+        "--min-score must be at most 1",
+    ]
+
+
 class TestSources:
     """A source on disk is known by its absolute POSIX path, whatever was typed (D-7)."""
 

@@ -18,9 +18,12 @@ COMMAND = str(Path(sys.executable).with_name("rag-context"))
 PATIENCE_S = 30.0
 
 
+OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_")
+
+
 def environment(**extra: str) -> dict[str, str]:
-    """Ours, without settings of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RAG_", "MCP_", "LOG_LEVEL"))}
+    """Ours, without settings of whoever runs the tests, and without anything that makes a process slower."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OTHERS)}
     return {**kept, "NO_COLOR": "1", **extra}
 
 

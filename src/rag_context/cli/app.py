@@ -7,7 +7,6 @@ import sys
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from rag_context import __version__
 from rag_context.cli import (
@@ -23,10 +22,15 @@ from rag_context.cli import (
 from rag_context.cli.exits import EPILOG, ExitCode, report
 from rag_context.cli.pauses import keep_pauses_short
 from rag_context.cli.screen import Screen
+from rag_context.cli.usage import Command, Group
 from rag_context.errors import RagContextError
 
+_ANSWERING = ("serve", "embed-server", "mcp")
+"""Commands that keep others waiting while they pause. In the rest a collection is left alone: Ctrl-C during one would
+be raised in the callback that hears of it, and be lost there."""
 
-class Commands(TyperGroup):
+
+class Commands(Group):
     """Turns our own errors into one sentence and an exit status; a bug keeps its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -51,19 +55,25 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(serve_commands.group)
-app.add_typer(memory_commands.group)
-app.add_typer(status_commands.group)
-app.add_typer(upkeep_commands.group)
-app.add_typer(measuring_commands.group)
-app.add_typer(collections_commands.group, name="collections", epilog=EPILOG)
-app.add_typer(project_commands.group, name="project", epilog=EPILOG)
-app.add_typer(mcp_commands.group, name="mcp", epilog=EPILOG)
+
+def _add(group: typer.Typer, name: str | None = None) -> None:
+    for command in group.registered_commands:
+        command.cls = Command
+    app.add_typer(group, name=name, cls=Group, epilog=EPILOG)
+
+
+_add(serve_commands.group)
+_add(memory_commands.group)
+_add(status_commands.group)
+_add(upkeep_commands.group)
+_add(measuring_commands.group)
+_add(collections_commands.group, "collections")
+_add(project_commands.group, "project")
+_add(mcp_commands.group, "mcp")
 
 
 def main() -> None:
     """Run the command line."""
-    keep_pauses_short()
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -79,8 +89,11 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Take the options that stand before any command."""
+    if ctx.invoked_subcommand in _ANSWERING:
+        keep_pauses_short()

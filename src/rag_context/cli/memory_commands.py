@@ -27,7 +27,9 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A 
 def index(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="Files, folders, quoted patterns; - is stdin (see --jsonl)."),
+        typer.Argument(
+            metavar="PATH...", readable=False, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
+        ),
     ],
     content_type: ContentType = None,
     session: Session = None,
@@ -69,7 +71,7 @@ def index(
 
 @group.command(epilog=EPILOG)
 def watch(
-    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Files and folders.")],
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files and folders.")],
     content_type: ContentType = None,
     session: Session = None,
     category: Category = None,

@@ -8,7 +8,7 @@ from rich.text import Text
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
+from rag_context.cli.screen import Screen, counted
 from rag_context.cli.settings import load_available
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
@@ -25,7 +25,7 @@ def run(chosen: Chosen) -> ExitCode:
     except KeyboardInterrupt:
         screen.note("interrupted. What is done stays; the next start, or this command again, goes on with the rest.")
         return ExitCode.INTERRUPTED
-    screen.show(f"{count} document{'' if count == 1 else 's'} reindexed.")
+    screen.show(f"{counted(count, 'document')} reindexed.")
     return ExitCode.OK
 
 

@@ -1,12 +1,18 @@
 """What people see: colours and tables on a terminal, plain text in a pipe, nothing that a document could smuggle in."""
 
+import os
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import indent
 
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
+
+from rag_context.errors import RagContextError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
@@ -16,6 +22,11 @@ _INDENT = (0, 0, 0, 4)
 def safe(text: str) -> str:
     """Text without the control characters by which it could steer a terminal."""
     return _CONTROL.sub("", text).encode("utf-8", "replace").decode("utf-8")
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 document`, `2 documents`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _console(*, stderr: bool) -> Console:
@@ -34,19 +45,21 @@ class Screen:
 
     def show(self, *parts: RenderableType) -> None:
         """Print a result for people."""
-        self.out.print(*parts, soft_wrap=not self.out.is_terminal)
+        with _written():
+            self.out.print(*parts, soft_wrap=not self.out.is_terminal)
 
     def show_below(self, text: str, style: str) -> None:
         """Print what belongs to the line before."""
         if self.out.is_terminal:
-            self.out.print(Padding(Text(text, style=style), _INDENT))
+            self.show(Padding(Text(text, style=style), _INDENT))
         else:
             self.show(indent(text, " " * _INDENT[3]))
 
     def line(self, text: str) -> None:
         """Print a result for programs, as it is."""
-        self.out.file.write(text + "\n")
-        self.out.file.flush()
+        with _written():
+            self.out.file.write(text + "\n")
+            self.out.file.flush()
 
     def note(self, *parts: RenderableType) -> None:
         """Say something about the work."""
@@ -59,3 +72,26 @@ class Screen:
     def warning(self, message: str) -> None:
         """Say what is less than it could be."""
         self.err.print(Text.assemble(("warning: ", "bold yellow"), safe(message)), soft_wrap=True)
+
+
+@contextmanager
+def _written() -> Iterator[None]:
+    """Turn a full disk below stdout into one sentence; a reader that has gone (`| head`) stays what it is.
+
+    Raises:
+        RagContextError: What was to be printed could not be.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_stdout()
+        raise RagContextError(f"The output cannot be written: {error.strerror}.") from error
+
+
+def _drop_stdout() -> None:
+    """Let what is still buffered go nowhere, or the interpreter would fail over it once more when it ends."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

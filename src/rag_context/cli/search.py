@@ -13,11 +13,12 @@ from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.moments import moment
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
 from rag_context.contract.reading import read_fields
 from rag_context.contract.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.contract.vocabulary import Vocabulary
+from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Loaded
 
 SNIPPET_CHARS = 400
@@ -26,6 +27,18 @@ AROUND_CHARS = 120
 """Shown of what was said before and after a passage of a talk."""
 
 AGENT = "cli"
+_OPTIONS = {
+    "limit": "--limit",
+    "category": "--category",
+    "sessionId": "--session",
+    "contentType": "--type",
+    "game": "--game",
+    "tags": "--tag",
+    "source": "--source",
+    "minScore": "--min-score",
+}
+"""How fields on the wire are called on the command line."""
+
 _LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 
 
@@ -66,7 +79,7 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
     """The question on the wire.
 
     Raises:
-        InvalidInputError: With one sentence for all that is wrong.
+        InvalidInputError: With a line for each thing that is wrong, in the words of the command line.
     """
     words = loaded.settings.vocabulary
     model = SearchRequest.speaking(Vocabulary.extended(words.content_types, words.categories))
@@ -86,7 +99,18 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
         "mode": question.mode,
         "explain": question.explain,
     }
-    return read_fields(model, {name: value for name, value in fields.items() if value is not None})
+    try:
+        return read_fields(model, {name: value for name, value in fields.items() if value is not None})
+    except InvalidInputError as error:
+        raise InvalidInputError("\n".join(map(_as_typed, error.details)), error.details) from None
+
+
+def _as_typed(detail: FieldError) -> str:
+    """A field error with the option that was typed in place of the name on the wire."""
+    field = detail.field.partition("[")[0]
+    if field not in _OPTIONS or not detail.message.startswith(detail.field):
+        return detail.message
+    return f"{_OPTIONS[field]}{detail.message.removeprefix(detail.field)}"
 
 
 def source_filter(source: str, cwd: Path) -> str:
@@ -136,11 +160,10 @@ def _print(response: SearchResponse, screen: Screen, cwd: Path) -> None:
 def _headline(response: SearchResponse) -> Text:
     label = _LEVELS.get(response.fallback_level, "")
     level = f"level {response.fallback_level}" + (f" ({label})" if label else "")
-    count = len(response.results)
     line = Text.assemble(
         (level, "green" if response.fallback_level == 1 else "bold yellow"),
         f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",
-        f"{count} result{'' if count == 1 else 's'} from {response.total_indexed} documents",
+        f"{counted(len(response.results), 'result')} from {counted(response.total_indexed, 'document')}",
     )
     if response.no_answer and response.results:
         line.append(" · probably none of them is the answer", "yellow")

@@ -48,14 +48,21 @@ def embed_server(
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
     ] = None,
+    data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
     """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
 
-    Several servers can share one such model, and so can any OpenAI client. A key is better given in the environment
-    (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
+    Several servers can share one such model, and so can any OpenAI client. No index is opened. A key is better given
+    in the environment (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
     """
     from rag_context.cli import embed_server as work
 
-    flags = {"server.host": host, "server.api_key": api_key, "embedder.workers": workers, "log.level": log_level}
+    flags = {
+        "server.host": host,
+        "server.api_key": api_key,
+        "embedder.workers": workers,
+        "log.level": log_level,
+        "data_dir": data_dir,
+    }
     raise typer.Exit(work.run(Chosen(config, flags), port=port))

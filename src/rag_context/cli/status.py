@@ -9,7 +9,7 @@ from rich.text import Text
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse, TimeRange
@@ -17,7 +17,7 @@ from rag_context.settings import Loaded
 from rag_context.types import Status
 
 _STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
-_BARS = " ▁▂▃▄▅▆▇█"
+_BARS = "·▁▂▃▄▅▆▇█"
 
 
 def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
@@ -57,7 +57,12 @@ def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
     screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
     table = Table(box=None, pad_edge=False)
     for column in ("Part", "Role", "Status", "Latency", "Detail"):
-        table.add_column(column, justify="right" if column == "Latency" else "left")
+        table.add_column(
+            column,
+            justify="right" if column == "Latency" else "left",
+            overflow="fold",
+            no_wrap=column in {"Status", "Latency"},
+        )
     for component in report.components:
         table.add_row(
             component.name,
@@ -69,7 +74,7 @@ def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
     screen.show(table)
     model = report.embedding_model
     name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
-    screen.show(f"{report.indexed_documents} documents, {report.pending_documents} pending · model {name}")
+    screen.show(f"{counted(report.indexed_documents, 'document')}, {report.pending_documents} pending · model {name}")
     if report.circuit_breaker_open:
         screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
 
@@ -77,7 +82,7 @@ def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
 def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
-    table.add_column()
+    table.add_column(overflow="fold")
     for name, value in (
         ("Documents", str(report.total_documents)),
         (f"Queries in {time_range}", str(report.total_queries)),
@@ -97,7 +102,7 @@ def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -
 
 def _counts(counts: Mapping[str, int]) -> str:
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {count}" for name, count in most)
+    return ", ".join(f"{name}: {count}" for name, count in most)
 
 
 def _sparkline(values: list[int]) -> str:

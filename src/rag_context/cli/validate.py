@@ -61,6 +61,8 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
         screen.line(json.dumps({"url": url, **as_json(report)}))
     else:
         printer.summary(report)
+        if "did not answer" in report.steps[0].detail:
+            screen.note("`rag-context serve` starts a server here; --url names one that runs elsewhere.")
     return ExitCode.OK if report.passed else ExitCode.FAILED
 
 

@@ -1,0 +1,72 @@
+"""What README and the pages tell people to type exists: commands, their options, links and settings."""
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rag_context.cli.app import app
+from rag_context.settings import KEYS
+
+HERE = Path(__file__).resolve().parents[2]
+PAGES = sorted([HERE / "README.md", HERE / "CONTRIBUTING.md", *(HERE / "docs").glob("*.md")])
+ROOT: Any = typer.main.get_command(app)
+BLOCK = re.compile(r"^```(?:console|bash|sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CALL = re.compile(r"(?:^|[$|] |\bssh \w+ )(?:[A-Z_]+=\S+ )*rag-context ([a-z-].*)")
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")
+EXAMPLE = "problems/pool.md"
+"""A link within a document that a page shows."""
+
+
+def calls(page: Path) -> list[list[str]]:
+    """The words behind `rag-context` in the blocks that people copy."""
+    text = page.read_text(encoding="utf-8")
+    lines = (line for block in BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines())
+    return [shlex.split(found[1], comments=True) for line in lines if (found := CALL.search(line))]
+
+
+def leaf(words: list[str]) -> Any:
+    """The command that the words call."""
+    command = ROOT
+    for word in words:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+    return command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_to_be_typed_exists(page: Path) -> None:
+    for words in calls(page):
+        command = leaf(words)
+        known = {name for param in command.params for name in param.opts}
+        assert command is not ROOT, words
+        assert {word for word in words if word.startswith("--")} <= known, words
+
+
+def test_the_pages_tell_people_to_type_something() -> None:
+    assert sum(len(calls(page)) for page in PAGES) > 60
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in LINK.findall(page.read_text(encoding="utf-8")):
+        if path == EXAMPLE:
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor and target.suffix == ".md":
+            titles = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}, anchor
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_are_called_by_their_names(page: Path) -> None:
+    sections = "|".join({name.partition(".")[0] for name in KEYS if "." in name})
+
+    named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", page.read_text(encoding="utf-8")))
+
+    assert named - {"server.json"} <= set(KEYS)
