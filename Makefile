@@ -4,6 +4,9 @@ PY := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
+# One more than there are cores: many tests wait for processes and for time.
+WORKERS := $(shell python3 -c 'import os; print((os.cpu_count() or 1) + 1)')
+
 # Modules that decide without touching anything: every branch of them is tested.
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
 
@@ -16,7 +19,7 @@ help: ## List the targets
 $(STAMP): pyproject.toml requirements-dev.lock
 	@echo "Setting up $(VENV) from the lock file; this happens once and takes about a minute."
 	@python3 -m venv $(VENV)
-	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-compile --require-hashes -r requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -30,7 +33,7 @@ serve: $(STAMP) ## Serve on port 3000
 
 test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --ignore tests/faults
+	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --ignore tests/faults
 	@# by themselves and unmeasured: they ask for answers in time
 	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/coverage combine --quiet

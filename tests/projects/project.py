@@ -112,8 +112,8 @@ class Rig:
         found = {}
         for id_ in await self.documents.matching(Filter(tenant), 10_000):
             document = await self.documents.get(id_)
-            assert document is not None
-            found[str(document.metadata.extra["path"])] = document.content
+            if document is not None:  # it may have gone meanwhile
+                found[str(document.metadata.extra["path"])] = document.content
         return found
 
     async def embedded(self) -> int:

@@ -92,8 +92,6 @@ def _message(model: type[WireRequest], item: ErrorDetails) -> str:
         return sentences.empty or f"{path} required"
     if item["input"] is None:
         return f"{path} must not be null"
-    if kind == "too_short" and sentences.empty:
-        return sentences.empty
     if kind in {"string_too_short", "string_pattern_mismatch"}:
         return _about_text(path, sentences, str(item["input"]), context)
     if kind == "string_too_long":
