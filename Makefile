@@ -4,9 +4,6 @@ PY := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-# One more than there are cores: many tests wait for processes and for time.
-WORKERS := $(shell python3 -c 'import os; print((os.cpu_count() or 1) + 1)')
-
 # Modules that decide without touching anything: every branch of them is tested.
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
 
@@ -33,7 +30,7 @@ serve: $(STAMP) ## Serve on port 3000
 
 test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -n $(WORKERS) --dist loadfile --ignore tests/faults
+	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --ignore tests/faults
 	@# by themselves and unmeasured: they ask for answers in time
 	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/coverage combine --quiet

@@ -8,15 +8,18 @@ import pytest
 from rag_context.cli.pauses import Pauses
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _thawed() -> Iterator[None]:
+    """Nobody else hears of collections, and nothing is set aside, before and after."""
+    others = gc.callbacks[:]
+    gc.callbacks.clear()
+    gc.unfreeze()
     yield
+    gc.callbacks[:] = others
     gc.unfreeze()
 
 
-@pytest.mark.usefixtures("_thawed")
 def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> None:
-    gc.unfreeze()
     pauses = Pauses(long_s=0.0, most=1)
     gc.callbacks.append(pauses)
     try:
@@ -33,9 +36,7 @@ def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> 
     assert len(kept) == 100_000
 
 
-@pytest.mark.usefixtures("_thawed")
 def test_a_short_collection_changes_nothing() -> None:
-    gc.unfreeze()
     pauses = Pauses(long_s=3600.0)
     gc.callbacks.append(pauses)
     try:

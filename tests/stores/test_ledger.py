@@ -1,6 +1,9 @@
 """The table of files: what it remembers, and what becomes of it in bad hands."""
 
 import sqlite3
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -108,3 +111,27 @@ def test_one_that_breaks_while_it_is_used_knows_nothing(tmp_path: Path, caplog: 
         assert ledger.entries(["/a"]) == {}
         assert list(ledger.below("/")) == []
     assert "cannot be written" in caplog.text
+
+
+def test_threads_that_are_still_at_work_when_it_is_closed_do_no_harm(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite ends the process where a connection is closed under a statement."""
+    stop = threading.Event()
+
+    def work(ledger: SqliteLedger, name: str) -> None:
+        while not stop.is_set():
+            ledger.put([entry(f"/{name}/{number}") for number in range(50)])
+            list(ledger.below(f"/{name}"))
+
+    for _ in range(10):
+        with ThreadPoolExecutor() as threads:
+            with open_ledger(tmp_path) as ledger:
+                working = [threads.submit(work, ledger, name) for name in "abc"]
+                time.sleep(0.01)
+            stop.set()
+            for each in working:
+                each.result()
+            stop.clear()
+        assert ledger.entries(["/a/0"]) == {}
+    assert caplog.text == ""

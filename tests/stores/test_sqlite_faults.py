@@ -1,6 +1,7 @@
 """The embedded store on files that are broken, locked, full, foreign or gone."""
 
 import asyncio
+import itertools
 import sqlite3
 import stat
 from collections.abc import Awaitable, Callable, Iterator
@@ -19,6 +20,7 @@ from rag_context.errors import (
 )
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.migration import bring_up_to_date
 from rag_context.types import Filter
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put
 
@@ -340,3 +342,19 @@ async def test_text_that_no_file_can_hold_is_refused(path: Path) -> None:
         with pytest.raises(BackendError, match="cannot hold"):
             await put(store, document("a", "half a pair: \ud800"), "its chunk")
         await works(store)
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_file_that_another_process_makes_meanwhile_is_ours(path: Path, moment: int) -> None:
+    """Whichever statement of the look at it comes after the file was made."""
+    statements = itertools.count()
+    with closing(sqlite3.connect(path, isolation_level=None)) as looking:
+
+        def heard(_statement: str) -> None:
+            if next(statements) == moment:
+                with closing(DatabaseFile(path).writer()):
+                    pass
+
+        looking.set_trace_callback(heard)
+        bring_up_to_date(looking, path)
+    assert next(statements) > 0

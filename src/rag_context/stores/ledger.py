@@ -50,10 +50,13 @@ class SqliteLedger:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def close(self) -> None:
-        """Close the file."""
-        self._connection.close()
+        """Close the file; a thread that still reads or writes is waited for, one that comes later finds nothing."""
+        with self._lock:
+            self._is_closed = True
+            self._connection.close()
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
         """What is known of the given files, by path."""
@@ -91,15 +94,17 @@ class SqliteLedger:
     def _rows(self, sql: str, values: tuple[object, ...]) -> list[_Row]:
         try:
             with self._lock:
-                return self._connection.execute(sql, values).fetchall()
+                return [] if self._is_closed else self._connection.execute(sql, values).fetchall()
         except sqlite3.Error as error:
             logger.warning("%s cannot be read: %s", FILE_NAME, error)
             return []
 
     def _write(self, sql: str, rows: Iterable[tuple[object, ...]]) -> None:
         try:
-            with self._lock, self._connection:
-                self._connection.executemany(sql, rows)
+            with self._lock:
+                if not self._is_closed:
+                    with self._connection:
+                        self._connection.executemany(sql, rows)
         except sqlite3.Error as error:
             logger.warning("%s cannot be written: %s", FILE_NAME, error)
 

@@ -26,6 +26,13 @@ TIMEOUT_S = 4.0
 RETRY_S = 0.02
 
 
+_LOOK = """
+SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)
+FROM pragma_application_id, pragma_user_version
+"""
+"""One statement, so that all three are of one moment: another process may be making the file."""
+
+
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     """Migrate the file behind `connection` unless it is in the newest form; all of it or nothing.
 
@@ -80,9 +87,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
 
 def _found_version(connection: sqlite3.Connection, path: Path) -> int:
     """Number of migrations that the file has had; 0 for an empty one."""
-    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    tables: int = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    application, version, tables = connection.execute(_LOOK).fetchone()
     if application == 0 and version == 0 and tables == 0:
         return 0
     if application != APPLICATION_ID:
@@ -93,7 +98,7 @@ def _found_version(connection: sqlite3.Connection, path: Path) -> int:
         raise ForeignIndexError(
             COMPONENT, f"{str(path)!r} was written by a newer rag-context (schema {version}); upgrade this one."
         )
-    return version
+    return int(version)
 
 
 def _found_analyser(connection: sqlite3.Connection) -> int:
