@@ -149,6 +149,16 @@ async def test_a_search_that_found_every_holder_knows_their_scores_and_asks_no_m
     assert await mongodb.texts.score("wolf", refs) == known
 
 
+async def test_what_one_tenant_asked_says_nothing_of_anothers_chunks(mongodb: MongoStore) -> None:
+    other = Tenant("other", "main", "0123456789abcdef")
+    (mine,) = await put(mongodb, document("a", "a wolf"))
+    (theirs,) = await put(mongodb, document("b", "a wolf", tenant=other))
+    await mongodb.texts.search("wolf", limit=5, where=EVERYTHING)
+    await mongodb.texts.search("wolf", limit=5, where=Filter(other))
+    for id_ in (mine, theirs):
+        assert id_ in await mongodb.texts.score("wolf", [ChunkRef(id_, "document", 0, "documentation")])
+
+
 @pytest.mark.parametrize("where", [Filter(session_id="s"), Filter(source="s.md")])
 async def test_a_search_through_a_filter_knows_nothing_of_what_it_kept_out(mongodb: MongoStore, where: Filter) -> None:
     await put(mongodb, document("a", "a wolf", session_id="s", source="s.md"))

@@ -26,7 +26,7 @@ from rag_context.stores.mongodb.reading import holding
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
-from rag_context.types import ChunkRef, Filter, TextHit
+from rag_context.types import ChunkRef, Filter, Tenant, TextHit
 
 SEARCHED_TERMS = 64
 """A longer query finds its candidates by its rarest terms; all of them count in the score."""
@@ -74,7 +74,19 @@ class _Question:
     weights: Floats
     average_length: float
     holders: Mapping[str, _Row] | None = None
-    """Every chunk that holds some of the terms, by id, where all of them were found: no other one has a score."""
+    """Every chunk of `tenant` that holds some of the terms, by id, where all of them were found."""
+
+    tenant: Tenant | None = None
+    """Whose documents were searched; None before the first search."""
+
+    is_shared: bool = False
+    """Several tenants asked it: a chunk does not say whose it is, so nothing is remembered of what holds the terms."""
+
+    def asked_by(self, tenant: Tenant) -> None:
+        """Note a search."""
+        if self.tenant not in (None, tenant):
+            self.is_shared, self.holders = True, None
+        self.tenant = tenant
 
     @property
     def known_terms(self) -> int:
@@ -153,6 +165,7 @@ class MongoTexts:
         """Chunks of documents that pass the filter and hold some of the terms, the rarest first."""
         found: dict[str, Entry] = {}
         rows: list[_Row] = []
+        question.asked_by(where.tenant)
         whole = where == Filter(where.tenant)
         rarest_first = list(_rounds(question, self._budget))
         words = _plain_words(query, _selective(question, rarest_first))
@@ -170,7 +183,12 @@ class MongoTexts:
                 rows = [row for entry in found.values() for row in _rows(entry, question)]
                 if len(rows) >= wanted:
                     break
-            if whole and len(earlier) == question.known_terms and len(rows) <= REMEMBERED_ROWS:
+            if (
+                whole
+                and not question.is_shared
+                and len(earlier) == question.known_terms
+                and len(rows) <= REMEMBERED_ROWS
+            ):
                 question.holders = {row.chunk.id: row for row in rows}
             others = [entry for entry in await text if str(entry["_id"]) not in found]
         finally:
