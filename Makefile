@@ -30,9 +30,9 @@ serve: $(STAMP) ## Serve on port 3000
 
 test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 	$(VENV)/bin/coverage erase
-	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --ignore tests/faults
+	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --ignore tests/faults --ignore tests/outcomes/timed
 	@# by themselves and unmeasured: they ask for answers in time
-	$(VENV)/bin/pytest tests/faults
+	$(VENV)/bin/pytest tests/faults tests/outcomes/timed
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
 	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
