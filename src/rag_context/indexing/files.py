@@ -21,6 +21,7 @@ from rag_context.indexing.formats import (
     Format,
     format_of,
 )
+from rag_context.indexing.generated import Generated
 from rag_context.types import CHAT, CODE, DOCUMENTATION, Draft, FileStamp, Json, Metadata, Origin
 
 FILES_SESSION = "files"
@@ -34,13 +35,11 @@ _MACHINERY = (
     ".git .hg .svn .jj node_modules bower_components .venv venv __pycache__ .tox .nox .mypy_cache .ruff_cache "
     ".pytest_cache .hypothesis .cache .gradle .idea .vs .terraform .next .nuxt .eggs site-packages"
 )
-_GENERATED = (
-    ".gitignore .ragignore .gitattributes .DS_Store Thumbs.db .env .env.local package-lock.json pnpm-lock.yaml "
-    "yarn.lock uv.lock poetry.lock Cargo.lock Gemfile.lock composer.lock"
-)
 SKIPPED_FOLDERS = frozenset(_MACHINERY.split())
-SKIPPED_FILES = frozenset(_GENERATED.split())
-"""Never of use in an answer: machinery, secrets, and what tools generate."""
+SKIPPED_FILES = frozenset(
+    [".gitignore", ".ragignore", ".gitattributes", ".DS_Store", "Thumbs.db", ".env", ".env.local"]
+)
+"""Never of use in an answer: machinery and secrets. What tools generate is told by `generated`."""
 
 _CODE_SUFFIXES = (
     "py pyi js jsx mjs cjs ts tsx mts cts cs csx fs fsx vb java kt kts scala groovy go rs c h cc cpp cxx hh hpp hxx m "
@@ -56,7 +55,9 @@ CONTENT_TYPES_BY_SUFFIX = {
 }
 """Kind of content by the end of the name; any other text is documentation."""
 
-CODE_NAMES = frozenset({"makefile", "dockerfile", "jenkinsfile", "rakefile", "gemfile", "vagrantfile", "procfile"})
+CODE_NAMES = frozenset(
+    {"makefile", "cmakelists.txt", "dockerfile", "jenkinsfile", "rakefile", "gemfile", "vagrantfile", "procfile"}
+)
 
 UNSUPPORTED = {
     **dict.fromkeys((".doc", ".odt", ".rtf"), "word processor"),
@@ -198,13 +199,15 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
         return _rejected(found, error)
 
 
-def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS) -> FileDraft | Rejected:
-    """The text of a file as a draft."""
+def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated | None = None) -> FileDraft | Rejected:
+    """The text of a file as a draft. A generated file is rejected, unless it was named or nobody minds (None)."""
     path = loaded.path
     try:
         content = _text(loaded.data)
     except _UnusableError as error:
         return _rejected(Found(path, loaded.named), error)
+    if not loaded.named and generated is not None and (reason := generated.text(path, content)):
+        return Rejected(printable(path), reason, failed=False)
     draft = Draft(
         content=content,
         content_type=labels.content_type or content_type_of(path),

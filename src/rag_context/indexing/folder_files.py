@@ -25,6 +25,7 @@ from rag_context.indexing.files import (
     text_draft,
 )
 from rag_context.indexing.formats import Converter
+from rag_context.indexing.generated import Generated
 from rag_context.indexing.identity import document_id
 from rag_context.indexing.sending import Job, batched
 from rag_context.ports import FileLedger
@@ -41,6 +42,8 @@ class Recipe:
     labels: Labels
     max_bytes: int
     key: bytes
+    generated: Generated = field(default_factory=Generated)
+    """Which files are left out because no person wrote them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +163,18 @@ class FileJobs:
 
     def _jobs(self, todo: Sequence[Todo]) -> Iterator[Job]:
         for each in todo:
-            loaded = load_file(each.found, max_bytes=self._recipe.max_bytes)
+            loaded = self._load(each.found)
             if isinstance(loaded, Rejected):
                 self._soon(partial(self.reject, loaded, each.entry))
             elif each.entry is not None and each.is_whole and loaded.digest == each.entry.digest:
                 self._soon(partial(self._same, each.entry, loaded))
             else:
                 yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
+
+    def _load(self, found: Found) -> Loaded | Rejected:
+        if not found.named and (reason := self._recipe.generated.name(found.path)):
+            return Rejected(printable(found.path), reason, failed=False)
+        return load_file(found, max_bytes=self._recipe.max_bytes)
 
     def _same(self, entry: FileEntry, loaded: Loaded) -> None:
         self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
@@ -190,7 +198,7 @@ class FileJobs:
 
     def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
         if loaded.format is None:
-            return iter([text_draft(loaded, self._recipe.labels)])
+            return iter([text_draft(loaded, self._recipe.labels, self._recipe.generated)])
         return converted_drafts(loaded, loaded.format, self._converter, self._recipe.labels)
 
     def _announce(self) -> None:

@@ -78,7 +78,8 @@ class FolderSync:
             BackendError: the index cannot be reached; what was acknowledged is safe and will be skipped.
         """
         one = _Pass(self)
-        await one.send(self._others(chain.from_iterable(map(walk, roots)), [root.path for root in roots]))
+        found = chain.from_iterable(walk(root, self.recipe.generated) for root in roots)
+        await one.send(self._others(found, [root.path for root in roots]))
         for root in roots:
             await one.remove_gone(root.path, root)
             if self.gone is Gone.PRUNE:
@@ -89,7 +90,7 @@ class FolderSync:
     async def follow(self, root: Path, changed: Collection[Path]) -> frozenset[Path]:
         """Look at some paths at or below a root; as `run` otherwise."""
         one = _Pass(self)
-        await one.send(self._others(find_changed(root, changed), [root]))
+        await one.send(self._others(find_changed(root, changed, self.recipe.generated), [root]))
         for place in outermost(changed):
             await one.remove_gone(place, Root(root))
         await one.end()

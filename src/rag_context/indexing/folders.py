@@ -15,6 +15,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 from rag_context.indexing.files import IGNORE_FILES, SKIPPED_FILES, SKIPPED_FOLDERS, Found, Rejected, printable
+from rag_context.indexing.generated import Generated
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -54,14 +55,19 @@ def _root(path: Path) -> Root:
     return Root(_absolute(Path(*parts[:magic])), "/" + "/".join(parts[magic:]))
 
 
-def find_files(paths: Iterable[Path]) -> Iterator[Found | Rejected]:
+def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Iterator[Found | Rejected]:
     """The files named and those below the folders named, in a fixed order."""
     for root in roots(paths):
-        yield from walk(root)
+        yield from walk(root, generated)
 
 
-def walk(root: Root) -> Iterator[Found | Rejected]:
-    """The files of one place; files that are named outright are taken even where an ignore file names them."""
+def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
+    """The files of one place; files that are named outright are taken even where an ignore file names them.
+
+    Args:
+        root: where to begin.
+        generated: tells folders of other people's code, which are left out below the root; None: none is.
+    """
     try:
         mode = root.path.stat().st_mode
     except OSError as error:
@@ -71,7 +77,8 @@ def walk(root: Root) -> Iterator[Found | Rejected]:
         yield Found(root.path, named=True)
         return
     is_empty = True
-    for item in _walk(root.path, root.path, _rules(root.path, _rules_above(root.path))):
+    rules = _rules(root.path, _rules_above(root.path))
+    for item in _walk_entries(_entries(root.path), root.path, rules, generated):
         if isinstance(item, Found) and not root.takes(item.path):
             continue
         is_empty = False
@@ -81,21 +88,24 @@ def walk(root: Root) -> Iterator[Found | Rejected]:
         yield Rejected(printable(root.path) + root.pattern, "nothing matches")
 
 
-def find_changed(root: Path, changed: Collection[Path]) -> Iterator[Found | Rejected]:
+def find_changed(
+    root: Path, changed: Collection[Path], generated: Generated | None = None
+) -> Iterator[Found | Rejected]:
     """Of the files that a walk of a folder takes, those at or below some paths in it.
 
     Args:
         root: the folder, absolute and without links.
         changed: paths at or below it; they need not exist any more.
+        generated: as for `walk`.
     """
     names: dict[Path, set[str]] = {}
     for place in outermost(changed):
         if place == root:
-            yield from walk(Root(root))
+            yield from walk(Root(root), generated)
             return
         names.setdefault(place.parent, set()).add(place.name)
     for folder in sorted(names):
-        yield from _of(names[folder], folder, root)
+        yield from _of(names[folder], folder, root, generated)
 
 
 def outermost(paths: Collection[Path]) -> list[Path]:
@@ -104,7 +114,7 @@ def outermost(paths: Collection[Path]) -> list[Path]:
     return sorted(path for path in meant if meant.isdisjoint(path.parents))
 
 
-def _of(names: Collection[str], folder: Path, root: Path) -> Iterator[Found | Rejected]:
+def _of(names: Collection[str], folder: Path, root: Path, generated: Generated | None) -> Iterator[Found | Rejected]:
     """What a walk of the root meets under some names in one folder below it, however many, in one look."""
     rules = _rules(root, _rules_above(root))
     above = root
@@ -112,9 +122,11 @@ def _of(names: Collection[str], folder: Path, root: Path) -> Iterator[Found | Re
         above /= name
         if name in SKIPPED_FOLDERS or _ignored(above, rules, suffix="/") or not _is_real_folder(above):
             return
+        if generated is not None and generated.folder(above):
+            return
         rules = _rules(above, rules)
     entries = [entry for entry in _entries(folder) if isinstance(entry, Rejected) or entry.name in names]
-    yield from _walk_entries(entries, root, rules)
+    yield from _walk_entries(entries, root, rules, generated)
 
 
 def _is_real_folder(path: Path) -> bool:
@@ -147,12 +159,8 @@ def _ignored(path: Path, rules: _Rules | None, *, suffix: str = "") -> bool:
     return False
 
 
-def _walk(folder: Path, root: Path, rules: _Rules | None) -> Iterator[Found | Rejected]:
-    return _walk_entries(_entries(folder), root, rules)
-
-
 def _walk_entries(
-    start: Sequence[os.DirEntry[str] | Rejected], root: Path, start_rules: _Rules | None
+    start: Sequence[os.DirEntry[str] | Rejected], root: Path, start_rules: _Rules | None, generated: Generated | None
 ) -> Iterator[Found | Rejected]:
     """Depth first in the order of names, without recursion, so that depth has no limit of its own."""
     stack = [(iter(start), start_rules)]
@@ -167,7 +175,11 @@ def _walk_entries(
             yield from _link(entry, root, rules)
         elif entry.is_dir(follow_symlinks=False):
             folder = Path(entry.path)
-            if entry.name not in SKIPPED_FOLDERS and not _ignored(folder, rules, suffix="/"):
+            if entry.name in SKIPPED_FOLDERS or _ignored(folder, rules, suffix="/"):
+                continue
+            if generated is not None and (reason := generated.folder(folder)):
+                yield Rejected(f"{printable(folder)}/", reason, failed=False)
+            else:
                 stack.append((iter(_entries(folder)), _rules(folder, rules)))
         elif entry.name not in SKIPPED_FILES and not _ignored(Path(entry.path), rules):
             yield _file(entry)

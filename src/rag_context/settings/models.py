@@ -275,6 +275,7 @@ class IndexingSettings(Section):
     )
     max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest file that is read.")
     concurrency: int = Field(default=5, ge=1, le=64, description="Documents indexed at once by a bulk run.")
+    include: Names = Field(default=(), description="Patterns of files to take although they look generated.")
 
 
 class TelemetrySettings(Section):
