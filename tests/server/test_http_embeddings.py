@@ -1,4 +1,4 @@
-"""`/v1/embeddings` and `/v1/models`: OpenAI's shapes, our errors."""
+"""`/v1/embeddings` and `/v1/models`: OpenAI's shapes, of errors too."""
 
 import base64
 import struct
@@ -23,7 +23,7 @@ def vectors(reply: httpx2.Response) -> list[list[float]]:
 
 def test_every_text_gets_its_vector_in_openais_shape(client: httpx2.Client, door: Running) -> None:
     """G-1: samples can be taken from the server itself."""
-    reply = client.post(EMBEDDINGS, json={"input": ["red fox", "blue whale sings"], "model": "text-embedding-3-small"})
+    reply = client.post(EMBEDDINGS, json={"input": ["red fox", "blue whale sings"], "model": "maker/Fake"})
     body = reply.json()
     assert body["object"] == "list"
     assert body["model"] == "fake"
@@ -65,11 +65,12 @@ def test_base64_holds_the_same_numbers_as_little_endian_float32(client: httpx2.C
 def test_what_cannot_be_embedded_is_refused_by_field(
     client: httpx2.Client, door: Running, body: dict[str, Any], field: str
 ) -> None:
-    """T-6: our one error shape."""
     reply = client.post(EMBEDDINGS, json=body)
     assert reply.status_code == 400
-    assert reply.json()["code"] == "INVALID_INPUT"
-    assert [detail["field"] for detail in reply.json()["details"]] == [field]
+    error = reply.json()["error"]
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "invalid_input", field)
+    assert error["message"]
+    assert error["request_id"] == reply.headers["X-Request-ID"]
     assert door.service.embedded == []
 
 
@@ -86,6 +87,21 @@ def test_the_model_is_listed(client: httpx2.Client) -> None:
     }
 
 
+def test_the_model_is_found_by_its_name(client: httpx2.Client) -> None:
+    for name in ("fake", "FAKE", "maker/fake"):
+        assert client.get(f"/v1/models/{name}").json()["id"] == "fake"
+
+
+@pytest.mark.parametrize("name", ["text-embedding-3-small", "fake-2", "maker/", "x" * 250])
+def test_another_model_does_not_exist(client: httpx2.Client, door: Running, name: str) -> None:
+    for reply in (client.get(f"/v1/models/{name}"), client.post(EMBEDDINGS, json={"input": "a", "model": name})):
+        error = reply.json()["error"]
+        assert (reply.status_code, error["type"], error["code"]) == (404, "invalid_request_error", "model_not_found")
+        assert "this server has 'fake' only" in error["message"]
+        assert len(error["message"]) < 300
+    assert door.service.embedded == []
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_while_the_model_loads_a_client_is_told_when_to_come_back(
     client: httpx2.Client, door: Running, method: str
@@ -95,7 +111,8 @@ def test_while_the_model_loads_a_client_is_told_when_to_come_back(
     reply = client.request(method, path, json={"input": "a"} if method == "POST" else None)
     assert reply.status_code == 503
     assert int(reply.headers["retry-after"]) >= 1
-    assert reply.json()["error"] == "Embedding service unavailable"
+    error = reply.json()["error"]
+    assert (error["message"], error["type"]) == ("Embedding service unavailable", "server_error")
 
 
 def test_a_body_above_one_mebibyte_is_refused(client: httpx2.Client) -> None:

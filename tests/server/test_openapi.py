@@ -127,6 +127,7 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/tools/rag_context_stats",
         "/v1/embeddings",
         "/v1/models",
+        "/v1/models/{name}",
     ]
     search = described["paths"]["/tools/rag_context_search"]["post"]
     assert set(search["responses"]) == {"200", "400", "401", "403", "408", "413", "415", "429", "500", "503"}

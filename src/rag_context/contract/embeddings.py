@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import WithJsonSchema
 
+from rag_context.contract.failure import ErrorResponse
 from rag_context.contract.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse
 
 MAX_TEXTS = 2048
@@ -37,7 +38,8 @@ class EmbeddingsRequest(WireRequest):
         ),
     ]
     model: Annotated[
-        Identifier | None, Field(description="Any name; the server has one model and answers with its name")
+        Identifier | None,
+        Field(description="The model that `GET /v1/models` names, with or without its maker; absent: that one"),
     ] = None
     encoding_format: Annotated[
         Literal["float", "base64"],
@@ -91,3 +93,33 @@ class ModelsResponse(OpenAiResponse):
 
     object: Literal["list"] = "list"
     data: list[Model]
+
+
+class OpenAiError(OpenAiResponse):
+    """What OpenAI's clients read of an error; further fields are those of every other error of this server."""
+
+    message: Annotated[str, Field(description="A sentence for people")]
+    type: Annotated[str, Field(description="invalid_request_error, rate_limit_error or server_error")]
+    param: Annotated[str | None, Field(description="The first field at fault; absent: none")] = None
+    code: Annotated[str, Field(description="What went wrong, for programs")]
+    request_id: Annotated[str, Field(description="Correlation id of the request")]
+
+
+class OpenAiErrorResponse(OpenAiResponse):
+    """An error in the shape of OpenAI's API."""
+
+    error: OpenAiError
+
+    @classmethod
+    def of(cls, status: int, failure: ErrorResponse) -> "OpenAiErrorResponse":
+        """The same error as OpenAI's API would tell it."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        fields = [detail.field for detail in failure.details or ()]
+        error = OpenAiError.model_construct(
+            message=failure.error,
+            type="rate_limit_error" if status == 429 else kind,
+            param=fields[0] if fields else None,
+            code=failure.code.lower(),
+            request_id=failure.request_id,
+        )
+        return cls.model_construct(error=error)

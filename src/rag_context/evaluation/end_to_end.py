@@ -9,6 +9,7 @@ from typing import Any
 
 from rag_context.evaluation.measures import percentile
 from rag_context.evaluation.remote import Scratch, Server
+from rag_context.service.recording import VALIDATING_AGENT
 
 REQUIRED_SUCCESS = 0.85
 P99_LIMIT_MS = 500.0
@@ -70,7 +71,9 @@ async def run_end_to_end(server: Server) -> EndToEnd:
         fallbacks = 0
         for row in asked:
             started = time.perf_counter()
-            answer = await server.search(query=row["question"], limit=FIRST, project=scratch.project, agent="validate")
+            answer = await server.search(
+                query=row["question"], limit=FIRST, project=scratch.project, agent=VALIDATING_AGENT
+            )
             latencies_ms.append((time.perf_counter() - started) * 1000.0)
             fallbacks += answer.fallback
             if ids[row["document"]] not in [result.document_id for result in answer.results]:

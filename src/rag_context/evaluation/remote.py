@@ -196,4 +196,6 @@ def _reason(reply: httpx2.Response) -> str:
         said = reply.json().get("error")
     except (ValueError, AttributeError):
         return ""
+    if isinstance(said, dict):
+        said = said.get("message")
     return f": {said}" if isinstance(said, str) else ""

@@ -17,6 +17,7 @@ from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
 from rag_context.evaluation.measures import percentile
 from rag_context.evaluation.mongodb import say_hello
 from rag_context.evaluation.remote import Api, Scratch, Server
+from rag_context.service.recording import VALIDATING_AGENT
 from rag_context.types import Status
 
 SAMPLES = (
@@ -320,7 +321,7 @@ class Validation:
             category=probe.category,
             game=probe.game,
             project=project,
-            agent="validate",
+            agent=VALIDATING_AGENT,
         )
         latency_ms = (time.perf_counter() - started) * 1000.0
         self.report.latencies_ms.append(latency_ms)

@@ -20,7 +20,7 @@ from rag_context.contract.versions import VersionsRequest
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collections import DOCUMENT_WRITES, collection_routes
 from rag_context.server.correlation import Correlation
-from rag_context.server.embeddings import embeddings_reply, models_reply
+from rag_context.server.embeddings import NAME_CHARS, embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import (
     JSON_KINDS,
     SEND_JSON,
@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 _NDJSON_KINDS = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
-_NAME_CHARS = 128
 
 
 class App:
@@ -153,6 +152,7 @@ class _Doors:
             "/metrics": self._metrics,
             "/tools": self._list_tools,
             "/v1/models": self._models,
+            "/v1/models/{name:path}": self._model,
             "/openapi.json": self._openapi,
             "/docs": self._docs,
             "/": self._home,
@@ -170,7 +170,7 @@ class _Doors:
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
-            raise RefusalError(404, ErrorCode.NOT_FOUND, f"Tool {name[:_NAME_CHARS]} not found")
+            raise RefusalError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
         if tool.access is Access.WRITE:
             may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
@@ -187,6 +187,9 @@ class _Doors:
 
     async def _models(self, _scope: Scope, _receive: Receive) -> Reply:
         return await models_reply(self._service)
+
+    async def _model(self, scope: Scope, _receive: Receive) -> Reply:
+        return await model_reply(self._service, scope["path_params"]["name"])
 
     async def _health(self, scope: Scope, _receive: Receive) -> Reply:
         report = await self._service.health()

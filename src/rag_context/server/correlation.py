@@ -59,7 +59,7 @@ class Correlation:
         except Exception as error:
             if status:
                 raise
-            reply = failure_reply(error, opened.request_id)
+            reply = failure_reply(error, opened.request_id, scope["path"])
             await _refuse(reply, opened, receive, tagged)
         finally:
             self._running -= 1

@@ -12,8 +12,8 @@ from rag_context.contract.health import BareHealth
 from rag_context.ports import Embedder, Tokenizer
 from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded
-from rag_context.server.embeddings import embeddings_reply, models_reply
-from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type
+from rag_context.server.embeddings import embeddings_reply, model_reply, models_reply
+from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, Handler, check_media_type
 from rag_context.server.exchange import RefusalError, Reply, exchange, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor
@@ -56,7 +56,13 @@ class EmbeddingApp:
 
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
         doors = _Doors(embedder)
-        gets = {"/v1/models": doors.models, "/health": doors.health, "/live": doors.live, "/ready": doors.ready}
+        gets: dict[str, Handler] = {
+            "/v1/models": doors.models,
+            "/v1/models/{name:path}": doors.model,
+            "/health": doors.health,
+            "/live": doors.live,
+            "/ready": doors.ready,
+        }
         routes = [Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
         routes.insert(0, Route("/v1/embeddings", Endpoint(doors.embed), methods=["POST"]))
         self._stack = guarded(Router(routes, redirect_slashes=False), options)
@@ -80,6 +86,9 @@ class _Doors:
 
     async def models(self, _scope: Scope, _receive: Receive) -> Reply:
         return await models_reply(self._service)
+
+    async def model(self, scope: Scope, _receive: Receive) -> Reply:
+        return await model_reply(self._service, scope["path_params"]["name"])
 
     async def health(self, _scope: Scope, _receive: Receive) -> Reply:
         return Reply(BareHealth(healthy=await self._works()).to_json())

@@ -13,10 +13,14 @@ from rag_context.contract.embeddings import (
     ModelsResponse,
     Usage,
 )
+from rag_context.contract.failure import ErrorCode
 from rag_context.contract.reading import read_json
 from rag_context.ports import Tokenizer
-from rag_context.server.exchange import Reply
+from rag_context.server.exchange import RefusalError, Reply
 from rag_context.types import EmbeddingModel, Matrix, Vector
+
+NAME_CHARS = 128
+"""Of a name that is not known, so much is repeated."""
 
 
 class EmbeddingService(Protocol):
@@ -39,10 +43,13 @@ async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
 
     Raises:
         InvalidInputError: The request is wrong.
+        RefusalError: It asks for another model.
         BackendError: There is no model now.
     """
     request = read_json(EmbeddingsRequest, body)
     model = service.model()
+    if request.model is not None:
+        _check_name(request.model, model.name)
     vectors = await service.embed(request.input)
     return Reply(await asyncio.to_thread(_written, request, vectors, model.name, service.tokenizer))
 
@@ -50,6 +57,23 @@ async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
 async def models_reply(service: EmbeddingService) -> Reply:
     """The one model of this server. Raises: BackendError."""
     return Reply(ModelsResponse(data=[Model(id=service.model().name)]).to_json())
+
+
+async def model_reply(service: EmbeddingService, name: str) -> Reply:
+    """The model of this server by its name. Raises: RefusalError where it has another; BackendError."""
+    model = service.model()
+    _check_name(name, model.name)
+    return Reply(Model(id=model.name).to_json())
+
+
+def _check_name(asked: str, name: str) -> None:
+    """Whether a model is meant, with or without its maker: `sentence-transformers/all-MiniLM-L6-v2`."""
+    if asked.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
+        raise RefusalError(
+            404,
+            ErrorCode.MODEL_NOT_FOUND,
+            f"The model {asked[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",
+        )
 
 
 def _written(request: EmbeddingsRequest, vectors: Matrix, name: str, tokenizer: Tokenizer) -> bytes:

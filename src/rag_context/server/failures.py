@@ -2,9 +2,11 @@
 
 import logging
 import math
+from dataclasses import replace
 
 from starlette.exceptions import HTTPException
 
+from rag_context.contract.embeddings import OpenAiErrorResponse
 from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
 from rag_context.errors import (
     BackendError,
@@ -25,11 +27,26 @@ _HTTP = {
     413: (ErrorCode.PAYLOAD_TOO_LARGE, "Request body too large"),
 }
 _PROJECT_STATUS = {"PROJECT_NOT_ACTIVATED": 409, "DOCUMENT_NOT_FOUND": 404, "FILE_SYSTEM_ERROR": 503}
+OPENAI_PREFIX = "/v1/"
 _Headers = tuple[tuple[bytes, bytes], ...]
 
 
-def failure_reply(error: Exception, request_id: str) -> Reply:
-    """What a client is told about `error`. An error that is not ours is logged, and told as 500."""
+def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
+    """What a client is told about `error`. An error that is not ours is logged, and told as 500.
+
+    Args:
+        error: what was raised.
+        request_id: correlation id of the request.
+        path: what was asked for; below `/v1/` the error has the shape of OpenAI's API.
+    """
+    reply = _failure_reply(error, request_id)
+    if not path.startswith(OPENAI_PREFIX):
+        return reply
+    told = OpenAiErrorResponse.of(reply.status, ErrorResponse.model_validate_json(reply.body))
+    return replace(reply, body=told.to_json())
+
+
+def _failure_reply(error: Exception, request_id: str) -> Reply:
     match error:
         case RefusalError():
             return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)

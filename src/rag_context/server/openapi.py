@@ -1,9 +1,16 @@
 """OpenAPI 3.1, made from the registry and the wire models."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from rag_context.contract.embeddings import EmbeddingsRequest, EmbeddingsResponse, ModelsResponse
+from rag_context.contract.embeddings import (
+    EmbeddingsRequest,
+    EmbeddingsResponse,
+    Model,
+    ModelsResponse,
+    OpenAiErrorResponse,
+)
 from rag_context.contract.failure import ErrorCode, ErrorResponse
 from rag_context.contract.health import BareHealth
 from rag_context.contract.index import BulkLine, BulkReceipt
@@ -93,6 +100,8 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
         "EmbeddingsRequest": json_schema(EmbeddingsRequest, "validation"),
         "EmbeddingsResponse": json_schema(EmbeddingsResponse, "serialization"),
         "ModelsResponse": json_schema(ModelsResponse, "serialization"),
+        "Model": json_schema(Model, "serialization"),
+        "OpenAiError": json_schema(OpenAiErrorResponse, "serialization"),
     }
     schemas |= collection_schemas()
     for tool in tools.values():
@@ -260,8 +269,9 @@ def _embedding_paths() -> dict[str, Any]:
         "embeddings",
         "embeddings",
         json_answer(ref("EmbeddingsResponse"), "The vectors, each of length 1"),
-        WRITING,
-        "In the shapes of OpenAI's API, with the model that made the index. 503 while the model loads.",
+        (404, *WRITING),
+        "In the shapes of OpenAI's API, errors too, with the model that made the index. The name of another model is "
+        "404; 503 while the model loads.",
     )
     example = {"input": ["mongodb connection retry logic"], "encoding_format": "float"}
     embed["requestBody"] = {
@@ -271,7 +281,30 @@ def _embedding_paths() -> dict[str, Any]:
     models = operation_of(
         "The embedding model", "embeddings", "models", json_answer(ref("ModelsResponse"), "The models"), READING
     )
-    return {"/v1/embeddings": {"post": embed}, "/v1/models": {"get": models}}
+    model = operation_of(
+        "The embedding model by its name",
+        "embeddings",
+        "model",
+        json_answer(ref("Model"), "The model"),
+        (404, *READING),
+    )
+    model["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+    for operation in (embed, models, model):
+        for status in operation["responses"].keys() - {"200"}:
+            operation["responses"][status] = _openai_error(int(status))
+    return {
+        "/v1/embeddings": {"post": embed},
+        "/v1/models": {"get": models},
+        "/v1/models/{name}": {"get": model},
+    }
+
+
+def _openai_error(status: int) -> Schema:
+    response = _error(status)
+    content = response["content"]["application/json"]
+    told = OpenAiErrorResponse.of(status, ErrorResponse.model_validate(content["example"]))
+    response["content"] = {"application/json": {"schema": ref("OpenAiError"), "example": json.loads(told.to_json())}}
+    return response
 
 
 def _operation_paths(options: ServerOptions) -> dict[str, Any]:

@@ -12,6 +12,9 @@ from rag_context.service.meters import Meters
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.wording import UNKNOWN_AGENT, search_record
 
+VALIDATING_AGENT = "rag-context validate"
+"""Agent of searches that only try the system out: they are metrics, and no use that statistics should show."""
+
 
 class Recording:
     """Counts and keeps.
@@ -30,6 +33,8 @@ class Recording:
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
         """A search in the agents' memory."""
         self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
+        if request.agent == VALIDATING_AGENT:
+            return
         record = search_record(request, answer, request_id=request_id, latency_ms=latency_ms, timestamp=self._now())
         self._telemetry.record_search(record, {result.passage.document_id for result in answer.results})
         if answer.error is not None:
