@@ -41,6 +41,17 @@ class InvalidInputError(RagContextError):
         self.details = tuple(details)
 
 
+_SAID = 3
+
+
+def joined(problems: Sequence[str]) -> str:
+    """Several problems as one sentence: the first three, and how many more the details name."""
+    said = list(dict.fromkeys(problems))
+    if len(said) <= _SAID + 1:
+        return "; ".join(said)
+    return f"{'; '.join(said[:_SAID])}; and {len(said) - _SAID} more problems, see details"
+
+
 class NotFoundError(RagContextError):
     """The thing named in the request does not exist."""
 

@@ -176,7 +176,7 @@ def test_a_flood_of_errors_is_cut() -> None:
     with pytest.raises(InvalidInputError) as caught:
         read_json(REQUEST, json.dumps({f"{n}{'x' * 500}": n for n in range(1000)}).encode())
     assert len(caught.value.details) == 100
-    assert str(caught.value).endswith("; and 998 more")
+    assert str(caught.value).endswith("; and 998 more problems, see details")
     assert max(len(detail.field) for detail in caught.value.details) == 64
 
 

@@ -26,7 +26,12 @@ def memory_of(service: object, toolset: Toolset = Toolset.ALL) -> Memory:
 
 @asynccontextmanager
 async def entered(
-    service: object, access: Access = Access.WRITE, mode: str = "2026-07-28", toolset: Toolset = Toolset.ALL
+    service: object,
+    access: Access = Access.WRITE,
+    mode: str = "2026-07-28",
+    toolset: Toolset = Toolset.ALL,
+    *,
+    structured: bool = False,
 ) -> AsyncIterator[Client]:
     """The official client inside the door."""
     memory = memory_of(service, toolset)
@@ -34,20 +39,21 @@ async def entered(
     async def opened() -> Memory:
         return memory
 
-    server = Door(opened, lambda _context: Visit(REQUEST_ID, access), toolset).server()
+    server = Door(opened, lambda _context: Visit(REQUEST_ID, access, structured=structured), toolset).server()
     async with Client(server, mode=cast("Any", mode)) as client:
         yield client
 
 
 def read(result: types.CallToolResult) -> str:
     """What a model reads of an answer."""
-    block = result.content[1]
+    (block,) = result.content
+    assert result.structured_content is None
     assert isinstance(block, types.TextContent)
     return block.text
 
 
 def raw(result: types.CallToolResult) -> str:
-    """The JSON block of an answer."""
-    block = result.content[0]
+    """The JSON of an answer for programs."""
+    (block,) = result.content
     assert isinstance(block, types.TextContent)
     return block.text

@@ -12,7 +12,8 @@ from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from rag_context.server.mcp.door import Door, Memory, Visit
-from rag_context.server.mcp.handshake import INSTRUCTIONS, VERSIONS, answer_ahead
+from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
+from rag_context.server.mcp.messages import negotiable
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
 
@@ -49,11 +50,32 @@ async def test_it_is_what_the_library_would_say(version: str, toolset: Toolset) 
     message["params"]["protocolVersion"] = version
     ahead = answer_ahead(json.dumps(message).encode(), toolset)
     assert ahead is not None
-    assert json.loads(ahead) == await by_the_library(message, toolset)
+    assert json.loads(ahead) == await by_the_library(json.loads(negotiable(json.dumps(message).encode())), toolset)
 
 
-def test_it_knows_the_revisions_that_the_library_knows() -> None:
-    assert VERSIONS == HANDSHAKE_PROTOCOL_VERSIONS
+def test_it_knows_the_revisions_that_the_library_knows_but_the_one_with_batches() -> None:
+    assert {*VERSIONS, BATCHING} == set(HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+def test_a_client_of_the_revision_with_batches_is_answered_in_the_one_before_it() -> None:
+    message = opening()
+    message["params"]["protocolVersion"] = BATCHING
+    ahead = answer_ahead(json.dumps(message).encode(), Toolset.MEMORY)
+    assert ahead is not None
+    assert json.loads(ahead)["result"]["protocolVersion"] == UNBATCHED
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "initialize", "x": BATCHING}},
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "x": BATCHING}},
+        ["initialize", BATCHING],
+    ],
+)
+def test_no_other_message_is_changed(message: Any) -> None:
+    line = json.dumps(message).encode()
+    assert negotiable(line) == line
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_the_client_will_not_have_of_this_environment_is_said() -> None:
         (("--url", "http://localhost:3000", "install", "cursor"), "behind `mcp install`"),
         (("--tools", "projects", "install", "cursor"), "behind `mcp install`"),
         (("--url", "http://localhost:3000"), "--url goes with --print-config"),
-        (("--print-config", "cursor", "--tools", "some"), "memory, projects, collections, all"),
+        (("--print-config", "cursor", "--tools", "some"), "memory, operations, projects, collections, all"),
         (("install", "cursor", "--tools", "all", "--url", "http://localhost:3000"), "offers all its tools"),
     ],
 )

@@ -39,14 +39,14 @@ def test_the_server_conforms_to_the_protocol(server: Served, revision: str, tmp_
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 def test_the_typescript_client_does_its_work(server: Served, kind: str, tmp_path: Path) -> None:
     """P-1: strict about schemas, on both transports."""
-    where = (f"{server.url}/mcp",) if kind == "http" else (COMMAND, "mcp", "--data-dir", str(tmp_path))
+    over_stdio = (COMMAND, "mcp", "--structured", "--data-dir", str(tmp_path))
+    where = (f"{server.url}/mcp?structured=true",) if kind == "http" else over_stdio
     done = javascript.node("client.mjs", kind, *where)
     assert done.returncode == 0, done.stdout + done.stderr
     seen = json.loads(done.stdout)
     assert "rag_context_search" in seen["tools"]
     assert seen["server"]["name"] == "rag-context"
-    assert seen["found"] == seen["document"] == "Red foxes hunt mice."
-    assert seen["words"].endswith("Red foxes hunt mice.")
+    assert seen["found"] == seen["structured"] == seen["document"] == "Red foxes hunt mice."
     assert seen["wrong"] is True
     assert seen["prompt"] == 1
     assert seen["unknown"] == -32602

@@ -65,7 +65,7 @@ class Spoken:
 def spoken(data_dir: Path, **extra: str) -> Iterator[Spoken]:
     """A process whose conversation was opened."""
     process = subprocess.Popen(
-        [COMMAND, "mcp", "--data-dir", str(data_dir)],
+        [COMMAND, "mcp", "--structured", "--data-dir", str(data_dir)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -165,7 +165,7 @@ def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: 
 @pytest.mark.parametrize(
     ("arguments", "extra", "status", "says"),
     [
-        (("--tools", "everything"), {}, 2, "memory, projects, collections, all"),
+        (("--tools", "everything"), {}, 2, "memory, operations, projects, collections, all"),
         ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
     ],
 )
@@ -193,7 +193,8 @@ async def test_an_agent_finds_what_another_process_indexed_a_second_before(tmp_p
     how = await asyncio.to_thread(as_printed, tmp_path)
     with served(tmp_path) as server:
         async with Client(how) as one, Client(how) as other:
-            assert (await one.call_tool("rag_context_search", {"query": "foxes"})).structured_content["results"] == []
+            nothing = await one.call_tool("rag_context_search", {"query": "foxes"})
+            assert read(nothing).startswith("Nothing found in 0 documents.")
             await asyncio.to_thread(server.index, "Red foxes hunt mice in the snow.", source="foxes")
             await other.call_tool(
                 "rag_context_index",
@@ -206,7 +207,7 @@ async def test_an_agent_finds_what_another_process_indexed_a_second_before(tmp_p
     assert "Red foxes hunt mice in the snow." in read(foxes)
     assert "Grey wolves hunt deer." in read(wolves)
     assert by_server["results"][0]["source"] == "wolves"
-    assert foxes.structured_content["fallbackLevel"] == 1
+    assert "Level" not in read(foxes)
 
 
 async def test_a_hundred_pipelined_searches_go_well_while_another_process_indexes(tmp_path: Path) -> None:
@@ -216,9 +217,11 @@ async def test_a_hundred_pipelined_searches_go_well_while_another_process_indexe
     for number in range(60):
         (notes / f"{number}.md").write_text(f"# Note {number}\n\n" + f"Red foxes hunt mice, {number} a night. " * 20)
     data_dir = tmp_path / "data"
-    how = StdioServerParameters(command=COMMAND, args=["mcp", "--data-dir", str(data_dir)], env=environment())
+    how = StdioServerParameters(
+        command=COMMAND, args=["mcp", "--structured", "--data-dir", str(data_dir)], env=environment()
+    )
     async with Client(how) as client:
-        await client.call_tool("rag_context_health", {})
+        await client.call_tool("rag_context_list", {})
         indexing = asyncio.create_task(asyncio.to_thread(command, "index", str(notes), data_dir=data_dir))
         answers = await asyncio.gather(
             *(client.call_tool("rag_context_search", {"query": f"how many mice, {i}"}) for i in range(100))

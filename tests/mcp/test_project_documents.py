@@ -14,10 +14,11 @@ from mcp import Client
 from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import INSTRUCTIONS
+from rag_context.server.mcp.readable import readable
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
 from rag_context.server.tools import build_tools
-from tests.mcp.doors import raw, read
+from tests.mcp.doors import raw
 from tests.projects.hall import Hall, open_hall
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
@@ -37,17 +38,20 @@ def config(tmp_path: Path) -> str:
     return str(tmp_path / "sample-project" / ".rag-context" / "config.json")
 
 
-def entered(hall: Hall, session: str | None = "one", access: Access = Access.WRITE) -> Client:
+def entered(
+    hall: Hall, session: str | None = "one", access: Access = Access.WRITE, *, structured: bool = True
+) -> Client:
     """The official client inside the door, in a session of its own."""
     memory = Memory(hall.service, build_tools(hall.service, Vocabulary()))
 
     async def opened() -> Memory:
         return memory
 
-    return Client(Door(opened, lambda _context: Visit("r-1", access, session), Toolset.ALL).server())
+    return Client(Door(opened, lambda _context: Visit("r-1", access, session, structured), Toolset.ALL).server())
 
 
 async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:
+    tools = build_tools(hall.service, Vocabulary())
     async with entered(hall) as client:
         schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
 
@@ -56,7 +60,8 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
             assert not result.is_error, raw(result)
             jsonschema.validate(result.structured_content, schemas[name] or {})
             assert json.loads(raw(result)) == result.structured_content
-            return result.structured_content, read(result)
+            body = tools[name].response.model_validate(result.structured_content)
+            return result.structured_content, readable(body)
 
         activated, said = await call("activate_project", config_path=config)
         assert (activated["status"], activated["project_name"]) == ("activated", "sample-shop")

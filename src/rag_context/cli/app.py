@@ -11,6 +11,7 @@ import typer
 from rag_context import __version__
 from rag_context.cli import (
     collections_commands,
+    documents_commands,
     mcp_commands,
     measuring_commands,
     memory_commands,
@@ -64,6 +65,7 @@ def _add(group: typer.Typer, name: str | None = None) -> None:
 
 _add(serve_commands.group)
 _add(memory_commands.group)
+_add(documents_commands.group)
 _add(status_commands.group)
 _add(upkeep_commands.group)
 _add(measuring_commands.group)

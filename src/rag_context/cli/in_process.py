@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.cli.connection import first_page, next_page
+from rag_context.cli.connection import Response, first_page, next_page
 from rag_context.contract.delete import DeleteRequest
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.index import BulkLine, BulkReceipt
@@ -14,9 +14,13 @@ from rag_context.contract.listing import ListRequest
 from rag_context.contract.search import SearchRequest, SearchResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.versions import VersionsRequest
+from rag_context.contract.vocabulary import Vocabulary
+from rag_context.contract.wire import WireRequest
 from rag_context.errors import BackendError
 from rag_context.indexing.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
+from rag_context.server.registry import Call
+from rag_context.server.tools import build_tools
 from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
@@ -43,6 +47,13 @@ class InProcess:
         await self._wait_ready()
         outcome = await self._service.search(request, request_id=new_request_id())
         return outcome.response
+
+    async def run(self, tool: str, request: WireRequest, model: type[Response]) -> Response:
+        """Run any tool here."""
+        await self._wait_ready()
+        answer = await build_tools(self._service, Vocabulary())[tool].run(request, Call(new_request_id()))
+        assert isinstance(answer.body, model)  # noqa: S101  (the tool's own response)
+        return answer.body
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Index here, a few at a time; those of one source one after the other."""

@@ -42,6 +42,7 @@ from rag_context.indexing.folder_files import Recipe
 from rag_context.indexing.folder_sync import FolderSync, Gone
 from rag_context.indexing.folders import find_files, roots
 from rag_context.indexing.formats import Converter
+from rag_context.indexing.generated import RULES, Generated
 from rag_context.indexing.sending import CONCURRENCY, Job, Target, batched, in_thread, send
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.ledger import open_ledger
@@ -79,6 +80,8 @@ class IndexRun:
     paths: Sequence[Path]
     said: Said
     gone: Gone = Gone.REPORT
+    include: Sequence[str] = ()
+    """Patterns of files to take although they look generated."""
     as_documents: bool = False
     """The files are streams of documents."""
     receipts: Path | None = None
@@ -152,7 +155,7 @@ async def _take_in(
     connection: Connection, settings: Settings, what: IndexRun, labels: Labels, listen: Listener
 ) -> None:
     if what.files:
-        with open_sync(connection, settings, labels, what.gone, listen) as sync:
+        with open_sync(connection, settings, labels, what.gone, listen, what.include) as sync:
             own = () if what.receipts is None else (what.receipts.resolve(),)
             await replace(sync, own=(*sync.own, *own)).run(roots(what.files))
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
@@ -162,17 +165,30 @@ async def _take_in(
 
 
 @contextmanager
-def open_sync(target: Target, settings: Settings, labels: Labels, gone: Gone, listen: Listener) -> Iterator[FolderSync]:
-    """Brings an index in step with files, as the settings say how."""
+def open_sync(
+    target: Target,
+    settings: Settings,
+    labels: Labels,
+    gone: Gone,
+    listen: Listener,
+    include: Sequence[str] = (),
+) -> Iterator[FolderSync]:
+    """Brings an index in step with files, as the settings say how.
+
+    Args:
+        include: patterns of files to take although they look generated, beside those of the settings.
+    """
     indexing = settings.indexing
     key = [__version__, labels.content_type, labels.session_id, indexing.max_file_bytes, indexing.redaction]
+    generated = Generated((*indexing.include, *include))
     metadata = labels.metadata
     key += [metadata.agent, metadata.category, metadata.game, *metadata.tags]
+    key += [RULES, *generated.include]
     digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
     with ExitStack() as stack:
         ledger = stack.enter_context(open_ledger(settings.data_dir))
         converter = stack.enter_context(Converter())
-        recipe = Recipe(labels, indexing.max_file_bytes, digest)
+        recipe = Recipe(labels, indexing.max_file_bytes, digest, generated)
         yield FolderSync(target, ledger, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
 
 
@@ -208,7 +224,7 @@ def _documents(path: Path, labels: Labels, model: type[BulkLine]) -> Iterator[Bu
 
 @contextmanager
 def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
-    """A bar on a terminal, with the number of files as soon as it is known; elsewhere nothing."""
+    """A bar on a terminal, with the number of files as soon as it is known; elsewhere a line now and then."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -226,10 +242,9 @@ def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
         progress.update(task, total=total)
 
     with progress:
-        if screen.err.is_terminal:
-            task = progress.add_task("Indexing", total=None)
-            if STDIN not in what.paths:
-                asyncio.get_running_loop().run_in_executor(None, count, task)
+        task = progress.add_task("Indexing", total=None)
+        if STDIN not in what.paths:
+            asyncio.get_running_loop().run_in_executor(None, count, task)
         try:
             yield progress
         finally:
@@ -238,7 +253,7 @@ def _progress(what: IndexRun, screen: Screen) -> Iterator[Progress]:
 
 def _everything(what: IndexRun) -> Iterator[object]:
     """As many things as there will be receipts, about."""
-    yield from find_files(what.files)
+    yield from find_files(what.files, Generated(tuple(what.include)))
     for path in what.streams:
         try:
             with path.open("rb") as file:

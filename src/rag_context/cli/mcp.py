@@ -29,7 +29,7 @@ MODEL_PATIENCE_S = 10.0
 _QUIET = "warning"
 
 
-def run(chosen: Chosen, *, tools: str) -> ExitCode:
+def run(chosen: Chosen, *, tools: str, structured: bool = False) -> ExitCode:
     """Serve until the client closes its end, or SIGTERM."""
     loaded = load_available(chosen)
     # Until the loop runs there is nothing to finish.
@@ -41,7 +41,7 @@ def run(chosen: Chosen, *, tools: str) -> ExitCode:
     if first is None:
         return ExitCode.OK
     _start_logging(loaded)
-    return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead))
+    return asyncio.run(_serve(loaded.settings, tools, wire, first, answered_ahead=ahead, structured=structured))
 
 
 def _open_conversation(wire: Wire, tools: str) -> tuple[bytes | None, bool]:
@@ -57,7 +57,9 @@ def _open_conversation(wire: Wire, tools: str) -> tuple[bytes | None, bool]:
     return first, answer is not None
 
 
-async def _serve(settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool) -> ExitCode:
+async def _serve(
+    settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool, structured: bool
+) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening request was answered.
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
     from rag_context.server.registry import Toolset  # noqa: PLC0415
@@ -65,7 +67,15 @@ async def _serve(settings: Settings, tools: str, wire: Wire, first: bytes, *, an
     opening = _Opening(settings, tools)
     keeper = asyncio.create_task(opening.keep(), name="memory")
     serving = asyncio.create_task(
-        serve_stdio(wire, opening.memory, Toolset(tools), first=first, answered_ahead=answered_ahead), name="mcp"
+        serve_stdio(
+            wire,
+            opening.memory,
+            Toolset(tools),
+            first=first,
+            answered_ahead=answered_ahead,
+            structured=structured,
+        ),
+        name="mcp",
     )
     with suppress(NotImplementedError):  # Windows has no such signal to wait for
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
@@ -121,9 +131,10 @@ class _Opening:
 
 def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
     """Load what the memory is made of, in a thread beside the conversation."""
+    from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
     from rag_context.contract.vocabulary import Vocabulary  # noqa: PLC0415
     from rag_context.server.mcp.door import Memory  # noqa: PLC0415
-    from rag_context.server.registry import Toolset  # noqa: PLC0415
+    from rag_context.server.registry import Registry, Toolset  # noqa: PLC0415
     from rag_context.server.tools import build_tools  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
@@ -134,8 +145,13 @@ def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None
             async def ready() -> bool:
                 return await service.wait_ready(MODEL_PATIENCE_S)
 
-            opened.set_result(Memory(service, build_tools(service, words).only(Toolset(tools)), ready))
-            await asyncio.Event().wait()
+            intake = FileIntake(service, settings)
+            registry = Registry(*build_tools(service, words).values(), file_tool(intake))
+            opened.set_result(Memory(service, registry.only(Toolset(tools)), ready))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await intake.close()
 
     return hold
 

@@ -16,8 +16,8 @@ group = typer.Typer(no_args_is_help=False, pretty_exceptions_enable=False)
 Tools = Annotated[
     str,
     typer.Option(
-        metavar="memory|projects|collections|all",
-        help="Which tools to offer: the agents' memory, project documents, named collections, or all of them.",
+        metavar="memory|operations|projects|collections|all",
+        help="Which tools to offer: the agents' memory, its upkeep, project documents, named collections, or all.",
     ),
 ]
 Url = Annotated[
@@ -30,6 +30,9 @@ Url = Annotated[
 def mcp(
     context: typer.Context,
     tools: Tools = MEMORY,
+    structured: Annotated[
+        bool, typer.Option("--structured", help="Answer with structured content, for programs, instead of text.")
+    ] = False,
     print_config: Annotated[
         str | None,
         typer.Option("--print-config", metavar="CLIENT", help="Print what goes into a client's configuration file."),
@@ -44,7 +47,7 @@ def mcp(
     Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.
     """
     if context.invoked_subcommand is not None:
-        if tools != MEMORY or any((print_config, url, data_dir, config)):
+        if tools != MEMORY or any((structured, print_config, url, data_dir, config)):
             raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
         return
     if print_config is not None:
@@ -56,7 +59,7 @@ def mcp(
     check_toolset(tools)
     from rag_context.cli import mcp as work
 
-    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), tools=tools))
+    raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), tools=tools, structured=structured))
 
 
 @group.command("install")

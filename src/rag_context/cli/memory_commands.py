@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from rag_context.cli.exits import EPILOG
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir
+from rag_context.cli.options import AsJson, Branch, Chosen, Config, DataDir, PathHash, Project
 
 group = typer.Typer()
 
@@ -21,6 +21,12 @@ Category = Annotated[str | None, typer.Option("--category", metavar="NAME", help
 Game = Annotated[str | None, typer.Option("--game", metavar="NAME", help="Game that the documents are about.")]
 Agent = Annotated[str | None, typer.Option(metavar="NAME", help="Agent that wrote the documents.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A tag; may be given several times.")]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include", metavar="PATTERN", help="Take such files although they look generated; may be given several times."
+    ),
+]
 
 
 @group.command(epilog=EPILOG)
@@ -40,6 +46,7 @@ def index(
     jsonl: Annotated[
         bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object a line.")
     ] = False,
+    include: Include = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
     ] = False,
@@ -52,8 +59,9 @@ def index(
 ) -> None:
     """Take files, folders and streams of documents in; what changed is replaced, the rest not even read.
 
-    Ignore files (.gitignore, .ragignore) are respected. An interrupted run is resumed by the same command. Documents
-    of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
+    Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
+    of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
+    Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
     """
     from rag_context.cli import index as work
     from rag_context.indexing.folder_sync import Gone
@@ -62,6 +70,7 @@ def index(
         paths,
         work.Said(content_type, session, category, game, tag or (), agent),
         gone=Gone.PRUNE if prune else Gone.REPORT,
+        include=include or (),
         as_documents=jsonl,
         receipts=receipts,
         as_json=as_json,
@@ -116,6 +125,15 @@ def search(
         typer.Option(metavar="hybrid|vector|text", help="By meaning and words, or by one."),
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Say how each result was found and ranked.")] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens of all passages together.")
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Who asks, for the statistics; cli if not said.")
+    ] = None,
+    project: Project = None,
+    branch: Branch = None,
+    path_hash: PathHash = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -137,6 +155,11 @@ def search(
         min_score=min_score,
         mode=mode,
         explain=explain,
+        max_tokens=max_tokens,
+        agent=agent,
+        project=project,
+        branch=branch,
+        path_hash=path_hash,
         as_json=as_json,
     )
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), question))

@@ -21,6 +21,11 @@ Config = Annotated[
         rich_help_panel="Configuration",
     ),
 ]
+Project = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Documents of this project instead of the agents' own memory.")
+]
+Branch = Annotated[str | None, typer.Option(metavar="NAME", help="Branch of the project.")]
+PathHash = Annotated[str | None, typer.Option("--path-hash", metavar="HASH", help="Checkout of the project.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
 

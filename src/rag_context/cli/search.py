@@ -36,6 +36,8 @@ _OPTIONS = {
     "tags": "--tag",
     "source": "--source",
     "minScore": "--min-score",
+    "maxTokens": "--max-tokens",
+    "pathHash": "--path-hash",
 }
 """How fields on the wire are called on the command line."""
 
@@ -59,6 +61,11 @@ class Question:
     min_score: float | None = None
     mode: str | None = None
     explain: bool = False
+    max_tokens: int | None = None
+    agent: str | None = None
+    project: str | None = None
+    branch: str | None = None
+    path_hash: str | None = None
     as_json: bool = False
 
 
@@ -90,7 +97,7 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
         "sessionId": question.session_id,
         "contentType": question.content_type,
         "game": question.game,
-        "agent": AGENT,
+        "agent": question.agent or AGENT,
         "tags": list(question.tags) or None,
         "source": question.source and source_filter(question.source, cwd),
         "since": question.since and moment(question.since, "--since", now),
@@ -98,6 +105,10 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
         "minScore": question.min_score,
         "mode": question.mode,
         "explain": question.explain,
+        "maxTokens": question.max_tokens,
+        "project": question.project,
+        "branch": question.branch,
+        "pathHash": question.path_hash,
     }
     try:
         return read_fields(model, {name: value for name, value in fields.items() if value is not None})

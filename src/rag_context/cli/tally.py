@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from rich.progress import Progress
+from rich.progress import Progress, Task
 from rich.text import Text
 
 from rag_context.cli.screen import Screen, safe
@@ -17,6 +17,9 @@ from rag_context.errors import InvalidInputError
 
 SHOWN = 10
 """Files of a list that people see; programs get all."""
+
+PROGRESS_EVERY = 100
+"""Files from one line of progress to the next where there is no terminal."""
 
 _ORDER = ("indexed", "replaced", "unchanged", "deferred", "removed", "rejected", "gone")
 _STYLES = {"unchanged": "dim", "deferred": "yellow", "removed": "yellow", "rejected": "red", "gone": "yellow"}
@@ -85,7 +88,7 @@ class Tally:
         if self.counts["deferred"]:
             screen.note("Pending files are found by their words now; their vectors follow while a server runs.")
         _list("Rejected:", self.rejected, screen)
-        _list("Skipped, nothing to read in them:", self.skipped, screen)
+        _list("Skipped (--include takes what only looks generated):", self.skipped, screen)
         _list("Gone, their documents are still found; --prune removes those:", self.gone, screen)
 
 
@@ -131,8 +134,21 @@ class Sink:
                 self.failure = error
                 self.run.cancel()
         if receipt.status not in {"gone", "removed"}:
-            for task in self.progress.task_ids:
-                self.progress.advance(task)
+            for task in self.progress.tasks:
+                self.progress.advance(task.id)
+                if self.progress.disable and task.completed % PROGRESS_EVERY == 0:
+                    self.screen.note(_progress_line(task))
+
+
+def _progress_line(task: Task) -> str:
+    """How far it is, where there is no terminal to draw a bar on: `300 of 840 files, 12/s, about 45 s left`."""
+    of = f" of {task.total:.0f}" if task.total else ""
+    parts = [f"{task.completed:.0f}{of} files"]
+    if task.speed:
+        parts.append(f"{task.speed:.0f}/s")
+    if task.time_remaining:
+        parts.append(f"about {task.time_remaining:.0f} s left")
+    return ", ".join(parts)
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from typing import Final
 from rag_context.errors import InvalidInputError
 
 MEMORY: Final = "memory"
-TOOLSETS: Final = (MEMORY, "projects", "collections", "all")
-"""The agents' memory, project documents, named collections, or everything."""
+TOOLSETS: Final = (MEMORY, "operations", "projects", "collections", "all")
+"""The agents' memory, looking after it, project documents, named collections, or everything."""
 
 
 def check_toolset(tools: str) -> None:

@@ -22,6 +22,8 @@ MAX_DELETED = 10_000
 class DeleteRequest(WireRequest):
     """Which documents to remove; exactly one of documentId, source and sessionId."""
 
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
+
     exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
 
     document_id: Annotated[Identifier | None, Field(description="The document with this id")] = None

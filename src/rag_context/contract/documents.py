@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rag_context.contract.names import id_problem
-from rag_context.errors import FieldError, InvalidInputError
+from rag_context.errors import FieldError, InvalidInputError, joined
 from rag_context.types import Json, Vector
 
 MAX_DIMENSION = 65_535
@@ -70,9 +70,7 @@ def refuse(problems: Iterable[FieldError]) -> None:
     """Raise what was found, if anything was. Raises: InvalidInputError."""
     details = tuple(problems)
     if details:
-        said = list(dict.fromkeys(problem.message for problem in details))
-        more = f"; and {len(said) - 3} more" if len(said) > 3 else ""
-        raise InvalidInputError("; ".join(said[:3]) + more, details[:MAX_PROBLEMS])
+        raise InvalidInputError(joined([problem.message for problem in details]), details[:MAX_PROBLEMS])
 
 
 def documents_of_json(body: bytes, check_metadata: CheckMetadata) -> GivenDocuments:

@@ -1,6 +1,6 @@
 """Getting one document: all of it, and how often searches returned it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ Readiness = Literal["indexed", "pending"]
 
 class GetRequest(WireRequest):
     """Which document."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists give it")]
     project: Project = None

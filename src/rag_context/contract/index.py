@@ -37,6 +37,8 @@ _REQUIRED = {
 class IndexRequest(WireRequest):
     """A document to keep."""
 
+    for_programs: ClassVar[frozenset[str]] = frozenset({"agent", "branch", "path_hash"})
+
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "content": Sentences("Content cannot be empty", "Content too large (max 100KB)"),
         **_REQUIRED,

@@ -3,7 +3,7 @@
 import base64
 import json
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import BeforeValidator, Field, create_model
 
@@ -34,6 +34,8 @@ CURSOR_CHARS = 1024
 
 class ListRequest(WireRequest):
     """Which documents, and where to go on. Cursors are made and read by the server only."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"category", "game", "until", "branch", "path_hash"})
 
     limit: Annotated[
         int,

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.contract.wire import Sentences, WireRequest
-from rag_context.errors import FieldError, InvalidInputError
+from rag_context.errors import FieldError, InvalidInputError, joined
 
 MAX_DETAILS = 100
 _NAME_CHARS = 64
@@ -59,11 +59,8 @@ def read_fields(model: type[Request], fields: Mapping[str, Any]) -> Request:
 def invalid_input(model: type[WireRequest], error: ValidationError) -> InvalidInputError:
     """The same failure in our words."""
     found = error.errors(include_url=False, include_context=True)
-    details = [FieldError(_path(item["loc"]), _message(model, item)) for item in found[:MAX_DETAILS]]
-    summary = "; ".join(detail.message for detail in details[:_SUMMARY])
-    if len(found) > _SUMMARY:
-        summary += f"; and {len(found) - _SUMMARY} more"
-    return InvalidInputError(summary, details)
+    problems = [FieldError(_path(item["loc"]), _message(model, item)) for item in found]
+    return InvalidInputError(joined([problem.message for problem in problems]), problems[:MAX_DETAILS])
 
 
 def _path(location: Sequence[str | int]) -> str:

@@ -43,6 +43,9 @@ class SearchRequest(WireRequest):
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
     }
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"agent", "min_score", "mode", "explain", "strict", "branch", "path_hash"}
+    )
 
     query: Annotated[
         str,
@@ -57,9 +60,7 @@ class SearchRequest(WireRequest):
     category: Annotated[str | None, Field(description="Filter by content category")] = None
     session_id: Annotated[Identifier | None, Field(description="Filter by specific session ID")] = None
     content_type: Annotated[str | None, Field(description="Filter by content type")] = None
-    game: Annotated[Identifier | None, Field(description="Filter by casino game (e.g., 'FireKirin', 'OrionStars')")] = (
-        None
-    )
+    game: Annotated[Identifier | None, Field(description="Filter by the game that the content is about")] = None
     agent: Annotated[
         Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
     ] = None

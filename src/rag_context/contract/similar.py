@@ -1,6 +1,6 @@
 """Finding the documents that are most like one."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -14,6 +14,8 @@ DEFAULT_SIMILAR = 5
 
 class SimilarRequest(WireRequest):
     """Like which document."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
     document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists give it")]
     limit: Annotated[

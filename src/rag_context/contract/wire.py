@@ -71,6 +71,10 @@ class WireRequest(BaseModel):
     )
 
     sentences: ClassVar[Mapping[str, Sentences]] = {}
+    for_programs: ClassVar[frozenset[str]] = frozenset()
+    """Fields, by their Python names, that MCP accepts and does not list: a model that must choose a tool does not need
+    them, and every list of tools is paid for in tokens."""
+
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which a request names one and only one. Strict clients refuse `oneOf` at the top of a tool's schema,
     so only OpenAPI tells of it."""

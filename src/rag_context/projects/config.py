@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_context.errors import FieldError
+from rag_context.errors import FieldError, joined
 from rag_context.projects.records import (
     DEFAULT_BOOSTS,
     CriticalInclusion,
@@ -306,9 +306,8 @@ def _repeated(names: Sequence[str]) -> list[str]:
 
 
 def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError:
-    said = "; ".join(f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details[:3])
-    more = f"; and {len(details) - 3} more" if len(details) > 3 else ""
-    return SchemaValidationError(f"The project configuration {path.name!r} cannot be used: {said}{more}", details)
+    said = joined([f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details])
+    return SchemaValidationError(f"The project configuration {path.name!r} cannot be used: {said}", details)
 
 
 def _detail(item: ErrorDetails) -> FieldError:

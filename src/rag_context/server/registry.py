@@ -86,6 +86,7 @@ class Toolset(StrEnum):
     """Tools that are offered together."""
 
     MEMORY = "memory"
+    OPERATIONS = "operations"
     PROJECTS = "projects"
     COLLECTIONS = "collections"
     ALL = "all"

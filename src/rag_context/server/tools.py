@@ -49,11 +49,8 @@ def _search_tool(service: Service, vocabulary: Vocabulary) -> Tool[SearchRequest
         title="Search context",
         description=(
             "Search earlier chats, decisions, code and documentation for the passages that answer a question. "
-            "Call it before you rely on memory: when something may have been decided, tried or written before. "
-            "Ask in plain words or with exact names and error codes; both are found. Narrow with contentType, "
-            "category, game, tags, source, sessionId, since and until only when you mean it: a filter excludes. "
-            "Each result carries its text, a relevance from 0 to 1, its source and time. fallbackLevel 2 means words "
-            "only were matched; 3 and 4 mean that nothing could be searched: go on without context and say so. "
+            "Call it before you rely on memory: something may have been decided, tried or written before. Ask in "
+            "plain words or with exact names and error codes. A filter excludes: use one only when you mean it. "
             "maxTokens keeps the answer short; rag_context_get gives the whole document around a passage."
         ),
         request=SearchRequest.speaking(vocabulary),
@@ -73,11 +70,10 @@ def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
         name="rag_context_index",
         title="Keep context",
         description=(
-            "Keep a chat, decision, piece of code or document so that later searches find it. What replaces what: "
-            "code replaces what the same source held before; documentation and a decision replace the earlier one "
-            "with the same source and sessionId; a chat replaces nothing, each text is added. The same text again "
-            "changes nothing (status unchanged). status pending means it is stored and found by its words now, by "
-            "meaning a little later. Secrets such as keys and tokens are blanked out before storing."
+            "Keep a chat, decision, piece of code or document so that later searches find it. Code replaces what the "
+            "same source held before; documentation and a decision replace the earlier one with the same source and "
+            "sessionId; a chat replaces nothing. The same text again changes nothing. Keys and tokens are masked "
+            "before storing."
         ),
         request=IndexRequest.speaking(vocabulary),
         response=IndexResponse,
@@ -86,11 +82,11 @@ def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
         read_only=False,
         destructive=True,
         example={
-            "content": "FireKirin jackpot threshold configuration...",
-            "contentType": "documentation",
-            "sessionId": "doc-firekirin-thresholds",
-            "source": "docs/casino/firekirin.md",
-            "metadata": {"category": "casino", "game": "FireKirin", "tags": ["jackpot", "threshold"]},
+            "content": "We retry a failed payment three times, then tell the customer.",
+            "contentType": "decision",
+            "sessionId": "payments",
+            "source": "docs/decisions/payment-retries.md",
+            "metadata": {"category": "architecture", "tags": ["payments", "retries"]},
         },
     )
 
@@ -103,9 +99,8 @@ def _get_tool(service: Service) -> Tool[GetRequest]:
         name="rag_context_get",
         title="Read a document",
         description=(
-            "Read one document in full by its documentId, as rag_context_search and rag_context_list give it. Use it "
-            "when a passage is right but not enough. Also tells how often searches have returned it. Only the agents' "
-            "own memory is read unless project names another."
+            "Read one document in full by its documentId, as rag_context_search and rag_context_list give it: when a "
+            "passage is right but not enough."
         ),
         request=GetRequest,
         response=GetResponse,
@@ -125,16 +120,15 @@ def _list_tool(service: Service, vocabulary: Vocabulary) -> Tool[ListRequest]:
         name="rag_context_list",
         title="List documents",
         description=(
-            "List what is kept, newest first, without the texts: to see what there is, what a session wrote, or what "
-            "is new since a moment. To find something by what it says, use rag_context_search instead. Narrow with "
-            "the same filters as there. For the next page, call again with cursor set to nextCursor."
+            "List what is kept, newest first, without the texts: what a session wrote, or what is new since a moment. "
+            "To find something by what it says, use rag_context_search."
         ),
         request=ListRequest.speaking(vocabulary),
         response=ListResponse,
         run=run,
         access=Access.READ,
         read_only=True,
-        example={"sessionId": "doc-firekirin-thresholds", "limit": 10},
+        example={"sessionId": "payments", "limit": 10},
     )
 
 
@@ -152,6 +146,7 @@ def _similar_tool(service: Service) -> Tool[SimilarRequest]:
         ),
         request=SimilarRequest,
         response=SimilarResponse,
+        toolset=Toolset.OPERATIONS,
         run=run,
         access=Access.READ,
         read_only=True,
@@ -198,9 +193,8 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
         title="Delete context",
         description=(
             "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of "
-            "the three. Only the agents' own memory is touched unless project names another. What is not there is no "
-            f"error: deletedCount is 0. At most {MAX_DELETED} go in one call, the oldest first. There is no way back: "
-            "call it with dryRun first and look at what would go."
+            "the three. There is no way back: call it with dryRun first and look at what would go. At most "
+            f"{MAX_DELETED} go in one call, the oldest first."
         ),
         request=DeleteRequest,
         response=DeleteResponse,
@@ -208,7 +202,7 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
         access=Access.WRITE,
         read_only=False,
         destructive=True,
-        example={"source": "docs/casino/firekirin.md", "dryRun": True},
+        example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
     )
 
 
@@ -228,6 +222,7 @@ def _reindex_tool(service: Service) -> Tool[ReindexRequest]:
         ),
         request=ReindexRequest,
         response=ReindexResponse,
+        toolset=Toolset.OPERATIONS,
         run=run,
         access=Access.WRITE,
         read_only=False,
@@ -248,6 +243,7 @@ def _health_tool(service: Service) -> Tool[HealthRequest]:
         ),
         request=HealthRequest,
         response=HealthResponse,
+        toolset=Toolset.OPERATIONS,
         run=run,
         access=Access.READ,
         read_only=True,
@@ -269,6 +265,7 @@ def _stats_tool(service: Service) -> Tool[StatsRequest]:
         ),
         request=StatsRequest,
         response=StatsResponse,
+        toolset=Toolset.OPERATIONS,
         run=run,
         access=Access.READ,
         read_only=True,

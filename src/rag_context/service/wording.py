@@ -21,7 +21,8 @@ from rag_context.contract.similar import SimilarRequest
 from rag_context.contract.stats import StatsBucket, StatsResponse
 from rag_context.indexing.indexer import Outcome, Receipt
 from rag_context.records import QUERY_CHARS, SearchRecord, SearchSummary
-from rag_context.search.query import Answer, Mode, Query, Result
+from rag_context.search.query import Answer, LegStatus, Mode, Query, Result
+from rag_context.search.query import LegReport as Leg
 from rag_context.types import Draft, Filter, Metadata, Origin, Tenant
 
 UNKNOWN_AGENT = "unknown"
@@ -96,14 +97,18 @@ def search_response(
         circuit_breaker_open=breaker_open,
         total_indexed=answer.total_indexed,
         request_id=request_id,
-        legs={
-            name: LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
-            for name, leg in answer.legs.items()
-        },
+        legs={name: _leg(leg, cached=answer.cached) for name, leg in answer.legs.items()},
         warning=answer.warning,
         cached=answer.cached or None,
         no_answer=answer.unanswerable or None,
     )
+
+
+def _leg(leg: Leg, *, cached: bool) -> LegReport:
+    """What a leg did for this answer: nothing, where it was remembered."""
+    if cached:
+        return LegReport(status=LegStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
+    return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 
 def _result(result: Result, *, explain: bool) -> SearchResult:

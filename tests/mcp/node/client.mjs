@@ -37,8 +37,8 @@ console.log(
   JSON.stringify({
     tools,
     server: client.getServerVersion(),
-    found: found.structuredContent.results[0].content,
-    words: found.content[1].text,
+    found: JSON.parse(found.content[0].text).results[0].content,
+    structured: found.structuredContent?.results[0].content,
     wrong: wrong.isError,
     document: document.contents[0].text,
     prompt: prompt.messages.length,

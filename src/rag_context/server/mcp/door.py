@@ -27,7 +27,7 @@ from rag_context.server.mcp.documents import TEMPLATE, document, documents
 from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
 from rag_context.server.mcp.prompts import RECALL, REMEMBER, filled, named
 from rag_context.server.mcp.readable import readable
-from rag_context.server.mcp.schemas import for_models
+from rag_context.server.mcp.schemas import for_clients, for_models
 from rag_context.server.options import Access
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
 
@@ -62,6 +62,10 @@ class Visit:
     session: str | None = None
     """Names the caller across calls, where something does."""
 
+    structured: bool = False
+    """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
+    clients that are given both, some show the model both, and some the structured half alone."""
+
 
 _VISIT: ContextVar[Visit] = ContextVar("visit")
 
@@ -81,7 +85,7 @@ class Door:
         self._memory = memory
         self._visit = visit
         self._toolset = toolset
-        self._listed: dict[str, types.Tool] = {}
+        self._listed: dict[bool, dict[str, types.Tool]] = {}
 
     def server(self) -> Server[Any]:
         """The protocol's server."""
@@ -116,12 +120,16 @@ class Door:
     ) -> types.ListToolsResult:
         _one_page(params)
         tools = (await self._memory()).tools
-        if not self._listed:
-            self._listed = {tool.name: _listed(tool) for tool in tools.values()}
+        visit = _VISIT.get()
+        if visit.structured not in self._listed:
+            self._listed[visit.structured] = {
+                tool.name: _listed(tool, structured=visit.structured) for tool in tools.values()
+            }
+        listed = self._listed[visit.structured]
         # A tool that this key may not use would only be tried in vain.
-        may_write = _VISIT.get().access is Access.WRITE
+        may_write = visit.access is Access.WRITE
         return types.ListToolsResult(
-            tools=[self._listed[tool.name] for tool in tools.values() if may_write or tool.access is Access.READ]
+            tools=[listed[tool.name] for tool in tools.values() if may_write or tool.access is Access.READ]
         )
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -136,8 +144,9 @@ class Door:
             await memory.ready()
             answer = await tool.run(request, Call(visit.request_id, context.session.report_progress, visit.session))
         except (RagContextError, RefusalError) as error:
-            return _told(ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body))
-        return _answered(answer)
+            told = ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body)
+            return _told(told, structured=visit.structured)
+        return _answered(answer, structured=visit.structured)
 
     async def _list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -175,7 +184,7 @@ class Door:
         return [RECALL, REMEMBER] if _VISIT.get().access is Access.WRITE else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._listed.get(name)
+        tool = next((listed[name] for listed in self._listed.values() if name in listed), None)
         return tool.input_schema if tool is not None else None
 
     async def _guarded(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -201,13 +210,14 @@ def _check_access(tool: Tool[Any], visit: Visit) -> None:
         raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
-def _listed(tool: Tool[Any]) -> types.Tool:
+def _listed(tool: Tool[Any], *, structured: bool) -> types.Tool:
+    hidden = {tool.request.model_fields[name].alias or name for name in tool.request.for_programs}
     return types.Tool(
         name=tool.name,
         title=tool.title,
         description=tool.description,
-        input_schema=for_models(tool.input_schema),
-        output_schema=for_models(tool.output_schema),
+        input_schema=for_models(tool.input_schema, hidden),
+        output_schema=for_clients(tool.output_schema) if structured else None,
         annotations=types.ToolAnnotations(
             title=tool.title,
             read_only_hint=tool.read_only,
@@ -218,26 +228,23 @@ def _listed(tool: Tool[Any]) -> types.Tool:
     )
 
 
-def _answered(answer: Answer) -> types.CallToolResult:
+def _answered(answer: Answer, *, structured: bool) -> types.CallToolResult:
     if isinstance(answer.body, SearchFailure):
-        return _told(answer.body)
-    body = answer.body.to_json()
-    return types.CallToolResult(content=_blocks(answer.body, body), structured_content=json.loads(body))
+        return _told(answer.body, structured=structured)
+    if not structured:
+        return types.CallToolResult(content=_text(answer.body, structured=False))
+    body = json.loads(answer.body.to_json())
+    return types.CallToolResult(content=_text(answer.body, structured=True), structured_content=body)
 
 
-def _told(failure: WireResponse) -> types.CallToolResult:
+def _told(failure: WireResponse, *, structured: bool) -> types.CallToolResult:
     """A failure that the caller can act on. It does not fit the tool's own schema, so it is not structured content."""
-    return types.CallToolResult(content=_blocks(failure, failure.to_json()), is_error=True)
+    return types.CallToolResult(content=_text(failure, structured=structured), is_error=True)
 
 
-def _blocks(body: WireResponse, json_text: bytes) -> list[Any]:
-    """The JSON, and the same for a model to read."""
-    return [
-        types.TextContent(type="text", text=json_text.decode()),
-        types.TextContent(
-            type="text", text=readable(body), annotations=types.Annotations(audience=["assistant"], priority=1.0)
-        ),
-    ]
+def _text(body: WireResponse, *, structured: bool) -> list[Any]:
+    """One block: for a model to read, or the JSON, which clients that know no structured content read instead."""
+    return [types.TextContent(type="text", text=body.to_json().decode() if structured else readable(body))]
 
 
 def _one_page(params: types.PaginatedRequestParams | None) -> None:

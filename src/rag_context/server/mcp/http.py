@@ -12,9 +12,10 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.contract.failure import ErrorCode
+from rag_context.server.endpoint import query_fields
 from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body, session_of
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, is_message, refusal
+from rag_context.server.mcp.messages import has_bad_id, is_message, negotiable, refusal
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Toolset
 
@@ -44,7 +45,7 @@ class Endpoint:
         kind = (opened.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
-        body = await read_body(receive)
+        body = negotiable(await read_body(receive))
         asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
@@ -136,4 +137,5 @@ def _visit(context: Context) -> Visit:
     assert request is not None  # noqa: S101  (this transport sets it on every message)
     opened = exchange(request.scope)
     access = opened.caller.access if opened.caller is not None else Access.READ
-    return Visit(opened.request_id, access, session_of(opened))
+    structured = query_fields(request.scope).get("structured") == "true"
+    return Visit(opened.request_id, access, session_of(opened), structured)

@@ -5,6 +5,8 @@ from typing import Any
 
 import mcp_types as types
 
+from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
+
 
 def refusal(line: bytes) -> types.JSONRPCError:
     """The answer to bytes that are no message; it names the request where that can be told."""
@@ -20,6 +22,21 @@ def refusal(line: bytes) -> types.JSONRPCError:
         'Not a JSON-RPC 2.0 message: jsonrpc is "2.0", id a string or whole number, method a string, params an object',
         id_ if _is_id(id_) else None,
     )
+
+
+def negotiable(line: bytes) -> bytes:
+    """The same message; an `initialize` for the revision with batches asks for the one before it instead."""
+    if BATCHING.encode() not in line or b'"initialize"' not in line:
+        return line
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return line
+    match message:
+        case {"method": "initialize", "params": {"protocolVersion": str() as version}} if version == BATCHING:
+            message["params"]["protocolVersion"] = UNBATCHED
+            return json.dumps(message).encode()
+    return line
 
 
 def oversized() -> types.JSONRPCError:

@@ -1,10 +1,12 @@
 """Answers as a model reads them: short, with what matters first, and the same facts as the JSON beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from typing import Any
 
 from rag_context.contract.delete import DeleteResponse
 from rag_context.contract.failure import ErrorResponse
+from rag_context.contract.files import IndexFilesResponse
 from rag_context.contract.get import GetResponse
 from rag_context.contract.health import HealthResponse
 from rag_context.contract.index import IndexResponse
@@ -28,29 +30,9 @@ _LEVELS = {
 
 def readable(body: WireResponse) -> str:
     """The answer in words; empty for a kind that has none."""
-    match body:
-        case SearchFailure():
-            return f"Search failed: {body.error}. {_LEVELS[body.fallback_level]}"
-        case SearchResponse():
-            return "\n".join(_search(body))
-        case SimilarResponse():
-            return "\n".join(_similar(body))
-        case ListResponse():
-            return "\n".join(_list(body))
-        case GetResponse():
-            return "\n".join(_get(body))
-        case IndexResponse():
-            return "\n".join(_index(body))
-        case DeleteResponse():
-            return _delete(body)
-        case ReindexResponse():
-            return _reindex(body)
-        case HealthResponse():
-            return "\n".join(_health(body))
-        case StatsResponse():
-            return _stats(body)
-        case ErrorResponse():
-            return "\n".join(_error(body))
+    for kind, tell in _TELLERS.items():
+        if isinstance(body, kind):
+            return "\n".join(tell(body))
     return readable_project(body) or readable_conversation(body) or ""
 
 
@@ -70,6 +52,10 @@ def passages(results: list[SearchResult]) -> Iterator[str]:
 def _quoted(text: str) -> str:
     """What surrounds a passage, told apart from it."""
     return "\n".join(f"> {line}" for line in text.strip("\n").split("\n"))
+
+
+def _failed(body: SearchFailure) -> Iterator[str]:
+    yield f"Search failed: {body.error}. {_LEVELS[body.fallback_level]}"
 
 
 def _search(body: SearchResponse) -> Iterator[str]:
@@ -155,13 +141,25 @@ def _index(body: IndexResponse) -> Iterator[str]:
         yield f"Says nearly the same as: {_ids(body.duplicates_of)}."
 
 
-def _delete(body: DeleteResponse) -> str:
+def _index_files(body: IndexFilesResponse) -> Iterator[str]:
+    done = "Done" if body.status == "done" else "It goes on; call again with the same path to see how far. So far"
+    yield f"{done}: {body.indexed} indexed, {body.replaced} replaced, {body.unchanged} unchanged."
+    if body.pending:
+        yield f"{body.pending} of them are found by keywords now; their vectors follow."
+    if body.gone:
+        yield f"{_counted(body.gone, 'document')} whose file is gone is still found."
+    if body.rejected or body.skipped:
+        yield f"{_counted(body.rejected, 'file')} could not be read, {body.skipped} skipped, among them:"
+        yield from (f"- {each.source}: {each.reason}" for each in body.left_out)
+
+
+def _delete(body: DeleteResponse) -> Iterator[str]:
     done = "would be deleted (nothing was)" if body.dry_run else "deleted"
     ids = f": {_ids(body.document_ids)}" if body.document_ids else ""
-    return f"{_counted(body.deleted_count, 'document')} {done}{ids}."
+    yield f"{_counted(body.deleted_count, 'document')} {done}{ids}."
 
 
-def _reindex(body: ReindexResponse) -> str:
+def _reindex(body: ReindexResponse) -> Iterator[str]:
     said = {
         "current": "All documents have their vectors; nothing to do.",
         "running": "Vectors are being made; searches are answered by words for what is not done.",
@@ -169,7 +167,7 @@ def _reindex(body: ReindexResponse) -> str:
         "needed": "The vectors are another model's; call without statusOnly to make them anew.",
     }
     detail = f" {body.detail}." if body.detail else ""
-    return f"{said[body.status]} {body.done} of {_counted(body.documents, 'document')} done.{detail}"
+    yield f"{said[body.status]} {body.done} of {_counted(body.documents, 'document')} done.{detail}"
 
 
 def _health(body: HealthResponse) -> Iterator[str]:
@@ -181,8 +179,8 @@ def _health(body: HealthResponse) -> Iterator[str]:
         yield f"- {part.role}: {part.status}" + (f" ({part.detail})" if part.detail else "")
 
 
-def _stats(body: StatsResponse) -> str:
-    return (
+def _stats(body: StatsResponse) -> Iterator[str]:
+    yield (
         f"{_counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
         f"{body.fallback_rate:.0%} at a fallback level; {_counted(body.total_documents, 'document')} in the index."
@@ -209,3 +207,19 @@ def _counted(count: int, noun: str, plural: str = "") -> str:
 
 def _day(moment: datetime) -> str:
     return moment.date().isoformat()
+
+
+_TELLERS: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
+    SearchFailure: _failed,
+    SearchResponse: _search,
+    SimilarResponse: _similar,
+    ListResponse: _list,
+    GetResponse: _get,
+    IndexResponse: _index,
+    IndexFilesResponse: _index_files,
+    DeleteResponse: _delete,
+    ReindexResponse: _reindex,
+    HealthResponse: _health,
+    StatsResponse: _stats,
+    ErrorResponse: _error,
+}

@@ -10,6 +10,7 @@ import os
 import queue
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -18,7 +19,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, oversized, refusal
+from rag_context.server.mcp.messages import has_bad_id, negotiable, oversized, refusal
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
@@ -35,7 +36,13 @@ Incoming = SessionMessage | Exception
 
 
 async def serve_stdio(
-    wire: Wire, memory: Callable[[], Awaitable[Memory]], toolset: Toolset, *, first: bytes, answered_ahead: bool
+    wire: Wire,
+    memory: Callable[[], Awaitable[Memory]],
+    toolset: Toolset,
+    *,
+    first: bytes,
+    answered_ahead: bool,
+    structured: bool = False,
 ) -> None:
     """Serve one client until it closes its end.
 
@@ -45,8 +52,9 @@ async def serve_stdio(
         toolset: Which of its tools are offered.
         first: A line that was already read.
         answered_ahead: Whether that line has been answered too.
+        structured: Whether answers are for programs.
     """
-    server = Door(memory, _visit, toolset).server()
+    server = Door(memory, partial(_visit, structured=structured), toolset).server()
     incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
@@ -101,6 +109,7 @@ class _Traffic:
                     await self._writer.write(_line(message))
 
     async def _take(self, line: bytes, incoming: MemoryObjectSendStream[Incoming]) -> None:
+        line = negotiable(line)
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
@@ -198,5 +207,5 @@ def _line(message: types.JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _visit(_context: Context) -> Visit:
-    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO_SESSION)
+def _visit(_context: Context, *, structured: bool) -> Visit:
+    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO_SESSION, structured)

@@ -1,0 +1,135 @@
+"""The tool by which an agent has files of its own machine taken in, offered by `rag-context mcp`.
+
+It is not offered over HTTP: there the files would be those of the server's machine and user, not of the client's.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rag_context.cli.in_process import InProcess
+from rag_context.cli.index import open_sync
+from rag_context.cli.tally import Shortlist, Tally
+from rag_context.contract.files import MAX_TOLD, IndexFilesRequest, IndexFilesResponse, LeftOutFile
+from rag_context.contract.index import FileReceipt
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.indexing.files import Labels
+from rag_context.indexing.folder_sync import Gone
+from rag_context.indexing.folders import roots
+from rag_context.server.options import Access
+from rag_context.server.registry import Answer, Call, Tool
+from rag_context.service.service import Service
+from rag_context.settings import Settings
+
+ANSWER_S = 30.0
+"""A call is answered after this long, done or not: clients give up on calls that take much longer."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """Files that are being taken in."""
+
+    task: "asyncio.Task[None]"
+    tally: Tally
+
+
+@dataclass
+class FileIntake:
+    """Takes files and folders into an open memory; one run for each path at a time.
+
+    Args:
+        service: the open memory.
+        settings: how files are read.
+        answer_s: seconds after which a call is answered while its run goes on.
+    """
+
+    service: Service
+    settings: Settings
+    answer_s: float = ANSWER_S
+    _runs: dict[tuple[Path, tuple[str, ...]], _Run] = field(default_factory=dict)
+
+    async def run(self, request: IndexFilesRequest, call: Call) -> Answer:
+        """Take a path in, or say how far the run for it is. Raises: InvalidInputError (it is not there)."""
+        key = (await asyncio.to_thread(_found, request.path), tuple(request.include or ()))
+        run = self._runs.get(key)
+        if run is None:
+            tally = Tally()
+            run = self._runs[key] = _Run(asyncio.create_task(self._take_in(*key, tally), name="index files"), tally)
+            run.task.add_done_callback(lambda _task: self._runs.pop(key, None))
+        await self._wait(run, call)
+        if run.task.done():
+            run.task.result()
+        return Answer(_told(run.tally, is_done=run.task.done()))
+
+    async def close(self) -> None:
+        """End what is running; what was acknowledged is skipped by the next run."""
+        tasks = [run.task for run in self._runs.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _wait(self, run: _Run, call: Call) -> None:
+        """Until the run is done or the answer is due; the files so far are told on the way."""
+        end = asyncio.get_running_loop().time() + self.answer_s
+        while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
+            await asyncio.wait({run.task}, timeout=min(left, 1.0))
+            seen = run.tally.kept + run.tally.rejected.total + run.tally.skipped.total
+            await call.on_progress(seen, seen)
+
+    async def _take_in(self, path: Path, include: tuple[str, ...], tally: Tally) -> None:
+        def listen(receipt: FileReceipt) -> None:
+            tally.add(receipt)
+
+        target = InProcess(self.service, self.settings.data_dir, self.settings.indexing.concurrency)
+        with open_sync(target, self.settings, Labels(), Gone.REPORT, listen, include) as sync:
+            await sync.run(roots([path]))
+
+
+def file_tool(intake: FileIntake) -> Tool[IndexFilesRequest]:
+    """The tool over an intake."""
+    return Tool(
+        name="rag_context_index_files",
+        title="Keep files",
+        description=(
+            "Take in a file or all of a folder on this machine, such as a repository or notes, so that later searches "
+            "find it. Call it again to bring it up to date: only what changed is read. Ignore files are respected; "
+            "lock files, vendored and generated files are skipped and named in leftOut."
+        ),
+        request=IndexFilesRequest,
+        response=IndexFilesResponse,
+        run=intake.run,
+        access=Access.WRITE,
+        read_only=False,
+        destructive=True,
+        example={"path": "~/src/my-project"},
+    )
+
+
+def _found(given: str) -> Path:
+    try:
+        path = Path(given).expanduser()
+        if path.exists():
+            return path.resolve()
+        sentence = f"There is no file or folder at {path.absolute().as_posix()}"
+    except (OSError, RuntimeError, ValueError) as error:
+        sentence = f"The path cannot be used: {error}"
+    raise InvalidInputError(sentence, [FieldError("path", sentence)])
+
+
+def _told(tally: Tally, *, is_done: bool) -> IndexFilesResponse:
+    return IndexFilesResponse(
+        status="done" if is_done else "running",
+        indexed=tally.counts["indexed"] + tally.counts["deferred"],
+        replaced=tally.counts["replaced"],
+        unchanged=tally.counts["unchanged"],
+        pending=tally.counts["deferred"],
+        rejected=tally.rejected.total,
+        skipped=tally.skipped.total,
+        gone=tally.gone.total,
+        left_out=[*_named(tally.rejected), *_named(tally.skipped)][:MAX_TOLD],
+    )
+
+
+def _named(files: Shortlist) -> list[LeftOutFile]:
+    return [LeftOutFile(source=source, reason=reason) for source, reason in files.first]
