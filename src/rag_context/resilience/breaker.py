@@ -2,7 +2,8 @@
 
 Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time may try
 (half-open): its success closes the breaker, its failure opens it anew. An admission that ends without a
-verdict (cancelled, crashed) only frees its place. Nygard, "Release It!" (2007), is the pattern's source.
+verdict (cancelled, crashed) only frees its place. Calls that ran beside one another and failed together are one
+event, not as many failures in a row. Nygard, "Release It!" (2007), is the pattern's source.
 """
 
 import time
@@ -38,8 +39,12 @@ def doubling_cooldown(first_s: float, cap_s: float) -> Callable[[int], float]:
 class Admission:
     """One permission to try. Settle it by `succeed` or `fail`, at most once."""
 
-    def __init__(self) -> None:
+    def __init__(self, began: float) -> None:
         self.verdict: bool | None = None
+        self.began = began
+        """When it was let in, by the breaker's clock."""
+        self.alone = True
+        """Whether no other was under way at any time of it."""
 
     def succeed(self) -> None:
         self.verdict = True
@@ -55,6 +60,8 @@ class Breaker:
         name: what it guards, for messages.
         threshold: failures in a row that open it.
         cooldown: seconds to stay open, given how often it opened since it was last closed.
+        event_s: failures that began within so many seconds of each other, some of them beside others, count once;
+            0 counts each of them.
         clock: monotonic seconds.
     """
 
@@ -64,12 +71,16 @@ class Breaker:
         *,
         threshold: int,
         cooldown: Callable[[int], float],
+        event_s: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self._threshold = threshold
         self._cooldown = cooldown
+        self._event_s = event_s
         self._clock = clock
+        self._under_way: list[Admission] = []
+        self._event_began = float("-inf")
         self._failures = 0
         self._openings = 0
         self._open_until: float | None = None
@@ -103,11 +114,16 @@ class Breaker:
         if not self.closed:
             raise self._refusal()
         era = self._openings
-        admission = Admission()
+        admission = Admission(self._clock())
+        self._under_way.append(admission)
+        if len(self._under_way) > 1:
+            for beside in (self._under_way[0], admission):  # those between have been told
+                beside.alone = False
         try:
             yield admission
         finally:
-            if admission.verdict is not None and era == self._openings:
+            self._under_way.remove(admission)
+            if admission.verdict is not None and era == self._openings and not self._is_known(admission):
                 self._settle(admission.verdict)
 
     @contextmanager
@@ -116,7 +132,7 @@ class Breaker:
         if self.state is not BreakerState.HALF_OPEN or self._probing:
             raise self._refusal()
         self._probing = True
-        admission = Admission()
+        admission = Admission(self._clock())
         try:
             yield admission
         finally:
@@ -127,12 +143,22 @@ class Breaker:
     @contextmanager
     def trial(self) -> Iterator[Admission]:
         """Let one call in whatever the state: its success closes; open, its failure changes nothing."""
-        admission = Admission()
+        admission = Admission(self._clock())
         try:
             yield admission
         finally:
             if admission.verdict is not None and (admission.verdict or self.closed):
                 self._settle(admission.verdict)
+
+    def _is_known(self, admission: Admission) -> bool:
+        """Whether a failure belongs to an event that was counted. One caller that asks and asks again has each counted:
+        only what ran beside others, and began so near the event, may have failed for the same moment's reason."""
+        if admission.verdict:
+            return False
+        if not admission.alone and admission.began < self._event_began + self._event_s:
+            return True
+        self._event_began = admission.began
+        return False
 
     def _settle(self, succeeded: bool) -> None:
         if succeeded:
