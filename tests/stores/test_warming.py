@@ -1,13 +1,18 @@
 """Lists of common words are read ahead, so that no question has to wait for them."""
 
 import asyncio
+import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database, open_documents
+from rag_context.stores.sqlite import vectors as sqlite_vectors
 from rag_context.stores.sqlite.store import SqliteDocumentHalf
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.types import Chunk, Filter, Span
@@ -82,3 +87,24 @@ async def test_what_was_read_ahead_follows_the_index_and_answers_as_before(large
 async def test_closing_does_not_wait_for_what_is_still_being_read(large: Path) -> None:
     async with asyncio.timeout(30), open_database(large):
         pass
+
+
+async def test_a_search_does_not_wait_for_a_large_index_that_is_still_being_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = threading.Event()
+
+    def slowly(generation: int, connection: sqlite3.Connection) -> object:
+        assert read.wait(60)
+        return load(generation, connection)
+
+    load = sqlite_vectors._load
+    monkeypatch.setattr(sqlite_vectors, "_load", slowly)
+    async with open_database(path) as store:
+        try:
+            with pytest.raises(BackendStartingError, match="still being read"):
+                await store.vectors.search(np.ones(3, np.float32), limit=5, where=Filter())
+        finally:
+            read.set()
+        assert "0 vectors" in await store.vectors.ping()
+        assert await store.vectors.search(np.ones(3, np.float32), limit=5, where=Filter()) == []

@@ -49,6 +49,7 @@ class Upkeep:
         documents: knows which are pending.
         clock: monotonic seconds.
         reconciler: compares documents and vectors where two stores keep them.
+        load: reads into memory what the first search needs; `bound` is set after it.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Upkeep:
         documents: DocumentStore,
         clock: Callable[[], float],
         reconciler: Reconciler | None = None,
+        load: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._reconciler = reconciler
+        self._load = load
         self._dependencies = tuple(dependencies)
         self._embedder = embedder
         self._indexer = indexer
@@ -105,6 +108,8 @@ class Upkeep:
             try:
                 await self._embedder.bind()
                 if not self.bound.is_set():
+                    if self._load is not None:
+                        await self._load()
                     self.bound.set()
                     self._sweep_now.set()
                 self.settled.set()

@@ -1,5 +1,6 @@
 """Search by vector: the matrix in memory, and how it follows the file."""
 
+import asyncio
 import json
 import sqlite3
 import threading
@@ -10,8 +11,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite.columns import StoredVector
 from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.matrix import VectorMatrix
 from rag_context.stores.sqlite.passages import read_passages
 from rag_context.types import Filter, Passage, Vector, VectorHit
@@ -34,6 +37,9 @@ CROSS JOIN vectors AS v ON v.chunk = c.key
 """
 
 _BATCH = 256
+
+LOADING_S = 0.2
+"""How long a question waits for vectors that are not in memory yet."""
 
 AT_ONCE = 256
 """So few rows are multiplied where they are asked for: handing them to a thread would take longer."""
@@ -63,6 +69,7 @@ class SqliteVectors:
         self._database = database
         self._changing = threading.Lock()
         self._loaded: _Loaded | None = None
+        self._loading = False
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
@@ -113,6 +120,8 @@ class SqliteVectors:
             BackendError: the vectors cannot be had.
         """
         await self._database.round()
+        while self._loaded is None:
+            await self._database.round()
         return await self._ask(lambda matrix: f"{len(matrix)} vectors of dimension {matrix.dimension or '?'} in memory")
 
     def follow(self, connection: sqlite3.Connection) -> None:
@@ -123,16 +132,30 @@ class SqliteVectors:
                 _catch_up(loaded, connection)
             else:
                 self._loaded = None  # two matrices at a time would be one too many
-                self._loaded = _load(self._database.file.generation, connection)
+                self._loading = True
+                try:
+                    self._loaded = _load(self._database.file.generation, connection)
+                finally:
+                    self._loading = False
 
     async def _ask(self, question: Callable[[VectorMatrix], T]) -> T:
         """Put `question` to the matrix, brought up to date, in a reading thread."""
         while True:
-            while self._loaded is None:
-                await self._database.round()
+            await self._wait_loaded()
             answer = await self._database.read(partial(self._answer, question))
             if answer is not None:
                 return answer[0]
+
+    async def _wait_loaded(self) -> None:
+        """A small index is there in a moment. What waits for a large one must not take the store for dead."""
+        while self._loaded is None:
+            try:
+                async with asyncio.timeout(LOADING_S):
+                    await self._database.round()
+            except TimeoutError:
+                if self._loading:
+                    said = "the vectors are still being read into memory"
+                    raise BackendStartingError(COMPONENT, said) from None
 
     def _answer(self, question: Callable[[VectorMatrix], T], connection: sqlite3.Connection) -> tuple[T] | None:
         """None where the matrix must be loaded anew."""
