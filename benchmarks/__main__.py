@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import collections, hundred_thousand, indexing, mcp, projects, searching, statistics
+from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, statistics
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import write_page
 
@@ -29,12 +29,14 @@ def main() -> int:
         _say("starting five times")
         figures += searching.start(index)
         _say("searching over HTTP, in turn with the floor")
-        figures += searching.against_floor(index, indexing.vectors_of(index))
+        figures += searching.against_floor(index)
         _say("searching over MCP, in turn with plain HTTP; starting it five times")
         figures += mcp.against_rest(index)
         figures += mcp.start(index)
         _say("eight clients, sound and with faults")
         figures += searching.under_load(index, scratch)
+        _say("1 to 64 clients, and a pause")
+        figures += load.measure(index, load.SECONDS / (5 if quick else 1))
         _say("a collection, beside Chroma's server")
         figures += collections.measure(scratch / "collections", collections.DOCUMENTS // (10 if quick else 1))
         _say("a knowledge base of Markdown files")

@@ -23,14 +23,19 @@ _TAIL = """
 ## How it is measured
 
 - **bare**: the query is tokenised and embedded by the bundled model and multiplied with a matrix of the same vectors,
-  in one process and one thread, without a server, filters, words or fusion. It is the least that any vector search with
-  this model costs. The two take turns, question by question, with the caches of results off.
+  in a process of its own with one thread for the multiplication, without a server, filters, words or fusion. It is the
+  least that any vector search with this model costs. The two take turns, question by question, with the caches of
+  results off.
 - **search over MCP / over plain HTTP**: the same server, a tool called over `/mcp` and over `/tools`, question by
   question, with the caches of results off.
 - **bulk indexing / bare model**: chunks per second of the whole write path (cutting, embedding, terms, one durable
-  transaction per document) as a share of what the bare model does on the same chunks with as many threads as cores.
+  transaction per document) as a share of what the bare model does on the same chunks with as many threads as cores;
+  the two take turns, fifty documents at a time.
 - **8 clients**: as many connections, each asking as fast as it is answered; sound, without the model file, and on a
   data file of garbage.
+- **1 to 64 clients without a break**: each client asks again as soon as it is answered, for ten seconds. An answer is
+  whole at level 1 without a warning. What the server refuses as overloaded is not whole. The pause stops the process
+  (SIGSTOP) while twelve clients ask.
 - **100 000 chunks**: random vectors and invented text with a natural skew, through the store itself. Every question
   holds three words that are in a large part of all chunks; the first to ask for such a word pays for reading its list.
 - **collections**: the same documents as the same JSON over HTTP to both servers, 1 000 at a time; Chroma's is started

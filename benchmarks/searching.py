@@ -1,5 +1,6 @@
 """Search over HTTP against its floor: tokenise, embed, multiply, in one process and nothing else."""
 
+import math
 import shutil
 import statistics
 import threading
@@ -8,13 +9,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
+from benchmarks.floor import floor
 from benchmarks.processes import Server, ask, serving, until_ready
-from rag_context.embedders.onnx_model import BUNDLED, OnnxModel, load
-from rag_context.types import Matrix
+from rag_context.embedders.onnx_model import BUNDLED
 
 UNCACHED = {"RAG_CACHE_SIZE": "0"}
 QUESTIONS = 400
@@ -23,7 +22,7 @@ CLIENTS = 8
 
 def quantile(times: Sequence[float], share: float) -> float:
     """Nearest rank."""
-    return sorted(times)[max(int(np.ceil(share * len(times))) - 1, 0)]
+    return sorted(times)[max(math.ceil(share * len(times)) - 1, 0)]
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -33,37 +32,31 @@ def timed(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000.0
 
 
-def against_floor(data_dir: Path, matrix: Matrix) -> list[Figure]:
+def against_floor(data_dir: Path) -> list[Figure]:
     """p50 of a search over HTTP, as a multiple of the floor's p50, the two taking turns in one run."""
-    model = load(BUNDLED)
     writer = Writer(seed=11)
-    with serving(data_dir, **UNCACHED) as server:
+    with serving(data_dir, **UNCACHED) as server, floor(data_dir) as at_the_floor:
         until_ready(server)
         connection = server.connection()
-        over_http, by_vector, floor = [], [], []
+        over_http, by_vector, bare = [], [], []
         for number in range(QUESTIONS + 50):
             question = writer.question()
             one = timed(partial(ask, connection, "search", {"query": question}))
             two = timed(partial(ask, connection, "search", {"query": writer.question(), "mode": "vector"}))
-            other = timed(partial(_floor, model, matrix, question))
+            other = at_the_floor(question)
             if number >= 50:
                 over_http.append(one)
                 by_vector.append(two)
-                floor.append(other)
+                bare.append(other)
         resident = server.resident_mb
-    ratio = statistics.median(over_http) / statistics.median(floor)
+    ratio = statistics.median(over_http) / statistics.median(bare)
     return [
-        Figure("search over HTTP / bare", ratio, "x", 1.5, note=f"p50, {len(matrix)} chunks"),
-        Figure("search over HTTP by vector alone / bare", statistics.median(by_vector) / statistics.median(floor), "x"),
+        Figure("search over HTTP / bare", ratio, "x", 1.5, note="p50"),
+        Figure("search over HTTP by vector alone / bare", statistics.median(by_vector) / statistics.median(bare), "x"),
         Figure("search over HTTP, p50", statistics.median(over_http), "ms"),
-        Figure("bare: tokenise, embed, multiply, p50", statistics.median(floor), "ms"),
-        Figure("resident memory", resident, "MB", 250, note=f"{len(matrix)} chunks, after {QUESTIONS} searches"),
+        Figure("bare: tokenise, embed, multiply, p50", statistics.median(bare), "ms"),
+        Figure("resident memory", resident, "MB", 250, note=f"after {QUESTIONS} searches"),
     ]
-
-
-def _floor(model: OnnxModel, matrix: Matrix, question: str) -> object:
-    scores = matrix @ model.embed(question)
-    return np.argpartition(scores, len(scores) - 5)[-5:]
 
 
 def under_load(data_dir: Path, scratch: Path) -> list[Figure]:

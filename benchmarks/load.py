@@ -1,0 +1,104 @@
+"""As many clients as come: throughput and the share of whole answers, from 1 to 64, and through a pause."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Writer
+from benchmarks.figures import Figure
+from benchmarks.processes import Server, ask, serving, until_ready
+from benchmarks.searching import UNCACHED, quantile
+
+CLIENTS = (1, 4, 8, 32, 64)
+FEW, MANY = 4, 64
+SECONDS = 10.0
+PAUSED_CLIENTS, PAUSE_S = 12, 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An answer and how long it took, in milliseconds."""
+
+    answer: dict[str, Any]
+    took_ms: float
+
+    @property
+    def is_whole(self) -> bool:
+        return self.answer.get("fallbackLevel") == 1 and "warning" not in self.answer and "error" not in self.answer
+
+
+def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
+    """Crowds of growing size, each for so many seconds, then a crowd while the process is stopped."""
+    figures: list[Figure] = []
+    per_s: dict[int, float] = {}
+    with serving(data_dir, **UNCACHED) as server:
+        until_ready(server)
+        _crowd(server, FEW, seconds / 4)
+        for clients in CLIENTS:
+            asked = _crowd(server, clients, seconds)
+            per_s[clients] = sum(each.is_whole for each in asked) / seconds
+            figures += _figures(clients, asked, per_s[clients])
+        with _paused(server):
+            asked = _crowd(server, PAUSED_CLIENTS, PAUSE_S + 3.0)
+    note = f"{PAUSED_CLIENTS} clients, the process stopped for {PAUSE_S:g} s"
+    return [
+        *figures,
+        Figure("64 clients / 4 clients, whole answers a second", per_s[MANY] / per_s[FEW], "x", 0.9, at_least=True),
+        Figure("a pause, whole answers", _whole(asked), "%", 99.0, at_least=True, note=note),
+    ]
+
+
+def _figures(clients: int, asked: Sequence[Asked], per_s: float) -> list[Figure]:
+    named = f"{clients} client{'s' if clients > 1 else ''} without a break"
+    return [
+        Figure(f"{named}, whole answers", _whole(asked), "%", 99.0, at_least=True),
+        Figure(f"{named}, whole answers a second", per_s, "/s"),
+        Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
+    ]
+
+
+def _whole(asked: Sequence[Asked]) -> float:
+    return 100.0 * sum(each.is_whole for each in asked) / len(asked)
+
+
+def _crowd(server: Server, clients: int, seconds: float) -> list[Asked]:
+    asked: list[Asked] = []
+    end = time.perf_counter() + seconds
+
+    def client(number: int) -> None:
+        writer = Writer(seed=1000 + number)
+        connection = server.connection()
+        while (started := time.perf_counter()) < end:
+            answer = ask(connection, "search", {"query": writer.question()})
+            asked.append(Asked(answer, (time.perf_counter() - started) * 1000.0))
+        connection.close()
+
+    crowd = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    for thread in crowd:
+        thread.start()
+    for thread in crowd:
+        thread.join()
+    return asked
+
+
+@contextmanager
+def _paused(server: Server) -> Iterator[None]:
+    """Stop the process a second from now, for `PAUSE_S`."""
+
+    def pause() -> None:
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        os.kill(server.process.pid, signal.SIGCONT)
+
+    timer = threading.Timer(1.0, pause)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
