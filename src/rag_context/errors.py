@@ -9,7 +9,8 @@
     └── BackendError                    something behind a port failed
         ├── BackendUnavailableError     it did not answer                     may be retried
         │   ├── BackendTimeoutError     it did not answer in time
-        │   └── BackendStartingError    it is not ready yet; no fault of it
+        │   ├── BackendStartingError    it is not ready yet; no fault of it
+        │   └── OverloadedError         this process has too much to do now   HTTP 503
         ├── BackendRejectedError        it answered no
         └── BackendDataError            it answered nonsense
             └── ForeignIndexError       its file is another program's, or a newer version's
@@ -90,6 +91,10 @@ class BackendTimeoutError(BackendUnavailableError):
 
 class BackendStartingError(BackendUnavailableError):
     """The backend is still starting (a model that loads); it counts against no breaker."""
+
+
+class OverloadedError(BackendUnavailableError):
+    """This process has more to do than it can do in time: nothing was begun, and `retry_after_s` says when to ask."""
 
 
 class BackendRejectedError(BackendError):

@@ -51,6 +51,7 @@ class StubService:
     request_ids: list[str] = field(default_factory=list)
     running: int = 0
     most_running: int = 0
+    given_up: int = 0
     collections: CollectionService = field(default_factory=memory_service)
     projects: ProjectService | None = None
 
@@ -217,6 +218,10 @@ class StubService:
 
     async def _behave(self) -> None:
         if self.delay_s:
-            await asyncio.sleep(self.delay_s)
+            try:
+                await asyncio.sleep(self.delay_s)
+            except asyncio.CancelledError:
+                self.given_up += 1
+                raise
         if self.failure is not None:
             raise self.failure

@@ -267,7 +267,8 @@ def test_too_many_connections_are_refused_in_our_shape() -> None:
         live = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
         reply = door.raw(live)
         assert reply.status == 503
-        assert reply.json()["code"] == "SERVICE_UNAVAILABLE"
+        assert reply.json()["code"] == "OVERLOADED"
+        assert reply.headers["retry-after"] == "1"
 
 
 def test_an_index_request_leaves_no_trace_where_it_is_refused(locked: Running) -> None:

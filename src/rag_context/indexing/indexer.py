@@ -129,23 +129,25 @@ class Indexer:
         self._now = now
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def index(self, draft: Draft, *, like: Sequence[str] = ()) -> Receipt:
+    async def index(self, draft: Draft, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
 
         Args:
             draft: what was handed in.
             like: ids of other documents that hold much of the same text (the file's earlier name); what they share
                 with the draft, as what its own earlier version does, is not embedded again.
+            at_least_s: how long it may wait for its vectors where that is longer than the policy says.
 
         Raises:
             InvalidInputError: it holds secrets and the policy refuses those.
             BackendError: it could not be stored; nothing has changed.
         """
-        deadline = Deadline.after(self._policy.timeout_s, self._clock)
+        timeout_s = max(self._policy.timeout_s, at_least_s)
+        deadline = Deadline.after(timeout_s, self._clock)
         draft, redactions = await asyncio.to_thread(self._cleaned, draft)
         id_ = document_id(draft)
         async with self._lock(id_):
-            receipt = await self._index(id_, draft, deadline, like)
+            receipt = await self._index(id_, draft, deadline, timeout_s / 2.0, like)
         return replace(receipt, redactions=redactions)
 
     async def complete(self, id_: str) -> bool:
@@ -186,13 +188,13 @@ class Indexer:
         async with self._lock(id_):
             return await retrying(lambda: self._writer.delete(id_))
 
-    async def _index(self, id_: str, draft: Draft, deadline: Deadline, like: Sequence[str]) -> Receipt:
+    async def _index(self, id_: str, draft: Draft, deadline: Deadline, least_s: float, like: Sequence[str]) -> Receipt:
         digest = content_hash(draft)
         stored = await self._read(lambda: self._documents.stored(id_))
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
-        patience_s = max(deadline.remaining_s, self._policy.timeout_s / 2.0)  # long cutting is no fault of the embedder
+        patience_s = max(deadline.remaining_s, least_s)  # long cutting is no fault of the embedder
         lenders = like if stored is None else (id_, *like)
         made, trouble = await self._vectors(chunks, lenders, Deadline.after(patience_s, self._clock))
         indexed, trouble = await self._write(document, chunks, made, trouble)

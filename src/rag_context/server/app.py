@@ -1,9 +1,9 @@
 """The HTTP application: routes over the registry, inside the guards."""
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import cached_property
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -30,7 +30,7 @@ from rag_context.server.endpoint import (
     may_write,
     query_fields,
 )
-from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, session_of
+from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, session_of, while_connected
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
 from rag_context.server.mcp.mount import McpMount
@@ -142,6 +142,7 @@ class _Doors:
         self._service = service
         self._options = options
         self._tools = tools
+        self._descriptions: dict[str, asyncio.Future[Reply]] = {}
 
     def routes(self) -> list[Route]:
         """Most used first."""
@@ -174,7 +175,8 @@ class _Doors:
         if tool.access is Access.WRITE:
             may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
-        return _reply(await tool.run(request, Call(opened.request_id, session=session_of(opened))))
+        answer = tool.run(request, Call(opened.request_id, session=session_of(opened)))
+        return _reply(await while_connected(receive, answer) if tool.read_only and opened.body_read else await answer)
 
     async def _versions(self, scope: Scope, receive: Receive) -> Reply:
         check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
@@ -209,10 +211,10 @@ class _Doors:
         return Reply(await self._service.prometheus(), media_type=CONTENT_TYPE_LATEST.encode())
 
     async def _list_tools(self, _scope: Scope, _receive: Receive) -> Reply:
-        return self._tools_reply
+        return await self._described(self._tools_reply)
 
     async def _openapi(self, _scope: Scope, _receive: Receive) -> Reply:
-        return self._openapi_reply
+        return await self._described(self._openapi_reply)
 
     async def _docs(self, _scope: Scope, _receive: Receive) -> Reply:
         return page_reply("docs.html")
@@ -220,11 +222,16 @@ class _Doors:
     async def _home(self, _scope: Scope, _receive: Receive) -> Reply:
         return page_reply("home.html")
 
-    @cached_property
+    async def _described(self, make: Callable[[], Reply]) -> Reply:
+        """A description of this server, made once, in a thread: it takes most of a second, in which others ask."""
+        made = self._descriptions.get(make.__name__)
+        if made is None or (made.done() and made.exception() is not None):
+            made = self._descriptions[make.__name__] = asyncio.ensure_future(asyncio.to_thread(make))
+        return await asyncio.shield(made)
+
     def _tools_reply(self) -> Reply:
         return Reply.json({"tools": self._tools.listing()})
 
-    @cached_property
     def _openapi_reply(self) -> Reply:
         return Reply.json(build_openapi(self._tools, self._options, __version__))
 

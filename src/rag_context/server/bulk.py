@@ -16,7 +16,7 @@ from rag_context.contract.index import BulkLine, BulkReceipt
 from rag_context.contract.reading import read_json
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.server.exchange import ClientGoneError, RefusalError
-from rag_context.server.failures import component_sentence
+from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.registry import Service
 from rag_context.types import CHAT
 
@@ -131,7 +131,7 @@ class BulkRun:
         try:
             receipt = await self.service.bulk(document, request_id=self.request_id)
         except BackendError as error:
-            logger.warning("bulk line %d: %s failed", number, error.component, exc_info=error)
+            log_failure(logger, error)
             receipt = BulkReceipt(status="rejected", reason=component_sentence(error.component), retryable=True)
         except RagContextError as error:
             receipt = BulkReceipt(status="rejected", reason=str(error))

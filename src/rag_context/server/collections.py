@@ -31,7 +31,7 @@ from rag_context.contract.reading import read_fields, read_json
 from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
-from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body
+from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, while_connected
 from rag_context.server.options import Access, ServerOptions
 from rag_context.service.collections import CollectionService
 from rag_context.where import check_body
@@ -200,7 +200,8 @@ class CollectionDoors:
         request = read_json(QueryRequest, body)
         if request.where:
             check_body(body)
-        return await self._service.query(visit.names[0], request, connection=visit.fields.connection)
+        answer = self._service.query(visit.names[0], request, connection=visit.fields.connection)
+        return await while_connected(visit.receive, answer)
 
     async def _providers(self, _visit: _Visit) -> WireResponse:
         return await self._service.providers()

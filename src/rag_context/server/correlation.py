@@ -68,7 +68,7 @@ class Correlation:
 
     def _admit(self, scope: Scope) -> None:
         if self._running > self._max_requests and scope["path"] != "/live":
-            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many requests at once", retry_after="1")
+            raise RefusalError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
         headers = scope["headers"]
         if len({name for name, _ in headers}) != len(headers):
             for single in _SINGLE:

@@ -1,8 +1,10 @@
 """One request and its reply, as the door sees them: plain ASGI, no request or response objects on the way."""
 
+import asyncio
 import json
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
@@ -12,6 +14,8 @@ from rag_context.server.options import ANYONE, Caller
 JSON = b"application/json"
 _STATE = "rag_context.exchange"
 _SESSION_CHARS = 128
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -94,6 +98,33 @@ class Reply:
         ]
         await send({"type": "http.response.start", "status": self.status, "headers": headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": more})
+
+
+async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
+    """Await `work` as long as its caller is there: one that goes away frees the place of what it asked for.
+
+    For work that may be ended at any point, after the body was read. Raises: ClientGoneError.
+    """
+    current = asyncio.current_task()
+    assert current is not None  # noqa: S101  (for type checkers: a coroutine runs in a task)
+    gone = False
+
+    async def watch() -> None:
+        nonlocal gone
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        gone = True
+        current.cancel()
+
+    watching = asyncio.create_task(watch())
+    try:
+        return await work
+    except asyncio.CancelledError:
+        if gone and current.uncancel() == 0:
+            raise ClientGoneError from None
+        raise
+    finally:
+        watching.cancel()
 
 
 async def read_body(receive: Receive) -> bytes:

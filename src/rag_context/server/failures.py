@@ -10,13 +10,16 @@ from rag_context.contract.embeddings import OpenAiErrorResponse
 from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
 from rag_context.errors import (
     BackendError,
+    BackendStartingError,
     BackendUnavailableError,
     ConflictError,
     FieldError,
     InvalidInputError,
     NotFoundError,
+    OverloadedError,
 )
 from rag_context.projects.records import ProjectError
+from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.server.exchange import RefusalError, Reply
 
 logger = logging.getLogger(__name__)
@@ -59,8 +62,10 @@ def _failure_reply(error: Exception, request_id: str) -> Reply:
             return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
         case ConflictError():
             return error_reply(409, ErrorCode.CONFLICT, str(error), request_id)
+        case OverloadedError():
+            return _try_again(ErrorCode.OVERLOADED, str(error), error.retry_after_s, request_id)
         case BackendError():
-            logger.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)
+            log_failure(logger, error)
             return _unavailable(error, request_id)
         case HTTPException() if error.status_code in _HTTP:
             code, sentence = _HTTP[error.status_code]
@@ -92,6 +97,12 @@ def error_reply(
     return Reply(body.to_json(), status, headers=headers)
 
 
+def log_failure(log: logging.Logger, error: BackendError) -> None:
+    """Log it with its cause; what has been said before, of a part that is known to be away, without."""
+    known = isinstance(error, BreakerOpenError | BackendStartingError)
+    log.warning("%s failed: %s", error.component, type(error).__name__, exc_info=None if known else error)
+
+
 def component_sentence(component: str) -> str:
     """The sentence for a failed component."""
     if component.startswith("embed"):
@@ -108,6 +119,8 @@ def retry_after(seconds: float | None) -> str:
 
 def _unavailable(error: BackendError, request_id: str) -> Reply:
     wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
-    headers = ((b"retry-after", retry_after(wait).encode()),)
-    sentence = component_sentence(error.component)
-    return error_reply(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id, headers=headers)
+    return _try_again(ErrorCode.SERVICE_UNAVAILABLE, component_sentence(error.component), wait, request_id)
+
+
+def _try_again(code: ErrorCode, message: str, after_s: float | None, request_id: str) -> Reply:
+    return error_reply(503, code, message, request_id, headers=((b"retry-after", retry_after(after_s).encode()),))

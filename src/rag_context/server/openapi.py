@@ -34,7 +34,11 @@ _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     415: (ErrorCode.UNSUPPORTED_MEDIA_TYPE, "The body is not of the right kind", "Send Content-Type: application/json"),
     429: (ErrorCode.RATE_LIMITED, "Too many requests; Retry-After says when to ask again", "Too many requests"),
     500: (ErrorCode.INTERNAL_ERROR, "A fault of ours; go on without context", "Internal server error"),
-    503: (ErrorCode.SERVICE_UNAVAILABLE, "A part is down; go on without context", "Database unavailable"),
+    503: (
+        ErrorCode.SERVICE_UNAVAILABLE,
+        "A part is down, or (OVERLOADED) there is too much to do; see Retry-After",
+        "Database unavailable",
+    ),
 }
 
 

@@ -39,7 +39,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take the connection, unless there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.options.max_connections:
-            self._refuse(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many connections")
+            self._refuse(503, ErrorCode.OVERLOADED, "Too many connections", b"retry-after: 1\r\n")
             return
         self._arm(self.options.head_timeout_s)
 
@@ -106,9 +106,9 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, code: ErrorCode, message: str) -> None:
+    def _refuse(self, status: int, code: ErrorCode, message: str, header: bytes = b"") -> None:
         body = error_reply(status, code, message, "").body
-        head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n"]
+        head = [STATUS_LINE[status], b"content-type: application/json\r\nconnection: close\r\n", header]
         head.append(b"content-length: %d\r\n\r\n" % len(body))
         self.transport.write(b"".join(head) + body)
         self.transport.close()

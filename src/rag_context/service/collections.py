@@ -44,6 +44,7 @@ from rag_context.contract.providers import (
 )
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, ProviderHealth
+from rag_context.resilience.admission import Admissions
 from rag_context.types import Json
 from rag_context.where import check_metadata, parse
 
@@ -64,11 +65,15 @@ class CollectionService:
     Args:
         collections: the domain.
         registry: the kinds of provider.
+        admissions: how much is done at once; what waits too long raises OverloadedError.
     """
 
-    def __init__(self, collections: Collections, registry: ProviderRegistry) -> None:
+    def __init__(
+        self, collections: Collections, registry: ProviderRegistry, admissions: Admissions | None = None
+    ) -> None:
         self._collections = collections
         self._registry = registry
+        self._admissions = admissions or Admissions.unlimited()
         self._conversations = Conversations(collections)
 
     @property
@@ -122,15 +127,17 @@ class CollectionService:
         self, name: str, documents: Iterable[Mapping[str, object]], *, connection: str = DEFAULT
     ) -> AddedDocumentsResponse:
         """Store documents: `text`, and where there are `id`, `metadata`, `embedding` (numbers or an array)."""
-        collection = await self._collections.get(Place(name, connection))
-        given = await asyncio.to_thread(documents_of, documents, check_metadata)
-        return await self._add(collection, given, connection)
+        async with self._admissions.writes.admitted():
+            collection = await self._collections.get(Place(name, connection))
+            given = await asyncio.to_thread(documents_of, documents, check_metadata)
+            return await self._add(collection, given, connection)
 
     async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
         """Store the documents of `{"documents": [...]}`."""
-        collection = await self._collections.get(Place(name, connection))
-        given = await asyncio.to_thread(documents_of_json, body, check_metadata)
-        return await self._add(collection, given, connection)
+        async with self._admissions.writes.admitted():
+            collection = await self._collections.get(Place(name, connection))
+            given = await asyncio.to_thread(documents_of_json, body, check_metadata)
+            return await self._add(collection, given, connection)
 
     async def documents(
         self,
@@ -143,9 +150,10 @@ class CollectionService:
     ) -> DocumentsResponse:
         """A page of the documents that a filter (JSON, or its text) lets through, by id."""
         clause = parse(where)
-        page = await self._collections.entries(
-            Place(name, connection), clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
-        )
+        async with self._admissions.searches.admitted():
+            page = await self._collections.entries(
+                Place(name, connection), clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
+            )
         found = [_document(entry) for entry in page.entries]
         return DocumentsResponse.model_construct(documents=found, count=len(found), total=page.total)
 
@@ -165,24 +173,27 @@ class CollectionService:
         if not all(path):
             said = "field must name a metadata field, such as doc_type or author.name"
             raise InvalidInputError(said, [FieldError("field", said)])
-        found = sorted_values(await self._collections.values(Place(name, connection), path))
+        async with self._admissions.searches.admitted():
+            found = sorted_values(await self._collections.values(Place(name, connection), path))
         return ValuesResponse.model_construct(field=field, values=found, count=len(found))
 
     async def query(self, name: str, request: QueryRequest, *, connection: str = DEFAULT) -> QueryResponse:
         """The documents nearest to a vector or a text."""
         place, clause, limit = Place(name, connection), parse(request.where), page_size(request.top_k)
         vector = request.vector()
-        if vector is not None:
-            hits = await self._collections.search(place, vector, limit=limit, where=clause)
-        else:
-            hits = await self._collections.query(place, request.text or "", limit=limit, where=clause)
+        async with self._admissions.searches.admitted():
+            if vector is not None:
+                hits = await self._collections.search(place, vector, limit=limit, where=clause)
+            else:
+                hits = await self._collections.query(place, request.text or "", limit=limit, where=clause)
         return QueryResponse.model_construct(results=[_result(hit) for hit in hits])
 
     async def converse(self, request: ConverseRequest) -> ConverseResponse:
         """Ask several collections within a talk."""
         question = choose(request.user_message, request.current_topic)
         places = [self._collections.connections.place(text) for text in request.collections]
-        return _conversation(await self._conversations.ask(question, places, limit=request.top_k))
+        async with self._admissions.searches.admitted():
+            return _conversation(await self._conversations.ask(question, places, limit=request.top_k))
 
     async def providers(self) -> ProvidersResponse:
         """All kinds of provider, also those that cannot be used here."""

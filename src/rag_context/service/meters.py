@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metr
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from rag_context.resilience.admission import Admission, Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.search.query import Answer
 
@@ -40,6 +41,7 @@ class Meters:
         cache_hit_rate: 0..1 since the start.
         vectors: vectors in the index, as last counted.
         embeddings_reused: how often one embedding served a further collection.
+        admissions: the queues of what waits for its turn.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Meters:
         cache_hit_rate: Callable[[], float],
         vectors: Callable[[], float],
         embeddings_reused: Callable[[], float] = lambda: 0.0,
+        admissions: Admissions | None = None,
     ) -> None:
         self._registry = CollectorRegistry()
         self._agents: set[str] = set()
@@ -72,6 +75,8 @@ class Meters:
             ("rag_embeddings_reused", "Embeddings that served a further collection", embeddings_reused),
         ):
             self._registry.register(_Counted(name, text, value))
+        if admissions is not None:
+            self._watch(admissions)
 
     def count(self, answer: Answer, latency_s: float, agent: str) -> None:
         """Count one search."""
@@ -86,6 +91,28 @@ class Meters:
     def text(self) -> bytes:
         """Everything in Prometheus' text format."""
         return generate_latest(self._registry)
+
+    def _watch(self, admissions: Admissions) -> None:
+        """Meter the queues, by class of work."""
+        classes = ["class"]
+        registry = self._registry
+        waiting = Gauge("rag_admission_waiting", "Calls that wait for their turn", classes, registry=registry)
+        running = Gauge("rag_admission_running", "Calls that are worked on", classes, registry=registry)
+        limit = Gauge("rag_admission_limit", "Calls that may be worked on at once", classes, registry=registry)
+        wait = Histogram(
+            "rag_admission_wait_seconds", "Wait of a call for its turn", classes, buckets=_BUCKETS, registry=registry
+        )
+        rejected = Counter("rag_admission_rejected", "Calls refused as overloaded", classes, registry=registry)
+
+        def meter(admission: Admission) -> None:
+            waiting.labels(admission.name).set_function(lambda: admission.waiting)
+            running.labels(admission.name).set_function(lambda: admission.running)
+            limit.labels(admission.name).set_function(lambda: admission.limit.at_once)
+            admission.on_wait = wait.labels(admission.name).observe
+            admission.on_rejected = rejected.labels(admission.name).inc
+
+        meter(admissions.searches)
+        meter(admissions.writes)
 
     def _label(self, agent: str) -> str:
         if agent in self._agents:

@@ -23,6 +23,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import RetrievalService, Works
 from rag_context.records import QUERY_CHARS, SearchRecord
+from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
 from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
@@ -71,6 +72,7 @@ class ProjectService:
         self,
         parts: ProjectParts,
         observe: Observe,
+        admissions: Admissions,
         *,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -80,6 +82,7 @@ class ProjectService:
         self._works = parts.works
         self._chat = parts.chat
         self._observe = observe
+        self._admissions = admissions
         self._clock = clock
         self._now = now
 
@@ -156,7 +159,8 @@ class ProjectService:
     ) -> wire.IndexDocumentResponse:
         """Index one file of the project now."""
         activation = await self._files_of(request, session)
-        document = await self._projects.index_document(activation, request.path)
+        async with self._admissions.writes.admitted():
+            document = await self._projects.index_document(activation, request.path)
         indexed = await self._is_indexed(document.id)
         return wire.IndexDocumentResponse(
             **tenant_fields(activation.tenant),
@@ -241,7 +245,8 @@ class ProjectService:
 
     async def _queried(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
         started = self._clock()
-        context = await RetrievalService(self._works, tenant).assemble_context(query, options)
+        async with self._admissions.searches.admitted():
+            context = await RetrievalService(self._works, tenant).assemble_context(query, options)
         latency_ms = (self._clock() - started) * 1000.0
         sources = list(context.all_sources)
         self._remember(query, context.label, [document.document_id for document in sources], request_id, latency_ms)
@@ -265,7 +270,8 @@ class ProjectService:
 
     async def _searched(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
         started = self._clock()
-        found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
+        async with self._admissions.searches.admitted():
+            found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
         latency_ms = (self._clock() - started) * 1000.0
         self._remember(
             query, found.label, [document.document_id for document in found.documents], request_id, latency_ms

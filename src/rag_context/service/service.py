@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -24,6 +24,7 @@ from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
+from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
@@ -66,6 +67,10 @@ SPANS = {
 ROLES = ("vectors", "embedder", "documents")
 """What a search at level 1 needs; anything else that fails only makes it slower."""
 
+BULK_S = 15.0
+"""How long one document of a stream may wait for its vectors: long enough that what was embedded is seldom thrown
+away because others were embedded beside it, and shorter than any client waits for the next receipt."""
+
 COUNT_PATIENCE_S = 2.0
 STATS_PATIENCE_S = 10.0
 
@@ -86,6 +91,7 @@ class Parts:
     health: HealthMonitor
     projects: ProjectParts | None = None
     collections: CollectionService | None = None
+    admissions: Admissions = field(default_factory=Admissions.unlimited)
 
 
 class Service:
@@ -123,10 +129,11 @@ class Service:
             cache_hit_rate=lambda: cache.hits / max(cache.hits + cache.misses, 1),
             vectors=lambda: self._counts.vectors,
             embeddings_reused=lambda: parts.collections.embeddings_reused if parts.collections is not None else 0.0,
+            admissions=parts.admissions,
         )
         self._recording = Recording(parts.telemetry, self._meters, now)
         self._projects = (
-            ProjectService(parts.projects, self._recording.document_search, clock=clock, now=now)
+            ProjectService(parts.projects, self._recording.document_search, parts.admissions, clock=clock, now=now)
             if parts.projects is not None
             else None
         )
@@ -161,15 +168,18 @@ class Service:
         return SearchOutcome(response, retry_after_s)
 
     async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse:
-        """Keep a document. Raises: InvalidInputError, BackendError (nothing changed)."""
+        """Keep a document. Raises: InvalidInputError, BackendError (nothing changed; OverloadedError: not begun)."""
         started = self._clock()
-        receipt = await self._index(request, request_id)
+        async with self._parts.admissions.writes.admitted():
+            receipt = await self._index(request, request_id)
         return index_response(receipt, (self._clock() - started) * 1000.0)
 
     async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt:
         """Keep one document of many; what is wrong with it is in its receipt. Raises: BackendError."""
         try:
-            return bulk_receipt(await self._index(line, request_id, tuple(line.like or ())), line.source)
+            async with self._parts.admissions.writes.admitted_in_turn():  # a stream comes no faster than it is taken
+                receipt = await self._index(line, request_id, tuple(line.like or ()), BULK_S)
+            return bulk_receipt(receipt, line.source)
         except InvalidInputError as error:
             return BulkReceipt(status="rejected", source=line.source, reason=str(error))
 
@@ -196,8 +206,9 @@ class Service:
 
     async def similar(self, request: SimilarRequest) -> SimilarResponse:
         """The documents most like one. Raises: NotFoundError, BackendError."""
-        document = await self._reading.document(request.document_id, tenant_of(request))
-        return await self._likeness.similar(document, request.limit)
+        async with self._parts.admissions.searches.admitted():
+            document = await self._reading.document(request.document_id, tenant_of(request))
+            return await self._likeness.similar(document, request.limit)
 
     async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
         """Have all vectors made anew in the background where that is needed. Raises: BackendError."""
@@ -208,15 +219,17 @@ class Service:
 
         It walks the same chain as `search`, under the same deadline, past the result cache and the statistics.
         """
-        return await self._parts.chain.search(query)
+        async with self._parts.admissions.searches.admitted_in_turn():
+            return await self._parts.chain.search(query)
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         """Embed texts as passages, behind any queries: `(n, dim) float32`. Raises: BackendError."""
         sources = self._parts.sources
         rows: list[Matrix] = []
-        for start in range(0, len(texts), SLICE):
-            work = partial(sources.embedder.embed_documents, texts[start : start + SLICE])
-            rows.append(await sources.embedding.call(work, Deadline.after(SLICE_S, self._clock)))
+        async with self._parts.admissions.writes.admitted():
+            for start in range(0, len(texts), SLICE):
+                work = partial(sources.embedder.embed_documents, texts[start : start + SLICE])
+                rows.append(await sources.embedding.call(work, Deadline.after(SLICE_S, self._clock)))
         return np.concatenate(rows)
 
     def model(self) -> EmbeddingModel:
@@ -331,16 +344,22 @@ class Service:
         if answer is None and cache.is_shared:
             answer = await cache.fetch(query, version, stamp)
         if answer is None:
-            answer = await self._parts.chain.search(query)
+            async with self._parts.admissions.searches.admitted():  # the deadline begins here
+                answer = await self._parts.chain.search(query)
             cache.put(query, version, answer, stamp)
         return answer
 
-    async def _index(self, request: IndexRequest, request_id: str, like: Sequence[str] = ()) -> Receipt:
+    async def _index(
+        self, request: IndexRequest, request_id: str, like: Sequence[str] = (), at_least_s: float = 0.0
+    ) -> Receipt:
         try:
-            return await self._parts.indexer.index(draft_of(request), like=like)
+            receipt = await self._parts.indexer.index(draft_of(request), like=like, at_least_s=at_least_s)
         except BackendError as error:
             self._recording.error("index", error, request_id)
             raise
+        if receipt.pending:
+            self._parts.upkeep.sweep_soon()
+        return receipt
 
     async def _count(self) -> Counts | None:
         """Counts are never cached; None where the store does not tell."""

@@ -219,12 +219,29 @@ class EmbedderSettings(Section):
 class SearchSettings(Section):
     """How searches are answered."""
 
-    deadline_ms: int = Field(default=450, ge=10, description="Time within which a search answers, come what may.")
+    deadline_ms: int = Field(default=450, ge=10, description="Time in which a search answers once its turn has come.")
     min_score: float | None = Field(
         default=None, ge=0, le=1, description="Least score of a returned passage; the model's own if not said."
     )
     cache_size: int = Field(default=1000, ge=0, description="Results kept in memory; 0 keeps none.")
     cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is kept.")
+
+
+class AdmissionSettings(Section):
+    """How much is worked on at once; the rest waits its turn, and deadlines begin when it comes."""
+
+    searches: int = Field(
+        default=0, ge=0, le=1024, description="Searches at once; 0 finds out how many meet their deadline."
+    )
+    writes: int = Field(
+        default=0, ge=0, le=1024, description="Writes and embedding requests at once; 0 is one more than cores."
+    )
+    max_wait_ms: int = Field(
+        default=2000, ge=1, description="Longest wait for a turn; then the call is refused with 503 OVERLOADED."
+    )
+    max_waiting: int = Field(
+        default=128, ge=0, description="Searches, and writes, that may wait at a time; more are refused at once."
+    )
 
 
 class ConnectionSettings(Section):
@@ -319,6 +336,7 @@ class Settings(Section):
     stores: StoreSettings = Field(default=StoreSettings())
     embedder: EmbedderSettings = Field(default=EmbedderSettings())
     search: SearchSettings = Field(default=SearchSettings())
+    admission: AdmissionSettings = Field(default=AdmissionSettings())
     chat: ChatSettings = Field(default=ChatSettings())
     breaker: BreakerSettings = Field(default=BreakerSettings())
     indexing: IndexingSettings = Field(default=IndexingSettings())

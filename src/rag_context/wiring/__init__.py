@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -15,6 +16,7 @@ from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.indexing.reuse import StoredVectors
 from rag_context.indexing.transfer import Conflict, Exporter, Importer
 from rag_context.ports import Embedder
+from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
@@ -37,6 +39,11 @@ from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_aud
 __all__ = ["OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
 
 logger = logging.getLogger(__name__)
+
+SEARCHES_PER_CORE = 2
+MOST_SEARCHES_PER_CORE = 16
+TARGET_SHARE = 0.3
+"""Share of its deadline that a search may take before fewer are let in at once."""
 
 DEFAULT_WINDOW = 254
 """Window in tokens assumed while no model is known: the bundled model's."""
@@ -102,7 +109,7 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         shared = await stack.enter_async_context(_open_shared(settings.stores))
         parts = _parts(stores, CachedEmbedder(embedder, shared=shared), shared, settings)
         own = TextEmbedder(parts.embedder, parts.sources.embedding)
-        collections = await stack.enter_async_context(open_collection_service(settings, own))
+        collections = await stack.enter_async_context(open_collection_service(settings, own, parts.admissions))
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
         await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
@@ -149,6 +156,7 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
         "search",
         threshold=settings.breaker.threshold,
         cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
+        event_s=settings.search.deadline_ms / 1000.0,
     )
     dependencies = (
         (f"vector store ({TITLES[settings.stores.vectors]})", sources.vector_store),
@@ -156,6 +164,7 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
         (f"document store ({TITLES[settings.stores.documents]})", sources.document_store),
         *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
     )
+    load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
     return Parts(
         sources=sources,
         embedder=bound,
@@ -168,9 +177,37 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
             stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
         ),
         upkeep=Upkeep(
-            [part for _, part in dependencies], bound, indexer, stores.documents, time.monotonic, stores.reconciler
+            [part for _, part in dependencies],
+            bound,
+            indexer,
+            stores.documents,
+            time.monotonic,
+            stores.reconciler,
+            load,
         ),
         health=HealthMonitor(dependencies),
+        admissions=_admissions(settings),
+    )
+
+
+def _admissions(settings: Settings) -> Admissions:
+    """How much runs at once: as many searches as meet their deadline, and writes that leave room for them."""
+    chosen, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
+    cores = os.cpu_count() or 1
+    searches = (
+        FixedLimit(chosen.searches)
+        if chosen.searches
+        else AdaptiveLimit(
+            SEARCHES_PER_CORE * cores,
+            least=cores,
+            most=MOST_SEARCHES_PER_CORE * cores,
+            target_s=TARGET_SHARE * deadline_s,
+        )
+    )
+    bounds = Bounds(chosen.max_wait_ms / 1000.0, chosen.max_waiting)
+    return Admissions(
+        searches=Admission("searches", searches, bounds),
+        writes=Admission("writes", FixedLimit(chosen.writes or cores + 1), bounds),
     )
 
 

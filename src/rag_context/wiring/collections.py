@@ -10,6 +10,7 @@ from rag_context.collections.embedding import TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.resilience.admission import Admissions
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.collections import CollectionService
 from rag_context.settings import ConnectionSettings, Settings
@@ -44,7 +45,9 @@ async def open_connections(
 
 
 @asynccontextmanager
-async def open_collection_service(settings: Settings, own: TextEmbedder) -> AsyncIterator[CollectionService]:
+async def open_collection_service(
+    settings: Settings, own: TextEmbedder, admissions: Admissions
+) -> AsyncIterator[CollectionService]:
     """The use cases of collections.
 
     Raises:
@@ -52,7 +55,7 @@ async def open_collection_service(settings: Settings, own: TextEmbedder) -> Asyn
     """
     registry = provider_registry(settings)
     async with open_connections(settings, registry, own) as connections:
-        yield CollectionService(Collections(connections), registry)
+        yield CollectionService(Collections(connections), registry, admissions)
 
 
 @asynccontextmanager

@@ -1,0 +1,208 @@
+"""Admission: as much work at once as can be done in time. The rest waits its turn, and what would wait long is refused.
+
+Without it, whoever asks fastest decides how much runs at once, everything runs slowly, and nothing meets its deadline.
+Time in the queue is no backend's fault, so deadlines begin after it. Work of one class never waits for another's: bulk
+work that fills its own places leaves those of questions free.
+
+How much is as much as can be done in time is found out as TCP finds it out (additive increase, multiplicative
+decrease; Chiu and Jain, 1989), with a service time that is longer than it should be as the sign of congestion.
+"""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from rag_context.errors import BackendTimeoutError, OverloadedError
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.stalls import stalls
+
+DECREASE = 0.7
+SMOOTHING = 0.1
+"""Weight of the newest service time in their mean."""
+
+
+class FixedLimit:
+    """Always the same number at once."""
+
+    def __init__(self, at_once: int) -> None:
+        self.at_once = at_once
+
+    def observe(self, _service_s: float, *, was_full: bool) -> None:
+        """Nothing is learned."""
+
+
+class AdaptiveLimit:
+    """A number at once that grows while all are in time and shrinks when they are not.
+
+    Args:
+        start: how many at first.
+        least: never fewer.
+        most: never more.
+        target_s: a service time above this says that too many ran at once.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, start: int, *, least: int, most: int, target_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._limit = float(start)
+        self._least = float(least)
+        self._most = float(most)
+        self._target_s = target_s
+        self._clock = clock
+        self._may_shrink = float("-inf")
+
+    @property
+    def at_once(self) -> int:
+        return int(self._limit)
+
+    def observe(self, service_s: float, *, was_full: bool) -> None:
+        """Learn how long one took. Those that ran beside one another tell the same, so it shrinks once for them all.
+
+        Args:
+            service_s: seconds from admission to the end, without those in which nothing could run.
+            was_full: whether as many as allowed were running.
+        """
+        now = self._clock()
+        if service_s > self._target_s:
+            if now >= self._may_shrink:
+                self._limit = max(self._limit * DECREASE, self._least)
+                self._may_shrink = now + service_s
+        elif was_full:
+            self._limit = min(self._limit + 1.0 / self._limit, self._most)
+
+
+Limit = FixedLimit | AdaptiveLimit
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long one may wait for its place, in seconds, and how many may wait at a time."""
+
+    max_wait_s: float
+    max_waiting: int
+
+
+UNBOUNDED = Bounds(math.inf, 1_000_000)
+
+
+class Admission:
+    """The places of one class of work; first come, first served. For one event loop, not for threads.
+
+    Args:
+        name: the class, for messages and metrics.
+        limit: how many run at once.
+        bounds: of the queue.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, name: str, limit: Limit, bounds: Bounds, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name = name
+        self.limit = limit
+        self.running = 0
+        self.on_wait: Callable[[float], None] = lambda _seconds: None
+        """Told how long each that was admitted had waited, in seconds."""
+        self.on_rejected: Callable[[], None] = lambda: None
+        self._bounds = bounds
+        self._clock = clock
+        self._queue: deque[asyncio.Future[None]] = deque()
+        self._mean_s = 0.0
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return len(self._queue)
+
+    @asynccontextmanager
+    async def admitted(self) -> AsyncIterator[None]:
+        """Hold a place for the time of the block. Raises: OverloadedError; then nothing was begun."""
+        began = self._clock()
+        if self._is_free:
+            await self._enter()
+        elif self.waiting >= self._bounds.max_waiting:
+            raise self._refusal()
+        else:
+            try:
+                await Deadline.after(self._bounds.max_wait_s, self._clock).bound(self.name, self._enter())
+            except BackendTimeoutError:
+                raise self._refusal() from None
+        self.on_wait(self._clock() - began)
+        async with self._held():
+            yield
+
+    @asynccontextmanager
+    async def admitted_in_turn(self) -> AsyncIterator[None]:
+        """The same for work that nobody waits for, or that comes no faster than it is taken: it waits for long."""
+        await self._enter()
+        async with self._held():
+            yield
+
+    @property
+    def _is_free(self) -> bool:
+        return self.running < self.limit.at_once and not self._queue
+
+    async def _enter(self) -> None:
+        """Take a place. One that is cancelled with the place in its hand passes it on."""
+        if self._is_free:
+            self.running += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._queue.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._leave()
+            else:
+                with suppress(ValueError):
+                    self._queue.remove(turn)
+            raise
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        lost = stalls()
+        began, lost_before_s = self._clock(), lost.lost_s
+        was_full = self.running >= self.limit.at_once
+        try:
+            with lost.watched():
+                yield
+                service_s = self._clock() - began - (lost.lost_s - lost_before_s)
+                self._mean_s += (service_s - self._mean_s) * (SMOOTHING if self._mean_s else 1.0)
+                self.limit.observe(service_s, was_full=was_full)
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self.running -= 1
+        while self._queue and self.running < self.limit.at_once:
+            turn = self._queue.popleft()
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
+
+    def _refusal(self) -> OverloadedError:
+        self.on_rejected()
+        drained_s = self.waiting * self._mean_s / max(self.limit.at_once, 1)
+        return OverloadedError(
+            self.name,
+            f"Too many {self.name} at once: ask again in some seconds",
+            retry_after_s=float(max(math.ceil(drained_s), 1)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Admissions:
+    """The classes of work: what somebody asks, and what is stored or embedded for later."""
+
+    searches: Admission
+    writes: Admission
+
+    @classmethod
+    def unlimited(cls) -> "Admissions":
+        """Everything at once, where nothing else shares the process."""
+        limit = FixedLimit(1_000_000)
+        return cls(Admission("searches", limit, UNBOUNDED), Admission("writes", limit, UNBOUNDED))

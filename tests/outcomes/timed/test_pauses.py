@@ -1,0 +1,75 @@
+"""A process that is stopped or throttled for a while: what was asked before is answered after, and nothing is dead."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.end_to_end.process import Served
+from tests.outcomes.clients import Reply, ask_together
+from tests.outcomes.filled import Filled
+
+CLIENTS = 12
+BEFORE_S, AFTER_S = 0.7, 1.0
+
+
+def ask_through(filled: Filled, seconds: float, disturb: Callable[[Served], None]) -> list[Reply]:
+    """Replies to clients that ask without a break while the process is disturbed, and a second longer."""
+    server = filled.server
+    disturbed = threading.Timer(BEFORE_S, disturb, (server,))
+    disturbed.start()
+    try:
+        return ask_together(
+            server.url,
+            CLIENTS,
+            BEFORE_S + seconds + AFTER_S,
+            filled.question,
+        )
+    finally:
+        disturbed.join()
+        server.process.send_signal(signal.SIGCONT)
+
+
+def check(filled: Filled, replies: list[Reply]) -> None:
+    """No search failed, no breaker opened, outer or inner, and every part is as it was."""
+    failed = [reply for reply in replies if reply.status != 200 or reply.level > 2]
+    assert not failed, (len(failed), len(replies), failed[0].body)
+    assert not any(reply.body["circuitBreakerOpen"] for reply in replies)
+    skipped = [
+        reply.body["legs"] for reply in replies if "open" in [leg["status"] for leg in reply.body["legs"].values()]
+    ]
+    assert not skipped, skipped[0]
+    whole = sum(reply.level == 1 and reply.warning is None for reply in replies)
+    assert whole >= 0.9 * len(replies), (whole, len(replies))
+    report = filled.server.health()
+    assert report["circuitBreakerOpen"] is False
+    assert "unavailable" not in [part["status"] for part in report["components"]], report
+
+
+def stop_for(seconds: float) -> Callable[[Served], None]:
+    def stop(server: Served) -> None:
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        server.process.send_signal(signal.SIGCONT)
+
+    return stop
+
+
+@pytest.mark.parametrize("seconds", [0.6, 2.0, 10.0])
+def test_a_stopped_process_goes_on_where_it_was(filled: Filled, seconds: float) -> None:
+    replies = ask_through(filled, seconds, stop_for(seconds))
+    assert max(reply.took_s for reply in replies) >= 0.5 * seconds, "nobody was kept waiting: nothing was tried"
+    check(filled, replies)
+
+
+def test_a_throttled_process_is_slow_and_nothing_else(filled: Filled) -> None:
+    """It runs 50 ms of every 100, as a container does beyond its quota."""
+
+    def throttle(server: Served) -> None:
+        for _ in range(20):
+            stop_for(0.05)(server)
+            time.sleep(0.05)
+
+    check(filled, ask_through(filled, 2.0, throttle))
