@@ -68,8 +68,7 @@ ROLES = ("vectors", "embedder", "documents")
 """What a search at level 1 needs; anything else that fails only makes it slower."""
 
 BULK_S = 15.0
-"""How long one document of a stream may wait for its vectors: long enough that what was embedded is seldom thrown
-away because others were embedded beside it, and shorter than any client waits for the next receipt."""
+"""A streamed document's wait for its vectors: few are embedded in vain, and receipts come before clients give up."""
 
 COUNT_PATIENCE_S = 2.0
 STATS_PATIENCE_S = 10.0
