@@ -8,8 +8,10 @@ from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from rag_context.contract.projects import ActivateProjectRequest, RagQueryRequest, SemanticSearchRequest
+from rag_context.contract.project_tenants import ActivateProjectRequest
+from rag_context.contract.projects import RagQueryRequest, SemanticSearchRequest
 from rag_context.contract.search import SearchRequest
+from rag_context.projects.callers import CallerId
 from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Settings, load_settings
@@ -22,6 +24,8 @@ PATIENCE_S = 600.0
 CRITICAL = 3
 LINKS = 3
 
+_CALLER = CallerId(session="benchmark")
+
 
 def measure(scratch: Path, documents: int = DOCUMENTS) -> list[Figure]:
     """Write the files, index them, and measure in a second process's place: the same index, opened anew."""
@@ -32,12 +36,12 @@ def measure(scratch: Path, documents: int = DOCUMENTS) -> list[Figure]:
 async def _measure(scratch: Path, config: Path, documents: int) -> list[Figure]:
     async with open_service(_settings(scratch)) as service:
         projects = await _opened(service)
-        while not (await projects.activate(_activation(config), _unheard, session=None)).complete:
+        while not (await projects.activate(_activation(config), _unheard, caller=_CALLER)).complete:
             pass
     async with open_service(_settings(scratch)) as service:
         projects = await _opened(service)
         started = time.perf_counter()
-        activated = await projects.activate(_activation(config), _unheard, session=None)
+        activated = await projects.activate(_activation(config), _unheard, caller=_CALLER)
         activation_s = time.perf_counter() - started
         assert (activated.complete, activated.total_docs) == (True, documents)
         edit_s = [await _edit(projects, config.parent.parent / "docs" / _name(number)) for number in range(EDITS)]
@@ -63,7 +67,7 @@ async def _edit(projects: ProjectService, path: Path) -> float:
     started = time.perf_counter()
     _append(path, f"\n\nThe new word is {word}.\n")
     while True:
-        found = await projects.search(SemanticSearchRequest(query=word), session=None, request_id="benchmark")
+        found = await projects.search(SemanticSearchRequest(query=word), caller=_CALLER, request_id="benchmark")
         if any(result.path == path.name for result in found.results):
             return time.perf_counter() - started
         assert time.perf_counter() - started < PATIENCE_S
@@ -86,7 +90,7 @@ async def _asked(service: Service, projects: ProjectService, project: str, path_
         plain.append((time.perf_counter() - started) * 1000.0)
         question = RagQueryRequest(query=writer.question())
         started = time.perf_counter()
-        await projects.query(question, session=None, request_id="benchmark")
+        await projects.query(question, caller=_CALLER, request_id="benchmark")
         context.append((time.perf_counter() - started) * 1000.0)
     return statistics.median(plain), statistics.median(context)
 

@@ -4,7 +4,7 @@ Adapters fit structurally. They are async, raise only our own errors, apply the 
 order by descending score. Sequences come back in the order asked for; unknown ids are left out of mappings.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -25,6 +25,7 @@ from rag_context.types import (
     Neighbours,
     Passage,
     Place,
+    ProjectRecord,
     Retrievals,
     Stored,
     Tenant,
@@ -325,6 +326,27 @@ class FileLedger(Protocol):
     def put(self, entries: Collection[FileEntry]) -> None: ...
 
     def forget(self, paths: Collection[str]) -> None: ...
+
+
+class ProjectRegistry(Protocol):
+    """Remembers the projects of files that this machine works on, for all its processes.
+
+    Called from threads. What cannot be written is logged and forgotten with the process; nothing is raised.
+    """
+
+    def records(self) -> list[ProjectRecord]:
+        """Everything that is remembered, what was used last first."""
+        ...
+
+    def put(self, record: ProjectRecord) -> None:
+        """Remember a project, in place of what was remembered of its tenant."""
+        ...
+
+    def note_used(self, times: Mapping[Tenant, datetime]) -> None: ...
+
+    def note_gone(self, tenant: Tenant, since: datetime | None) -> None: ...
+
+    def forget(self, tenants: Collection[Tenant]) -> None: ...
 
 
 class MetricsStore(Protocol):

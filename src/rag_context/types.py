@@ -326,6 +326,24 @@ class FileEntry:
     documents: tuple[FileDocument, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectRecord:
+    """What this machine remembers of a project of files. Paths are absolute; times are aware.
+
+    `config_path` is empty where no activation named it; `is_followed` says that its files are followed while a server
+    runs, `is_forced` that its branch was given against what is checked out, `gone_since` when its files or its branch
+    were first seen not to be there, None while they are.
+    """
+
+    tenant: Tenant
+    root: str
+    config_path: str
+    last_used: datetime
+    is_followed: bool = False
+    is_forced: bool = False
+    gone_since: datetime | None = None
+
+
 class Thoroughness(StrEnum):
     """How closely an index is examined."""
 

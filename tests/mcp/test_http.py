@@ -116,7 +116,7 @@ def test_every_revision_gets_its_own_back(client: httpx2.Client, version: str) -
     reply = client.post("/mcp", json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
     assert reply.headers["content-type"] == "application/json"
     assert reply.json()["result"]["protocolVersion"] == (UNBATCHED if version == BATCHING else version)
-    assert "mcp-session-id" not in reply.headers
+    assert reply.headers["mcp-session-id"]
 
 
 def test_the_request_id_is_the_correlation_id_of_the_exchange(client: httpx2.Client, door: Running) -> None:
@@ -196,10 +196,27 @@ def test_an_unknown_method_is_told_so(client: httpx2.Client) -> None:
     assert reply.json()["error"]["code"] == -32601
 
 
-@pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-def test_there_are_no_sessions_to_listen_to_or_to_end(client: httpx2.Client, method: str) -> None:
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_there_is_nothing_to_listen_to(client: httpx2.Client, method: str) -> None:
     reply = client.request(method, "/mcp")
-    assert (reply.status_code, reply.headers["allow"]) == (405, "POST")
+    assert (reply.status_code, reply.headers["allow"]) == (405, "POST, DELETE")
+
+
+def test_a_session_is_named_to_be_ended(client: httpx2.Client) -> None:
+    assert client.delete("/mcp").status_code == 400
+    assert client.delete("/mcp", headers={"Mcp-Session-Id": "none"}).status_code == 404
+
+
+def test_a_handshake_that_fails_opens_no_session(client: httpx2.Client) -> None:
+    reply = client.post("/mcp", json={"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {}})
+    assert "error" in reply.json()
+    assert "mcp-session-id" not in reply.headers
+
+
+def test_revisions_without_sessions_pass_over_the_name_of_one(client: httpx2.Client) -> None:
+    reply = client.post("/mcp", json=modern_call(), headers={**MODERN, "Mcp-Session-Id": "none"})
+    assert reply.status_code == 200
+    assert "mcp-session-id" not in reply.headers
 
 
 def test_foreign_pages_and_names_are_refused(client: httpx2.Client) -> None:

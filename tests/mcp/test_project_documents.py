@@ -12,6 +12,7 @@ import pytest
 
 from mcp import Client
 from rag_context.contract.vocabulary import Vocabulary
+from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.mcp.readable import readable
@@ -47,7 +48,8 @@ def entered(
     async def opened() -> Memory:
         return memory
 
-    return Client(Door(opened, lambda _context: Visit("r-1", access, session, structured), Toolset.ALL).server())
+    visit = Visit("r-1", access, CallerId(session), structured)
+    return Client(Door(opened, lambda _context: visit, Toolset.ALL).server())
 
 
 async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:
@@ -134,7 +136,8 @@ async def test_who_may_only_read_is_shown_the_tools_that_read(hall: Hall) -> Non
     async with entered(hall, access=Access.READ) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
     assert {"rag_query", "semantic_search", "list_doc_types", "search_external_docs", "rag_query_external"} <= names
-    assert not names & {"activate_project", "index_document", "update_promotion_level", "delete_documents"}
+    assert {"activate_project", "list_projects"} <= names
+    assert not names & {"index_document", "update_promotion_level", "delete_documents"}
 
 
 async def test_schemas_hold_nothing_that_strict_clients_refuse(hall: Hall) -> None:

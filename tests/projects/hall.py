@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx2
 
+from rag_context.client.calls import activation_of, in_project
 from rag_context.ports import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.rendering import Renderer
@@ -33,12 +34,17 @@ class Hall:
     projects: Projects
     service: Service
     client: httpx2.AsyncClient
+    activation: str | None = None
+    """Of whoever has no key; passed on to every tool that takes it."""
 
     async def call(self, tool: str, /, *, key: str | None = None, status: int = 200, **fields: Any) -> Any:
         """Run a tool over HTTP."""
         headers = {"X-API-Key": key} if key is not None else {}
-        reply = await self.client.post(f"/tools/{tool}", json=fields, headers=headers)
+        arguments = in_project(tool, fields, self.activation) if key is None else fields
+        reply = await self.client.post(f"/tools/{tool}", json=arguments, headers=headers)
         assert reply.status_code == status, reply.text
+        if key is None:
+            self.activation = activation_of(tool, reply.json()) or self.activation
         return reply.json()
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError
+from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
+from rag_context.projects.callers import NOBODY, CallerId
 from rag_context.projects.records import (
     DocumentNotFoundError,
     ExternalDocsNotPromotableError,
@@ -21,6 +22,7 @@ from rag_context.testing import Fault, Faulty
 from rag_context.types import Tenant
 from tests.projects.project import HandWatch, Rig, configure, write
 
+ONE, TWO = CallerId("one"), CallerId("two")
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
 
 
@@ -54,43 +56,12 @@ async def test_an_activation_indexes_the_files_and_names_the_tenant(rig: Rig, pr
     assert (activation.tenant.project, activation.tenant.branch) == ("shop", "main")
     assert activation.docs_root == (shop / "docs").resolve()
     assert await rig.contents(activation.tenant) == {"a.md": "# A\n"}
-    assert projects.active() is activation
+    assert projects.followed(activation.tenant) is activation
 
 
 @pytest.mark.parametrize("place", [".", ".rag-context", ".rag-context/config.json", "docs"])
 async def test_a_project_may_be_named_by_any_of_its_folders(projects: Projects, shop: Path, place: str) -> None:
     assert (await projects.activate(str(shop / place))).config.path == shop / ".rag-context" / "config.json"
-
-
-async def test_callers_work_on_projects_of_their_own(projects: Projects, shop: Path, tmp_path: Path) -> None:
-    other = shutil.copytree(shop, tmp_path / "other")
-    one = await projects.activate(str(shop), session="one")
-    two = await projects.activate(str(other), session="two")
-    assert one.tenant.path_hash != two.tenant.path_hash
-    assert projects.active("one").tenant == one.tenant
-    assert projects.active("two").tenant == two.tenant
-    assert projects.active().tenant == two.tenant
-    with pytest.raises(ProjectNotActivatedError, match="activate_project"):
-        projects.active("three")
-
-
-async def test_before_any_activation_there_is_none(projects: Projects) -> None:
-    with pytest.raises(ProjectNotActivatedError):
-        projects.active()
-
-
-async def test_a_caller_who_leaves_ends_the_following_unless_others_work_on_it(
-    projects: Projects, shop: Path, tmp_path: Path
-) -> None:
-    other = shutil.copytree(shop, tmp_path / "other")
-    shared = await projects.activate(str(shop), session="one")
-    await projects.activate(str(shop), session="two")
-    await projects.activate(str(other))
-    await projects.deactivate("one")
-    assert projects.followed(shared.tenant) is not None
-    await projects.deactivate("two")
-    assert projects.followed(shared.tenant) is None
-    await projects.deactivate("nobody")
 
 
 async def test_edits_renames_and_deletions_are_followed(rig: Rig, projects: Projects, shop: Path) -> None:
@@ -135,15 +106,17 @@ async def test_a_file_that_could_not_be_stored_is_tried_again(rig: Rig, projects
 
 
 async def test_another_branch_is_followed_for_everybody(rig: Rig, projects: Projects, shop: Path) -> None:
-    main = await projects.activate(str(shop), session="one")
+    main = await projects.activate(str(shop))
+    handle = projects.activations.note(ONE, main)
     embedded = await rig.embedded()
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
 
     async def is_next() -> bool:
-        return projects.active("one").tenant.branch == projects.active().tenant.branch == "next"
+        everybody = (*projects.activations.of(ONE), *projects.activations.of(NOBODY, handle))
+        return {each.tenant.branch for each in everybody} == {"next"}
 
     await until(is_next)
-    tenant = projects.active("one").tenant
+    tenant = Tenant("shop", "next", main.tenant.path_hash)
     write(shop / "docs" / "b.md", "# B\n")
 
     async def is_there() -> bool:
@@ -175,14 +148,16 @@ async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(rig: 
 
 async def test_a_file_is_indexed_for_the_branch_that_was_checked_out_a_moment_ago(rig: Rig, shop: Path) -> None:
     projects = Projects(rig.indexer, rig.documents, watch=HandWatch())  # nothing is noticed by itself
-    main = await projects.activate(str(shop), session="one")
+    main = await projects.activate(str(shop))
+    projects.activations.note(ONE, main)
     assert await projects.checked_out(main) is main
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
     write(shop / "docs" / "a.md", "# Next\n")
     now = await projects.checked_out(main)
     await projects.index_document(now, "a.md")
     await projects.promote(now, "a.md", PromotionLevel.CRITICAL)
-    assert now.tenant == Tenant("shop", "next", main.tenant.path_hash) == projects.active("one").tenant
+    assert now.tenant == Tenant("shop", "next", main.tenant.path_hash)
+    assert projects.activations.of(ONE) == (now,)
     assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
     assert "critical" in (await rig.contents(now.tenant))["a.md"]
     await projects.aclose()
@@ -208,8 +183,10 @@ async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_befo
     write(shop / "docs" / "a.md", "# Next\n")
     rig.writer.fault = None
 
+    following = Tenant("shop", "next", main.tenant.path_hash)
+
     async def is_next() -> bool:
-        return any([await rig.contents(tenant) for tenant in (main.tenant, projects.active().tenant)])
+        return any([await rig.contents(tenant) for tenant in (main.tenant, following)])
 
     await until(is_next)
     assert await rig.contents(main.tenant) == {}
@@ -217,9 +194,20 @@ async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_befo
     await projects.aclose()
 
 
-async def test_a_branch_that_was_named_stays(projects: Projects, shop: Path) -> None:
-    activation = await projects.activate(str(shop), "review")
+async def test_a_branch_that_is_not_checked_out_is_insisted_on_and_stays(projects: Projects, shop: Path) -> None:
+    with pytest.raises(InvalidInputError, match="'main' is checked out, not 'review'"):
+        await projects.activate(str(shop), "review")
+    activation = await projects.activate(str(shop), "review", is_forced=True)
     assert (activation.tenant.branch, activation.branch_is_given) == ("review", True)
+
+
+async def test_a_branch_that_is_named_and_checked_out_is_left_with_the_checkout(projects: Projects, shop: Path) -> None:
+    assert (await projects.activate(str(shop), "main")).branch_is_given is False
+
+
+async def test_a_branch_that_cannot_be_read_is_believed(projects: Projects, shop: Path) -> None:
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    assert (await projects.activate(str(shop), "topic")).branch_is_given is True
 
 
 async def test_a_long_first_reconciliation_goes_on_behind_the_activation(rig: Rig, shop: Path) -> None:
@@ -269,7 +257,7 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing(
     with pytest.raises(SchemaValidationError) as caught:
         await projects.activate(str(shop))
     assert caught.value.details[0].field == place
-    assert projects.active() is before
+    assert projects.followed(before.tenant) is before
 
 
 async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_refused(
@@ -301,13 +289,11 @@ async def test_an_index_that_cannot_be_read_activates_nothing(rig: Rig, shop: Pa
     projects = Projects(rig.indexer, documents.port)
     with pytest.raises(BackendUnavailableError):
         await projects.activate(str(shop))
-    with pytest.raises(ProjectNotActivatedError):
-        projects.active()
     documents.methods = frozenset({"matching"})
     with pytest.raises(BackendUnavailableError):
         await projects.activate(str(shop))
-    with pytest.raises(ProjectNotActivatedError):
-        projects.active()
+    assert await projects.tenants.known() == ()
+    assert await projects.remembered.records() == []
     await projects.aclose()
 
 
@@ -317,16 +303,18 @@ async def test_a_tenant_is_found_by_what_is_named_of_it(
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
     main = (await projects.activate(str(shop), "main")).tenant
-    assert await projects.tenant("shop") == main
+    assert await projects.tenants.named("shop") == main
     other = (await projects.activate(str(shutil.copytree(shop, tmp_path / "other")), "main")).tenant
-    assert await projects.tenant("shop", "main", other.path_hash) == other
+    assert await projects.tenants.named("shop", "main", other.path_hash) == other
     with pytest.raises(InvalidInputError, match=main.path_hash):
-        await projects.tenant("shop")
-    with pytest.raises(ProjectNotActivatedError, match="nonsuch"):
-        await projects.tenant("nonsuch")
+        await projects.tenants.named("shop")
+    with pytest.raises(NotFoundError, match=r"nonsuch.*there are: shop"):
+        await projects.tenants.named("nonsuch")
     await projects.aclose()
     with pytest.raises(InvalidInputError, match="branch and path_hash"):
-        await projects.tenant("shop", "main")
+        await projects.tenants.named("shop", "main")
+    with pytest.raises(NotFoundError, match="on branch 'old'; of that name there are: branch 'main'"):
+        await projects.tenants.named("shop", "old")
 
 
 async def test_one_file_is_indexed_on_request(rig: Rig, projects: Projects, shop: Path) -> None:
@@ -449,8 +437,10 @@ async def test_the_sample_project_is_complete_and_without_warnings(
 async def test_a_deletion_is_shown_before_it_is_made(rig: Rig, projects: Projects, shop: Path) -> None:
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
-    main = await projects.activate(str(shop), "main", session="one")
-    other = await projects.activate(str(shop), "next", session="two")
+    main = await projects.activate(str(shop), "main")
+    other = await projects.activate(str(shop), "next", is_forced=True)
+    for caller, activation in ((ONE, main), (TWO, other)):
+        projects.activations.note(caller, activation)
     preview = await projects.preview_deletion("shop", "main", None)
     assert (preview.documents, preview.chunks) == (2, 2)
     assert set(preview.tenants) == {main.tenant, main.external}
@@ -461,9 +451,8 @@ async def test_a_deletion_is_shown_before_it_is_made(rig: Rig, projects: Project
     assert deleted == preview
     assert await rig.contents(main.tenant) == {}
     assert await rig.contents(other.tenant) == {"a.md": "# A\n"}
-    with pytest.raises(ProjectNotActivatedError):
-        projects.active("one")
-    assert projects.active("two").tenant == other.tenant
+    assert projects.activations.of(ONE) == ()
+    assert projects.activations.of(TWO) == (other,)
 
 
 async def test_deleted_documents_do_not_come_back_by_themselves(rig: Rig, shop: Path) -> None:
@@ -494,4 +483,32 @@ async def test_a_broken_watch_still_indexes(rig: Rig, shop: Path) -> None:
     projects = Projects(rig.indexer, rig.documents, watch=broken)
     activation = await projects.activate(str(shop))
     assert set(await rig.contents(activation.tenant)) == {"a.md"}
+    await projects.aclose()
+
+
+async def test_a_clone_and_a_renamed_project_take_their_vectors_from_what_is_stored(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    write(shop / "docs" / "b.md", "# B\n\nAnother text.\n")
+    await projects.activate(str(shop))
+    embedded = await rig.embedded()
+    clone = shutil.copytree(shop, shop.parent / "clone")
+    (clone / "docs" / "b.md").rename(clone / "docs" / "renamed.md")
+    activation = await projects.activate(str(clone))
+    assert set(await rig.contents(activation.tenant)) == {"a.md", "renamed.md"}
+    configure(shop, project_name="store")
+    renamed = await projects.activate(str(shop))
+    assert set(await rig.contents(renamed.tenant)) == {"a.md", "b.md"}
+    assert await rig.embedded() == embedded
+    await projects.aclose()
+
+
+async def test_what_was_deleted_while_its_branch_changed_does_not_come_back(rig: Rig, shop: Path) -> None:
+    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    main = await projects.activate(str(shop))
+    (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
+    change = asyncio.create_task(projects.checked_out(main))
+    await projects.delete_documents("shop", None, main.tenant.path_hash)
+    await asyncio.wait({change})
+    await projects.delete_documents("shop", None, main.tenant.path_hash)
+    assert await projects.tenants.known() == ()
     await projects.aclose()

@@ -4,15 +4,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rag_context.contract.project_tenants import ActivateProjectRequest, ActivateProjectResponse, DeleteDocumentsRequest
 from rag_context.contract.projects import (
-    ActivateProjectRequest,
-    ActivateProjectResponse,
-    DeleteDocumentsRequest,
     RagQueryRequest,
     RagQueryResponse,
     SemanticSearchRequest,
     UpdatePromotionLevelRequest,
 )
+from rag_context.projects.callers import CallerId
 from rag_context.service.projects import ProjectService
 from rag_context.settings import load_settings
 from rag_context.wiring import open_service
@@ -39,17 +38,20 @@ async def opened(data_dir: Path, environ: Mapping[str, str]) -> AsyncIterator[Pr
 async def unheard(_done: int, _total: int) -> None: ...
 
 
+ME = CallerId("one")
+
+
 async def visited(projects: ProjectService, config: Path) -> tuple[ActivateProjectResponse, RagQueryResponse]:
     """Everything once: activate, ask, promote, filter, ask again, delete."""
-    activated = await projects.activate(ActivateProjectRequest(config_path=str(config)), unheard, session=None)
+    activated = await projects.activate(ActivateProjectRequest(config_path=str(config)), unheard, caller=ME)
     promotion = UpdatePromotionLevelRequest(document_path="tools/driver.md", promotion_level="important")
-    await projects.update_promotion_level(promotion, session=None)
+    await projects.update_promotion_level(promotion, caller=ME)
     important = SemanticSearchRequest(query="database", min_relevance_score=0.0, promotion_levels=["important"])
-    found = await projects.search(important, session=None, request_id="r")
+    found = await projects.search(important, caller=ME, request_id="r")
     assert [result.path for result in found.results] == ["tools/driver.md"]
     question = RagQueryRequest(query="Why do database connections run out?", doc_types=["problem"])
-    answer = await projects.query(question, session=None, request_id="r")
-    deleted = await projects.delete_documents(DeleteDocumentsRequest(project_name="shop"))
+    answer = await projects.query(question, caller=ME, request_id="r")
+    deleted = await projects.delete_documents(DeleteDocumentsRequest(project_name="shop"), caller=ME)
     assert (deleted.deleted_count, deleted.status) == (4, "deleted")
     return activated, answer
 

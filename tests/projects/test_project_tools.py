@@ -210,7 +210,7 @@ async def test_external_documents_are_searched_apart(hall: Hall, shop: Path) -> 
     ("tool", "fields", "status", "code"),
     [
         ("rag_query", {"query": ASK, "doc_types": ["nonsense"]}, 400, "INVALID_DOC_TYPE"),
-        ("rag_query", {"query": ASK, "project": "nobody"}, 409, "PROJECT_NOT_ACTIVATED"),
+        ("rag_query", {"query": ASK, "project": "nobody"}, 404, "NOT_FOUND"),
         ("rag_query", {"query": ASK, "branch": "main"}, 400, "INVALID_INPUT"),
         ("rag_query", {"query": "", "max_sources": 0}, 400, "INVALID_INPUT"),
         ("index_document", {"path": "../../secret.md"}, 400, "INVALID_INPUT"),
@@ -327,10 +327,13 @@ async def test_a_search_in_documents_counts_as_a_search(hall: Hall, shop: Path) 
     assert 'rag_queries_total{agent="project tools",level="1"} 2.0' in (await hall.client.get("/metrics")).text
 
 
-async def test_without_a_key_a_caller_works_on_what_was_activated_last(hall: Hall, shop: Path, tmp_path: Path) -> None:
+async def test_without_a_key_a_caller_works_on_the_activation_that_it_passes_on(
+    hall: Hall, shop: Path, tmp_path: Path
+) -> None:
     await hall.call("activate_project", config_path=str(shop))
     await hall.call("activate_project", config_path=str(other(tmp_path, "wiki")))
     assert (await hall.call("list_doc_types"))["project_name"] == "wiki"
+    assert (await hall.client.post("/tools/list_doc_types", json={})).status_code == 409
     named = await hall.call("rag_query", query=ASK, project="shop", branch="main")
     assert (named["project_name"], named["branch_name"]) == ("shop", "main")
     assert "of wiki" not in named["context"]
@@ -348,7 +351,6 @@ async def test_a_key_that_may_only_read_queries_by_name_and_changes_nothing(shop
     async with open_hall(api_keys=KEYS) as hall:
         await hall.call("activate_project", key="alice", config_path=str(shop))
         for tool, fields in {
-            "activate_project": {"config_path": str(shop)},
             "index_document": {"path": "a.md"},
             "update_promotion_level": {"document_path": "a.md", "promotion_level": "critical"},
             "delete_documents": {"project_name": "shop"},
@@ -356,17 +358,6 @@ async def test_a_key_that_may_only_read_queries_by_name_and_changes_nothing(shop
             assert (await hall.call(tool, key="reader", status=403, **fields))["code"] == "FORBIDDEN"
         assert (await hall.call("rag_query", key="reader", query=ASK, status=409))["code"] == "PROJECT_NOT_ACTIVATED"
         assert (await hall.call("rag_query", key="reader", query=ASK, project="shop"))["sources"]
+        await hall.call("activate_project", key="reader", config_path=str(shop))
+        assert (await hall.call("rag_query", key="reader", query=ASK))["sources"]
         assert (await hall.call("semantic_search", key="reader", query=ASK, project="shop"))["results"]
-
-
-async def test_an_mcp_session_is_its_own_caller_and_belongs_to_its_key(shop: Path, tmp_path: Path) -> None:
-    async with open_hall(api_keys=KEYS) as hall:
-        await hall.call("activate_project", key="alice", config_path=str(shop))
-        await hall.call("activate_project", key="bob", config_path=str(other(tmp_path, "wiki")))
-        for key, session, status in (("alice", "one", 200), ("alice", "two", 409), ("bob", "one", 409)):
-            headers = {"X-API-Key": key, "Mcp-Session-Id": session}
-            if status == 200:
-                body = {"config_path": str(shop)}
-                await hall.client.post("/tools/activate_project", json=body, headers=headers)
-            reply = await hall.client.post("/tools/list_doc_types", json={}, headers=headers)
-            assert reply.status_code == status

@@ -48,6 +48,7 @@ async def test_nothing_is_deleted_twice(house: House) -> None:
 async def test_documents_of_another_project_are_out_of_reach(house: House, key: str) -> None:
     """Q-2: also by id."""
     receipt = await house.index("Red foxes live here.", project="theirs")
+    await house.index("Owls live there.", project="other", source="other", sessionId="other")
     value = {"documentId": receipt.document_id, "source": "notes", "sessionId": "s"}[key]
     assert (await delete(house, **{key: value})).deleted_count == 0
     assert (await delete(house, **{key: value, "project": "other"})).deleted_count == 0

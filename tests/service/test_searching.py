@@ -62,6 +62,7 @@ async def test_a_write_invalidates_the_cache(house: House) -> None:
 
 async def test_another_filter_is_another_answer(house: House) -> None:
     await house.index(TEXT)
+    await house.index("Red foxes live here.", project="other")
     await house.search("mongodb retry logic")
     assert (await house.search("mongodb retry logic", sessionId="none")).results == []
     assert (await house.search("mongodb retry logic", project="other")).results == []

@@ -1,6 +1,6 @@
 """`project`: the documents of a repository, asked through the running server, or here.
 
-Which project is meant: the one that is named, else that of the current folder, else the one the server followed last.
+Which project is meant: the one that is named, else that of the current folder.
 """
 
 import asyncio
@@ -21,9 +21,13 @@ from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.projects import (
+from rag_context.contract.project_tenants import (
     ActivateProjectRequest,
     ActivateProjectResponse,
+    DeleteDocumentsRequest,
+    ListProjectsRequest,
+)
+from rag_context.contract.projects import (
     LabelledResponse,
     ListDocTypesRequest,
     ListDocTypesResponse,
@@ -38,7 +42,8 @@ from rag_context.contract.projects import (
 )
 from rag_context.contract.reading import read_fields
 from rag_context.contract.wire import WireRequest, WireResponse
-from rag_context.errors import InvalidInputError
+from rag_context.errors import InvalidInputError, NotFoundError
+from rag_context.projects.callers import CallerId
 from rag_context.projects.opening import Activation, find_config, open_project
 from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
 
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
 
 _LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 _LAST_SEARCHED = 2
-_SESSION = "cli"
+_CALLER = CallerId(session="cli")
 _SHOWN_WARNINGS = 20
 _ABSENT = {"min_relevance_score": "the model's own"}
 """What an option is where nobody says it, if not nothing."""
@@ -70,9 +75,10 @@ class Named:
         return {name: value for name, value in said.items() if value is not None}
 
 
-def run_activate(chosen: Chosen, path: Path, branch: str | None, *, as_json: bool) -> ExitCode:
+def run_activate(chosen: Chosen, path: Path, branch: str | None, *, force: bool, as_json: bool) -> ExitCode:
     """Bring the index up to a project's files."""
-    request = _read(ActivateProjectRequest, {"config_path": str(path.expanduser().resolve()), "branch_name": branch})
+    fields = {"config_path": str(path.expanduser().resolve()), "branch_name": branch, "force": force or None}
+    request = read_request(ActivateProjectRequest, fields)
     return asyncio.run(_activate(chosen, request, as_json=as_json))
 
 
@@ -131,7 +137,7 @@ def run_status(chosen: Chosen, named: Named, *, as_json: bool) -> ExitCode:
     if as_json:
         screen.line(json.dumps({**json.loads(response.to_json()), "options": options}, ensure_ascii=False))
         return ExitCode.OK
-    screen.show(Text.assemble((_whose(response), "bold"), f" · {_documents(response.total_docs)}"))
+    screen.show(Text.assemble((_whose(response), "bold"), f" · {count_of(response.total_docs)}"))
     table = Table("type", "documents", "folder", "what it is for", box=None, pad_edge=False)
     for each in response.doc_types:
         table.add_row(safe(each.name), str(each.doc_count), safe(each.folder), safe(each.description))
@@ -191,7 +197,7 @@ def project_here(folder: Path) -> Activation | None:
 
 async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json: bool) -> ExitCode:
     screen = Screen()
-    async with _open_tools(chosen) as tools:
+    async with open_tools(chosen) as tools:
         response = await tools.run("activate_project", request, ActivateProjectResponse)
         while not response.complete and not isinstance(tools, Remote):  # nobody goes on with it behind this process
             response = await tools.run("activate_project", request, ActivateProjectResponse)
@@ -203,7 +209,7 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
     if len(response.warnings) > _SHOWN_WARNINGS:
         screen.warning("and others; --json lists the first hundred")
     counted = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
-    screen.show(Text(f"{_whose(response)} · {_documents(response.total_docs)}" + (f" ({counted})" if counted else "")))
+    screen.show(Text(f"{_whose(response)} · {count_of(response.total_docs)}" + (f" ({counted})" if counted else "")))
     follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
     screen.note(Text(f"Indexed by {tools.place}, {follows}.", style="dim"))
     return ExitCode.OK
@@ -224,9 +230,9 @@ async def _asked(
         own = Named(here.tenant.project, here.tenant.branch, here.tenant.path_hash)
         named = replace(own, branch=named.branch or own.branch, path_hash=named.path_hash or own.path_hash)
         is_checked_out = named == own
-    asked = _read(request, {**fields, **named.fields})
-    async with _open_tools(chosen) as tools:
-        if named.project is None and not isinstance(tools, Remote):
+    asked = read_request(request, {**fields, **named.fields})
+    async with open_tools(chosen) as tools:
+        if named.project is None:
             raise InvalidInputError(
                 "There is no project in this folder: go into a repository with .rag-context/config.json, or name a "
                 "stored project with --project"
@@ -252,6 +258,8 @@ class _Here:
             raise
         except ProjectError as error:  # told as by a server
             raise InvalidInputError(str(error), error.details) from error
+        except NotFoundError as error:
+            raise InvalidInputError(str(error)) from error
         assert isinstance(body, model)  # noqa: S101  (every request has one response)
         return body
 
@@ -266,20 +274,24 @@ class _Here:
                     async def heard(done: int, total: int) -> None:
                         bar.update(task, completed=done, total=total)
 
-                    return await projects.activate(request, heard, session=_SESSION)
+                    return await projects.activate(request, heard, caller=_CALLER)
             case RagQueryRequest():
-                return await projects.query(request, session=_SESSION, request_id=request_id)
+                return await projects.query(request, caller=_CALLER, request_id=request_id)
             case SemanticSearchRequest():
-                return await projects.search(request, session=_SESSION, request_id=request_id)
+                return await projects.search(request, caller=_CALLER, request_id=request_id)
             case UpdatePromotionLevelRequest():
-                return await projects.update_promotion_level(request, session=_SESSION)
+                return await projects.update_promotion_level(request, caller=_CALLER)
+            case ListProjectsRequest():
+                return await projects.list_projects()
+            case DeleteDocumentsRequest():
+                return await projects.delete_documents(request, caller=_CALLER)
             case ListDocTypesRequest():
-                return await projects.list_doc_types(request, session=_SESSION)
+                return await projects.list_doc_types(request, caller=_CALLER)
         raise AssertionError(type(request).__name__)
 
 
 @asynccontextmanager
-async def _open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
+async def open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
     async with open_connection(load_available(chosen)) as connection:
         if isinstance(connection, Remote):
             yield connection
@@ -290,7 +302,7 @@ async def _open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
         yield _Here(await connection.projects(), connection.place)
 
 
-def _read(model: type[Any], fields: Mapping[str, Any]) -> Any:
+def read_request(model: type[Any], fields: Mapping[str, Any]) -> Any:
     return read_fields(model, {name: value for name, value in fields.items() if value is not None})
 
 
@@ -324,13 +336,13 @@ def _print_context(response: RagQueryResponse, screen: Screen) -> None:
     screen.line(safe(response.context).rstrip("\n"))
     found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
     screen.note(
-        Text(f"{_whose(response)} · {_documents(found)}, {response.token_count} tokens", style="dim"),
+        Text(f"{_whose(response)} · {count_of(found)}, {response.token_count} tokens", style="dim"),
     )
 
 
 def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
     _print_label(response, screen)
-    screen.show(Text(f"{_whose(response)} · {_documents(len(response.results))}"))
+    screen.show(Text(f"{_whose(response)} · {count_of(len(response.results))}"))
     for number, result in enumerate(response.results, 1):
         line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.relevance_score:.2f}", "bold green"), "  ")
         line.append(safe(result.path), "bold")
@@ -359,5 +371,5 @@ def _whose(response: ProjectResponse) -> str:
     return safe(f"{response.project_name} (branch {response.branch_name}, {response.path_hash})")
 
 
-def _documents(count: int) -> str:
+def count_of(count: int) -> str:
     return "1 document" if count == 1 else f"{count} documents"

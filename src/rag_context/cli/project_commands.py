@@ -12,7 +12,7 @@ from rag_context.cli.options import AsJson, Chosen, Config, DataDir
 
 group = typer.Typer(
     help="Project documents: a repository's Markdown files, asked with their links and critical rules. The commands "
-    "work on the project of the current folder, else on the one that the running server followed last.",
+    "work on the project of the current folder, else on the one that is named.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -41,6 +41,9 @@ def activate(
     branch: Annotated[
         str | None, typer.Option(metavar="NAME", help="Branch; the one that is checked out, if not said.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Take the files for that branch although another one is checked out.")
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -49,7 +52,7 @@ def activate(
     from rag_context.cli import project as work
 
     chosen = Chosen(config, {"data_dir": data_dir})
-    raise typer.Exit(work.run_activate(chosen, path, branch, as_json=as_json))
+    raise typer.Exit(work.run_activate(chosen, path, branch, force=force, as_json=as_json))
 
 
 @group.command(epilog=EPILOG)
@@ -160,3 +163,28 @@ def status(
 
     named = work.Named(project, branch, path_hash)
     raise typer.Exit(work.run_status(Chosen(config, {"data_dir": data_dir}), named, as_json=as_json))
+
+
+@group.command("list", epilog=EPILOG)
+def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """List the projects that are stored: documents, last use, path, and whether their files are still there."""
+    from rag_context.cli import project_tenants as work
+
+    raise typer.Exit(work.run_list(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+@group.command(epilog=EPILOG)
+def forget(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The project.")],
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; all, if not said.")] = None,
+    path_hash: PathHash = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many documents it would be.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Take a project out of the index and follow it no longer; its files stay as they are."""
+    from rag_context.cli import project_tenants as work
+
+    chosen = Chosen(config, {"data_dir": data_dir})
+    raise typer.Exit(work.run_forget(chosen, name, branch, path_hash, dry_run=dry_run, as_json=as_json))

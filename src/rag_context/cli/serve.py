@@ -78,7 +78,7 @@ async def _serve(
                     f" at {url}, index in {settings.data_dir}. Ctrl-C stops it.",
                 )
             )
-            async with _following(roots, service, settings):
+            async with _following(roots, service, settings), _keeping_projects(service):
                 await serve(app, [listener], options)
 
 
@@ -113,6 +113,21 @@ async def _following(roots: Sequence[Path], service: Service, settings: Settings
         await asyncio.wait({following})
 
 
+@asynccontextmanager
+async def _keeping_projects(service: Service) -> AsyncIterator[None]:
+    """Follow projects again that were followed before, and end old ones, for the time of the block."""
+    if service.projects is None:
+        yield
+        return
+    keeping = asyncio.create_task(service.projects.housekeeping.run(), name="projects")
+    keeping.add_done_callback(_log_end)
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        await asyncio.wait({keeping})
+
+
 def _log_change(receipt: FileReceipt) -> None:
     if receipt.status != "unchanged" and not receipt.is_skipped:
         logger.info("%s %s%s", receipt.status, receipt.source, f": {receipt.reason}" if receipt.reason else "")
@@ -120,7 +135,7 @@ def _log_change(receipt: FileReceipt) -> None:
 
 def _log_end(following: "asyncio.Task[None]") -> None:
     if not following.cancelled() and (error := following.exception()) is not None:
-        logger.error("files are not watched any more: %s", error, exc_info=error)
+        logger.error("%s ended: %s", following.get_name(), error, exc_info=error)
 
 
 def server_options(settings: Settings) -> ServerOptions:

@@ -34,6 +34,21 @@ BulkLike: TypeAlias = BulkLine | Mapping[str, object]
 """A document for `bulk`; a mapping has the fields of `BulkLine`, in camelCase or snake_case."""
 
 
+PROJECT_TOOLS = frozenset(
+    {
+        "rag_query",
+        "semantic_search",
+        "index_document",
+        "list_doc_types",
+        "update_promotion_level",
+        "delete_documents",
+        "search_external_docs",
+        "rag_query_external",
+    }
+)
+"""Tools that work on the project that was activated."""
+
+
 class TenantOptions(TypedDict, total=False):
     """Whose documents are meant; the agents' own memory where nothing is said."""
 
@@ -161,6 +176,18 @@ def tool(name: str, arguments: Mapping[str, object]) -> Call[dict[str, Json]]:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"The arguments of {name!r} are not JSON: {error}") from None
     return Call(f"/tools/{step_of(name)}", _json_object, body)
+
+
+def in_project(name: str, arguments: Mapping[str, object], activation: str | None) -> Mapping[str, object]:
+    """The arguments of a tool, with the activation that the client made before where the tool takes one."""
+    is_missing = name in PROJECT_TOOLS and "activation" not in arguments
+    return {**arguments, "activation": activation} if is_missing and activation is not None else arguments
+
+
+def activation_of(name: str, answer: Mapping[str, Json]) -> str | None:
+    """The activation that an answer names; None where it is none to `activate_project`."""
+    made = answer.get("activation") if name == "activate_project" else None
+    return made if isinstance(made, str) else None
 
 
 def bulk_line(document: BulkLike) -> bytes:

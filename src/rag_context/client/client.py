@@ -66,6 +66,7 @@ class Client:
     ) -> None:
         self._http = BlockingHttp(address_of(base_url, api_key, data_dir), retries, timeout_s, transport)
         self._fast = FastAnswers(clock)
+        self._activation: str | None = None
         self.collections = Collections(self._send)
         """Collections and their providers."""
 
@@ -176,8 +177,14 @@ class Client:
         return self._send(calls.stats(time_range), request_id)
 
     def call(self, tool: str, /, *, request_id: str | None = None, **arguments: object) -> dict[str, Json]:
-        """Run any tool by its name, with arguments and answer as they are on the wire."""
-        return self._write(calls.tool(tool, arguments), request_id)
+        """Run any tool by its name, with arguments and answer as they are on the wire.
+
+        The project that `activate_project` activated last is this client's, also where others share its key.
+        """
+        arguments = dict(calls.in_project(tool, arguments, self._activation))
+        answer = self._write(calls.tool(tool, arguments), request_id)
+        self._activation = calls.activation_of(tool, answer) or self._activation
+        return answer
 
     def _write(self, call: Call[Answer], request_id: str | None) -> Answer:
         try:

@@ -46,13 +46,15 @@ _Query = Annotated[
     str,
     Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"),
 ]
-_Path = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=PRESENT_PATTERN)]
-_Project = Annotated[
-    Identifier | None, Field(description="Name of the project; absent: the one that you activated last")
-]
+DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=PRESENT_PATTERN)]
+_Project = Annotated[Identifier | None, Field(description="Name of the project; absent: the one that you activated")]
 _Branch = Annotated[Identifier | None, Field(description="Branch of the project, where it is stored of several")]
 _RootHash = Annotated[
     PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root, where several fit")
+]
+Handle = Annotated[
+    Identifier | None,
+    Field(description="activation that activate_project returned; for clients without a session of their own"),
 ]
 _DocTypes = Annotated[
     list[Identifier] | None,
@@ -109,37 +111,6 @@ class ProjectResponse(PlainResponse):
         return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
-class ActivateProjectRequest(ProjectRequest):
-    """Which project to work on."""
-
-    config_path: Annotated[
-        _Path,
-        Field(
-            description="Path of the project's configuration (.rag-context/config.json), or of a folder in the "
-            "project, on the machine that this server runs on"
-        ),
-    ]
-    branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
-
-
-class TypeCount(PlainResponse):
-    """How many documents of a type there are."""
-
-    name: str
-    doc_count: Count
-    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
-
-
-class ActivateProjectResponse(ProjectResponse):
-    """What is active now."""
-
-    status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
-    doc_types: list[TypeCount]
-    total_docs: Count
-    complete: Annotated[bool, Field(description="Whether all files are indexed; else that goes on in the background")]
-    warnings: Annotated[list[str], Field(description="What is wrong with single files; the others are indexed")]
-
-
 class RagQueryRequest(ProjectRequest):
     """A question that whole documents answer."""
 
@@ -167,6 +138,7 @@ class RagQueryRequest(ProjectRequest):
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
@@ -256,6 +228,7 @@ class SemanticSearchRequest(ProjectRequest):
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class SemanticSearchResponse(LabelledResponse):
@@ -268,10 +241,11 @@ class SemanticSearchResponse(LabelledResponse):
 class IndexDocumentRequest(ProjectRequest):
     """A file to index now."""
 
-    path: Annotated[_Path, Field(description="Path of the document, relative to the docs folder")]
+    path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class IndexDocumentResponse(ProjectResponse):
@@ -289,6 +263,7 @@ class ListDocTypesRequest(ProjectRequest):
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class DocType(PlainResponse):
@@ -316,11 +291,12 @@ class ListDocTypesResponse(ProjectResponse):
 class UpdatePromotionLevelRequest(ProjectRequest):
     """How much a document matters from now on."""
 
-    document_path: Annotated[_Path, Field(description="Path of the document, relative to the docs folder")]
+    document_path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     promotion_level: Level
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class UpdatePromotionLevelResponse(ProjectResponse):
@@ -330,33 +306,6 @@ class UpdatePromotionLevelResponse(ProjectResponse):
     document_path: str
     previous_level: Level
     new_level: Level
-
-
-class DeleteDocumentsRequest(ProjectRequest):
-    """Whose documents to take out of the index; the files stay."""
-
-    project_name: Annotated[Identifier, Field(description="Name of the project")]
-    branch_name: Annotated[Identifier | None, Field(description="Only this branch; absent: all")] = None
-    path_hash: Annotated[PathHash | None, Field(description="Only the repository with this hash; absent: all")] = None
-    dry_run: Annotated[
-        bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
-    ] = False
-
-
-class DeleteDocumentsResponse(PlainResponse):
-    """What is gone, or would be."""
-
-    status: Literal["deleted", "preview"]
-    deleted_count: Count
-    deleted_chunks: Count
-    project_name: str
-    branch_name: NullableText = None
-    path_hash: NullableText = None
-    dry_run: bool
-
-    def to_json(self) -> bytes:
-        """The body of a reply, fields without a value as null."""
-        return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
 class SearchExternalDocsRequest(ProjectRequest):
@@ -370,6 +319,7 @@ class SearchExternalDocsRequest(ProjectRequest):
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class SearchExternalDocsResponse(SemanticSearchResponse):
@@ -391,6 +341,7 @@ class RagQueryExternalRequest(ProjectRequest):
     project: _Project = None
     branch: _Branch = None
     path_hash: _RootHash = None
+    activation: Handle = None
 
 
 class RagQueryExternalResponse(RagQueryResponse):

@@ -2,22 +2,20 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from rag_context.errors import FieldError, InvalidInputError, RagContextError
+from rag_context.errors import BackendError, FieldError, InvalidInputError, RagContextError
 from rag_context.indexing.files import DEFAULT_MAX_BYTES
 from rag_context.indexing.indexer import Indexer
 from rag_context.indexing.watching import watch
-from rag_context.ports import DocumentStore
+from rag_context.ports import DocumentStore, ProjectRegistry
+from rag_context.projects.callers import Activations
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.deletion import Deletion, delete, meant, sized
 from rag_context.projects.documents import project_document
 from rag_context.projects.following import Following, FollowState, Tools
 from rag_context.projects.opening import Activation, open_project
-from rag_context.projects.paths import inside, located
 from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (
     DocumentNotFoundError,
@@ -27,18 +25,20 @@ from rag_context.projects.records import (
     ProjectNotActivatedError,
     PromotionLevel,
 )
+from rag_context.projects.remembered import Remembered
 from rag_context.projects.root import external_tenant
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, markdown, no_progress
+from rag_context.projects.tenants import Tenants
 from rag_context.projects.watching import Watch
-from rag_context.types import Tenant
+from rag_context.types import ProjectRecord, Tenant
 
 __all__ = ["Activation", "Deletion", "Projects", "Promotion"]
 
 PATIENCE_S = 20.0
 """How long an activation waits for its first reconciliation, which then goes on behind it."""
 
-MAX_SESSIONS = 10_000
-"""Callers that are remembered; of more, those that activated longest ago are forgotten."""
+MAX_FOLLOWED = 64
+"""Projects that are followed at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,10 @@ class Promotion:
 class Projects:
     """The projects that this process follows, and who works on which.
 
-    `session` names the caller (an MCP session, an API key, a stdio process); None is nobody in particular, who works
-    on what was activated last.
-
     Args:
         indexer: takes documents in and out.
         documents: tells what is stored.
+        registry: remembers projects beyond this process; None: nothing is.
         watch: tells what changes below a folder.
         max_bytes: size above which a file is rejected.
         patience_s: how long an activation waits for its first reconciliation.
@@ -71,18 +69,22 @@ class Projects:
         indexer: Indexer,
         documents: DocumentStore,
         *,
+        registry: ProjectRegistry | None = None,
         watch: Watch = watch,
         max_bytes: int = DEFAULT_MAX_BYTES,
         patience_s: float = PATIENCE_S,
     ) -> None:
         self.catalogues = Catalogues(documents)
+        self.activations = Activations()
+        self.remembered = Remembered(registry)
+        self.tenants = Tenants(documents, lambda: self._followed)
+        self.resuming: dict[Tenant, str] = {}
+        """Projects that were followed before this process began and are not yet again, and what is to be said of it."""
         self._indexer = indexer
         self._documents = documents
         self._tools = Tools(indexer, self.catalogues, watch, max_bytes)
         self._patience_s = patience_s
         self._followed: dict[Tenant, Following] = {}
-        self._sessions: OrderedDict[str, Tenant] = OrderedDict()
-        self._last: Tenant | None = None
         self._lock = asyncio.Lock()
         self._changing: dict[Following, asyncio.Task[Activation | None]] = {}
 
@@ -91,39 +93,58 @@ class Projects:
         config_path: str,
         branch_name: str | None = None,
         *,
-        session: str | None = None,
+        is_forced: bool = False,
         progress: Progress = no_progress,
     ) -> Activation:
         """Read the configuration, bring the index up to the files, and follow them from now on.
 
         A first reconciliation that takes longer than the patience goes on in the background; `state` tells how far
-        it is. A project that is followed already is read and reconciled anew.
+        it is. A project that is followed already is read and reconciled again.
 
         Raises:
-            InvalidInputError: there is no project configuration at this path.
+            InvalidInputError: there is no project configuration at this path, or another branch is checked out.
             SchemaValidationError: the configuration is not as it should be.
             FileSystemError: it cannot be read.
             BackendError: the index cannot be read; nothing is active that was not before.
         """
-        activation = await asyncio.to_thread(open_project, config_path, branch_name)
+        activation = await asyncio.to_thread(open_project, config_path, branch_name, is_forced=is_forced)
         await self._follow(activation, progress)
-        self._last = activation.tenant
-        if session is not None:
-            self._sessions[session] = activation.tenant
-            self._sessions.move_to_end(session)
-            if len(self._sessions) > MAX_SESSIONS:
-                self._sessions.popitem(last=False)
+        self.resuming.pop(activation.tenant, None)
+        await self.remembered.activated(activation)
         return activation
 
-    def active(self, session: str | None = None) -> Activation:
-        """What the caller activated last. Raises: ProjectNotActivatedError."""
-        tenant = self._last if session is None else self._sessions.get(session)
-        following = None if tenant is None else self._followed.get(tenant)
-        if following is None:
+    async def resume(self, record: ProjectRecord) -> None:
+        """Follow a project again that is in `resuming`; where another branch is checked out now, that one.
+
+        Raises:
+            RagContextError: it cannot be followed now.
+        """
+        before = record.tenant
+        pinned = before.branch if record.is_forced else None
+        activation = await asyncio.to_thread(open_project, record.config_path, pinned, is_forced=record.is_forced)
+        if not await self._follow(activation, no_progress, resumed=before):
+            return
+        if activation.tenant != before:
+            await self.remembered.left(before)
+        await self.remembered.activated(activation, is_used=False)
+        self.resuming.pop(before, None)
+
+    async def open_stored(self, config_path: str, branch_name: str | None = None) -> Activation:
+        """The activation of a project that is indexed already, for reading it; nothing is written or followed.
+
+        Raises:
+            ProjectNotActivatedError: nothing of it is indexed.
+            InvalidInputError, SchemaValidationError, FileSystemError: as `activate`.
+            BackendError: it cannot be read what is stored.
+        """
+        activation = await asyncio.to_thread(open_project, config_path, branch_name)
+        tenant = activation.tenant
+        if tenant not in await self.tenants.known():
             raise ProjectNotActivatedError(
-                "No project is active: call activate_project with the path of its .rag-context/config.json first"
+                f"Nothing is indexed of {tenant.project!r} on branch {tenant.branch!r}, and this key may only read: "
+                "somebody whose key may write must activate the project first"
             )
-        return following.activation
+        return self.followed(tenant) or activation
 
     def followed(self, tenant: Tenant) -> Activation | None:
         """The activation of a tenant that this process follows."""
@@ -134,37 +155,6 @@ class Projects:
         """How far the following of a tenant is; None where it is not followed."""
         following = self._followed.get(tenant)
         return None if following is None else following.state
-
-    async def tenant(self, project: str, branch: str | None = None, path_hash: str | None = None) -> Tenant:
-        """The tenant that is meant by what was named of it; of several, the only one that is followed.
-
-        Raises:
-            ProjectNotActivatedError: nothing is stored of it.
-            InvalidInputError: several fit; the message names them.
-            BackendError: it cannot be read what is stored.
-        """
-        known = dict.fromkeys([*self._followed, *await self._documents.tenants()])
-        externals = {external_tenant(each) for each in known}
-        fitting = [each for each in meant(known, project, branch, path_hash) if each not in externals]
-        if not fitting:
-            named = f"{project!r}" if branch is None else f"{project!r} on branch {branch!r}"
-            raise ProjectNotActivatedError(f"Nothing is stored of the project {named}: activate it first")
-        followed = [each for each in fitting if each in self._followed]
-        if len(fitting) > 1 and len(followed) != 1:
-            named = ", ".join(f"branch {each.branch!r} at {each.path_hash}" for each in fitting[:5])
-            message = f"Several projects are called {project!r} ({named}); name branch and path_hash too"
-            raise InvalidInputError(message, [FieldError("project", message)])
-        return (followed if len(fitting) > 1 else fitting)[0]
-
-    async def deactivate(self, session: str) -> None:
-        """Forget a caller; its project is followed as long as anybody else works on it."""
-        async with self._lock:
-            tenant = self._sessions.pop(session, None)
-            if tenant is None or tenant == self._last or tenant in self._sessions.values():
-                return
-            following = self._followed.pop(tenant, None)
-            if following is not None:
-                await following.stop()
 
     async def checked_out(self, activation: Activation) -> Activation:
         """The activation whose files lie there now: another branch may have been checked out a moment ago.
@@ -194,7 +184,7 @@ class Projects:
             BackendError: it could not be stored.
         """
         following = self._of(activation)
-        relative = await asyncio.to_thread(located, activation.docs_root, path)
+        relative = await asyncio.to_thread(activation.located, path)
         if not markdown(relative):
             raise _refused(f"{relative!r} is no Markdown file")
         return await self._document(await following.documents.index(relative))
@@ -227,11 +217,14 @@ class Projects:
             BackendError: some of them are still there.
         """
         async with self._lock:
-            for tenant in meant(list(self._followed), project, branch, path_hash):
-                await self._forget(tenant)
+            known = [*self._followed, *(each.tenant for each in await self.remembered.records())]
+            ended = meant(dict.fromkeys(known), project, branch, path_hash)
+            for tenant in ended:
+                await self._end(tenant)
             tenants = meant(await self._documents.tenants(), project, branch, path_hash)
             deletion = await sized(tenants, self._documents)
             await delete(tenants, self._documents, self._indexer)
+            await self.remembered.forget({*ended, *tenants})
             return deletion
 
     async def aclose(self) -> None:
@@ -241,18 +234,23 @@ class Projects:
         async with self._lock:
             await asyncio.gather(*(following.stop() for following in self._followed.values()))
             self._followed.clear()
-            self._sessions.clear()
-            self._last = None
+        await self.remembered.flush()
 
-    async def _follow(self, activation: Activation, progress: Progress) -> None:
-        """Follow a project anew. Raises: BackendError (what was followed before still is)."""
+    async def _follow(self, activation: Activation, progress: Progress, *, resumed: Tenant | None = None) -> bool:
+        """Follow a project from its beginning; False where `resumed` is not to be resumed any more.
+
+        Raises:
+            BackendError: the index cannot be read; what was followed before still is.
+        """
         tenant = activation.tenant
-        kin = [each for each in await self._documents.tenants() if each != tenant and each.project == tenant.project]
+        kin = await self._kin(tenant)
         async with self._lock:
+            if resumed is not None and (resumed not in self.resuming or tenant in self._followed):
+                return False
             before = self._followed.pop(tenant, None)
             if before is not None:
                 await before.stop()
-            following = self._followed[tenant] = self._started(activation, kin, progress)
+            following = self._started(activation, kin, progress)
         try:
             await following.settled(self._patience_s)
         except BaseException:
@@ -260,51 +258,85 @@ class Projects:
                 if self._followed.get(tenant) is following:
                     del self._followed[tenant]
                     if before is not None:
-                        self._followed[tenant] = self._started(before.activation, kin, no_progress)
+                        self._started(before.activation, kin, no_progress)
             await following.stop()
             raise
+        await self._make_room()
+        return True
+
+    async def _kin(self, tenant: Tenant) -> list[Tenant]:
+        """Tenants that may hold the same files: of the same name, or in the same folder. Raises: BackendError."""
+        hashes = {tenant.path_hash, external_tenant(tenant).path_hash}
+        return [
+            each
+            for each in await self._documents.tenants()
+            if each != tenant and (each.project == tenant.project or each.path_hash in hashes)
+        ]
 
     def _started(self, activation: Activation, kin: Sequence[Tenant], progress: Progress) -> Following:
-        following = Following(activation, self._tools, kin=kin, branch_changed=self._note_branch)
+        following = Following(activation, self._tools, kin=kin, changed=self._note_change)
+        self._followed[activation.tenant] = following
         following.start(progress)
         return following
 
-    def _note_branch(self, following: Following) -> None:
-        task = asyncio.create_task(self._change_branch(following), name="follow another branch")
+    async def _make_room(self) -> None:
+        """End the following that began longest ago where there are too many; its next activation begins it again."""
+        async with self._lock:
+            while len(self._followed) > MAX_FOLLOWED:
+                tenant = next(iter(self._followed))
+                following = self._followed.pop(tenant)
+                logger.warning("project %s (%s) is no longer followed: too many are", tenant.project, tenant.branch)
+                await following.stop()
+
+    def _note_change(self, following: Following) -> None:
+        if following in self._changing:
+            return
+        task = asyncio.create_task(self._reopen(following), name="follow as it is configured now")
         self._changing[following] = task
         task.add_done_callback(lambda _done: self._changing.pop(following, None))
 
-    async def _change_branch(self, old: Following) -> Activation | None:
-        """Go on with the branch that is checked out now, for everybody who worked on the one before.
+    async def _reopen(self, old: Following) -> Activation | None:
+        """Go on as the project is configured and checked out now, for everybody who worked on it before.
 
-        None where the project cannot be followed there.
+        None where it cannot be followed so: then a branch that was left is not followed, and a configuration that
+        cannot be used changes nothing.
         """
         before = old.activation
+        tenant = before.tenant
+        pinned = tenant.branch if before.branch_is_given else None
         try:
-            activation = await asyncio.to_thread(open_project, str(before.config.path))
-            await self._follow(activation, no_progress)
+            activation = await asyncio.to_thread(
+                open_project, str(before.config.path), pinned, is_forced=before.branch_is_given
+            )
         except RagContextError as error:
-            logger.warning("project %s is no longer followed: %s", before.tenant.project, error)
+            old.state.trouble = str(error)
+            logger.warning("project %s cannot be followed as it is now: %s", tenant.project, error)
             return None
+        try:
+            kin = await self._kin(activation.tenant)
+        except BackendError:
+            kin = []  # to embed again what another tenant has is only slower
+        async with self._lock:
+            if self._followed.get(tenant) is not old:
+                return None  # deleted, or activated again
+            del self._followed[tenant]
+            await old.stop()
+            if activation.tenant not in self._followed:
+                self._started(activation, kin, no_progress)
         logger.info("project %s: branch %s is followed now", activation.tenant.project, activation.tenant.branch)
-        self._sessions.update(
-            {session: activation.tenant for session, tenant in self._sessions.items() if tenant == before.tenant}
-        )
-        if self._last == before.tenant:
-            self._last = activation.tenant
-        if before.tenant != activation.tenant and self._followed.get(before.tenant) is old:
-            del self._followed[before.tenant]
-        await old.stop()
+        self.activations.replace(tenant, activation)
+        if activation.tenant != tenant:
+            await self.remembered.left(tenant)
+        await self.remembered.activated(activation)
         return activation
 
-    async def _forget(self, tenant: Tenant) -> None:
+    async def _end(self, tenant: Tenant) -> None:
+        """Follow a tenant no longer, and let nobody work on it."""
+        self.resuming.pop(tenant, None)
         following = self._followed.pop(tenant, None)
         if following is not None:
             await following.stop()
-        for session in [session for session, each in self._sessions.items() if each == tenant]:
-            del self._sessions[session]
-        if self._last == tenant:
-            self._last = None
+        self.activations.replace(tenant, None)
 
     async def _promote(self, following: Following, path: str, level: PromotionLevel) -> Promotion:
         written = await asyncio.to_thread(rewrite, following.activation.docs_root / path, level)
@@ -317,11 +349,10 @@ class Projects:
 
     async def _own_document(self, activation: Activation, path: str) -> str:
         """The relative path of a document of the project itself."""
-        external = activation.external_root
         try:
-            relative = await asyncio.to_thread(located, activation.docs_root, path)
+            relative = await asyncio.to_thread(activation.located, path)
         except (DocumentNotFoundError, InvalidInputError):
-            if external is not None and await asyncio.to_thread(_lies_in, external, activation.repository_root, path):
+            if await asyncio.to_thread(activation.is_external, path):
                 raise ExternalDocsNotPromotableError(f"{path!r} is an external document; those are read only") from None
             raise
         if not markdown(relative):
@@ -345,14 +376,6 @@ class Projects:
                 f"The files of {activation.tenant.project!r} are not followed any more: activate the project again"
             )
         return following
-
-
-def _lies_in(external: Path, repository: Path, path: str) -> bool:
-    """Whether a caller named a file of the external folder, from there, from the repository or outright."""
-    candidates = [inside(external, path, external), inside(repository, path, external)]
-    if Path(path).is_absolute() and Path(path).is_relative_to(external):
-        return True
-    return any(each is not None and each.is_file() for each in candidates)
 
 
 def _refused(message: str) -> InvalidInputError:

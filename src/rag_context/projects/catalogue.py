@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from cachetools import LRUCache
 
 from rag_context.ports import DocumentStore
-from rag_context.projects.documents import project_document
+from rag_context.projects.documents import project_document, text_digest
 from rag_context.projects.front_matter import read_front_matter
 from rag_context.projects.links import links
 from rag_context.projects.paths import link_candidates, reference_candidates
@@ -92,6 +92,10 @@ class Catalogue:
         entry = self.entries.get(document_id)
         return None if entry is None else entry.document
 
+    def by_text(self, digest: str) -> ProjectDocument | None:
+        """A document that was made from a file with that `text_digest`."""
+        return self._by_text.get(digest)
+
     def critical(self) -> tuple[ProjectDocument, ...]:
         """The critical documents by path, superseded ones included."""
         return tuple(each for each in self.documents if each.promotion_level is PromotionLevel.CRITICAL)
@@ -139,6 +143,10 @@ class Catalogue:
     @cached_property
     def _by_path(self) -> Mapping[str, ProjectDocument]:
         return {document.path: document for document in self.documents}
+
+    @cached_property
+    def _by_text(self) -> Mapping[str, ProjectDocument]:
+        return {text_digest(document.revision): document for document in self.documents if document.revision}
 
     @cached_property
     def _superseded(self) -> Mapping[str, tuple[str, ...]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.errors import ConfigurationError, InvalidInputError
+from rag_context.indexing.files import IGNORE_FILES
 from rag_context.indexing.indexer import Indexer
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.documents import Reader
@@ -22,6 +23,9 @@ CHECKOUT_S = 10.0
 
 STOP_S = 3.0
 """Longest wait for what is being indexed when the following ends; the next activation does the rest."""
+
+RULES_EVERY_S = 1.0
+"""How often it is looked whether the configuration or an ignore file was edited."""
 
 _STEP_S = 0.05
 
@@ -50,6 +54,8 @@ class FollowState:
     first: SyncReport | None = None
     first_external: SyncReport | None = None
     latest: SyncReport | None = None
+    trouble: str | None = None
+    """Why the configuration cannot be used since it was edited; what it said before holds on."""
 
     @property
     def complete(self) -> bool:
@@ -63,8 +69,9 @@ class Following:
     Args:
         activation: which.
         tools: what it works with.
-        kin: other tenants of the same repository, which lend vectors.
-        branch_changed: told once when another branch was checked out; from then on nothing is indexed.
+        kin: tenants that may hold the same files, which lend vectors.
+        changed: told when another branch was checked out, from when on nothing is indexed; and when a file was edited
+            that says which files are documents, or what they mean.
     """
 
     def __init__(
@@ -73,13 +80,13 @@ class Following:
         tools: Tools,
         *,
         kin: Sequence[Tenant],
-        branch_changed: Callable[["Following"], None],
+        changed: Callable[["Following"], None],
     ) -> None:
         self.activation = activation
         self._kin = kin
         self._tools = tools
-        self._branch_changed = branch_changed
-        self._has_changed = False
+        self._changed = changed
+        self.has_left_branch = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self.documents = self._synchroniser(activation.tenant, activation.docs_root, markdown)
@@ -104,6 +111,7 @@ class Following:
             self._run(follower.run(both if follower is self._followers[0] else _unheard))
         if not self.activation.branch_is_given:
             self._run(self._watch_branch())
+        self._run(self._watch_rules())
 
     async def settled(self, timeout_s: float) -> bool:
         """Wait for the first reconciliation; False where it takes longer. Raises: BackendError."""
@@ -129,7 +137,9 @@ class Following:
     def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
         tools = self._tools
         reader = Reader(tenant, root, self.activation.kinds)
-        kin = [each for each in self._kin if each.path_hash == tenant.path_hash]
+        same_name = [each for each in self._kin if each.project == tenant.project]
+        same_root = [each for each in self._kin if each.path_hash == tenant.path_hash]
+        kin = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
         return Synchroniser(reader, tools.indexer, tools.catalogues, kin=kin, scope=scope, max_bytes=tools.max_bytes)
 
     def _follower(self, synchroniser: Synchroniser) -> Follower:
@@ -160,9 +170,9 @@ class Following:
             await asyncio.sleep(_STEP_S)
         if await asyncio.to_thread(_branch, root) == self.activation.tenant.branch:
             return True
-        if not self._has_changed:
-            self._has_changed = True
-            self._branch_changed(self)
+        if not self.has_left_branch:
+            self.has_left_branch = True
+            self._changed(self)
         return False
 
     async def _watch_branch(self) -> None:
@@ -177,6 +187,23 @@ class Following:
         except ConfigurationError as error:
             logger.warning("a checkout is noticed only when a document changes: %s", error)
 
+    async def _watch_rules(self) -> None:
+        """Notice an edited configuration, schema or ignore file outside the docs folder.
+
+        They lie in many folders, of which each would need a watch of its own: looking at them costs less.
+        """
+        files = await asyncio.to_thread(rule_files, self.activation)
+        seen = await asyncio.to_thread(_stamps, files)
+        while not self._stop.is_set():
+            try:
+                async with asyncio.timeout(RULES_EVERY_S):
+                    await self._stop.wait()
+            except TimeoutError:
+                now = await asyncio.to_thread(_stamps, files)
+                if now != seen:
+                    seen = now
+                    self._changed(self)
+
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.create_task(work, name=f"follow {self.activation.tenant.project}")
         self._tasks.add(task)
@@ -186,6 +213,30 @@ class Following:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.critical("a project is no longer followed", exc_info=error)
+
+
+def rule_files(activation: Activation) -> tuple[Path, ...]:
+    """The files outside the docs folder that say which files are documents and what they mean; they may be missing."""
+    config = activation.config
+    schemas = [config.path.parent / each.schema_file for each in config.custom_doc_types if each.schema_file]
+    roots = [activation.docs_root, *([activation.external_root] if activation.external_root is not None else [])]
+    folders = dict.fromkeys(
+        folder for root in roots for folder in root.parents if folder.is_relative_to(activation.repository_root)
+    )
+    return (config.path, *schemas, *(folder / name for folder in folders for name in IGNORE_FILES))
+
+
+def _stamps(files: Sequence[Path]) -> tuple[tuple[int, int, int] | None, ...]:
+    """What the system says of files without reading them."""
+
+    def stamp(path: Path) -> tuple[int, int, int] | None:
+        try:
+            status = path.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    return tuple(map(stamp, files))
 
 
 def _branch(root: Path) -> str | None:

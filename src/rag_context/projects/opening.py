@@ -13,8 +13,8 @@ from rag_context.projects.config import (
 )
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.external import external_scope
-from rag_context.projects.paths import inside
-from rag_context.projects.records import DocTypeInfo, RetrievalOptions, SchemaValidationError
+from rag_context.projects.paths import inside, located
+from rag_context.projects.records import DocTypeInfo, DocumentNotFoundError, RetrievalOptions, SchemaValidationError
 from rag_context.projects.root import checked_branch, current_branch, external_tenant, path_hash, repository_root
 from rag_context.types import Tenant
 
@@ -25,7 +25,7 @@ _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 class Activation:
     """A project that is worked on. `options` and `search_options` are the project's, defaults filled in.
 
-    `branch_is_given` says that a caller named the branch; else it is the one that is checked out, and follows it.
+    `branch_is_given` says that a caller insisted on the branch; else it is the one that is checked out, and follows it.
     `external` and `external_root` are None where the project has no external documents.
     """
 
@@ -45,16 +45,49 @@ class Activation:
         """The kinds of documents, ready to judge front matter."""
         return DocTypes(self.doc_types)
 
+    def located(self, path: str) -> str:
+        """The path relative to the docs folder of a file, named from there, from the repository, or outright. Blocking.
 
-def open_project(config_path: str, branch_name: str | None = None) -> Activation:
+        Raises:
+            InvalidInputError: it leads out of the docs folder, or is no path.
+            DocumentNotFoundError: there is no such file.
+        """
+        docs, home = self.docs_root, self.repository_root
+        try:
+            return located(docs, path)
+        except (DocumentNotFoundError, InvalidInputError) as error:
+            for folder in (home, self.config.path.parent.parent):
+                below = inside(folder, path, docs)
+                if below is not None and below.is_file():
+                    return located(docs, str(docs / below.relative_to(docs.resolve())))
+            if isinstance(error, InvalidInputError):
+                raise
+            name = docs.relative_to(home).as_posix() if docs.is_relative_to(home) else str(docs)
+            raise DocumentNotFoundError(
+                f"{error}; paths are relative to the docs folder, which is {name!r} in the repository"
+            ) from None
+
+    def is_external(self, path: str) -> bool:
+        """Whether a caller named a file of the external folder, from there, from the repository or outright."""
+        external = self.external_root
+        if external is None:
+            return False
+        if Path(path).is_absolute() and Path(path).is_relative_to(external):
+            return True
+        candidates = [inside(external, path, external), inside(self.repository_root, path, external)]
+        return any(each is not None and each.is_file() for each in candidates)
+
+
+def open_project(config_path: str, branch_name: str | None = None, *, is_forced: bool = False) -> Activation:
     """Read a project's configuration and everything that it names. Blocking.
 
     Args:
         config_path: the configuration, the folder it lies in, or any folder of the project.
         branch_name: the branch to work on; None: the one that is checked out.
+        is_forced: takes the files that lie there for those of `branch_name`, whatever is checked out.
 
     Raises:
-        InvalidInputError: there is no project configuration at this path, or the branch is no name.
+        InvalidInputError: there is no project configuration at this path, or another branch is checked out.
         SchemaValidationError: the configuration, or a schema that it names, cannot be used.
         FileSystemError: it cannot be read.
     """
@@ -65,7 +98,7 @@ def open_project(config_path: str, branch_name: str | None = None) -> Activation
     if docs_root is None:
         raise _unusable("docs_path", f"{config.docs_path!r} does not lie in the repository")
     kinds = doc_types_of(config, root)
-    branch = current_branch(root) if branch_name is None else checked_branch(branch_name)
+    branch, is_pinned = _branch(root, branch_name, is_forced=is_forced)
     tenant = Tenant(config.project_name, branch, path_hash(root))
     external = config.external
     if external is not None:
@@ -78,10 +111,30 @@ def open_project(config_path: str, branch_name: str | None = None) -> Activation
         doc_types=kinds.infos,
         options=config.query_options({}),
         search_options=config.search_options({}),
-        branch_is_given=branch_name is not None,
+        branch_is_given=is_pinned,
         external=None if external is None else external_tenant(tenant),
         external_root=None if external is None else _external_root(external, path.parent.parent, root),
     )
+
+
+def _branch(root: Path, named: str | None, *, is_forced: bool) -> tuple[str, bool]:
+    """The branch to work on, and whether it stays when another one is checked out. Raises: InvalidInputError."""
+    if named is None:
+        return current_branch(root), False
+    name = checked_branch(named)
+    try:
+        current = current_branch(root)
+    except InvalidInputError:  # it cannot be read which one is checked out: the caller knows best
+        return name, True
+    if name == current:
+        return name, is_forced
+    if is_forced:
+        return name, True
+    message = (
+        f"Branch {current!r} is checked out, not {name!r}: check that out, or leave branch_name out; with force, the "
+        f"files that lie there are indexed as {name!r}"
+    )
+    raise InvalidInputError(message, [FieldError("branch_name", message)])
 
 
 def find_config(said: str) -> Path:

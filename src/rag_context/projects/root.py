@@ -55,6 +55,29 @@ def current_branch(root: Path) -> str:
     return match["name"].strip()[:MAX_BRANCH_CHARS]
 
 
+def has_branch(root: Path, branch: str) -> bool:
+    """Whether a branch, or the commit of a detached HEAD, is checked out or is a branch of the repository.
+
+    True where that cannot be read.
+    """
+    folder = _git_folder(root)
+    try:
+        if current_branch(root) == branch:
+            return True
+    except InvalidInputError:
+        return True
+    shared = folder / (_first_bytes(folder / "commondir").strip() or ".")
+    if len(branch) >= MAX_BRANCH_CHARS or (shared / "reftable").exists():
+        return True
+    if (shared / "refs/heads" / branch).is_file():
+        return True
+    try:
+        packed = (shared / "packed-refs").read_text("utf-8", "replace")
+    except OSError:
+        return False
+    return any(line.endswith(f" refs/heads/{branch}") for line in packed.splitlines())
+
+
 def head_file(root: Path) -> Path:
     """The file in which git notes what is checked out; it need not be there."""
     return _git_folder(root) / "HEAD"

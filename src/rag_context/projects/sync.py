@@ -26,7 +26,6 @@ from rag_context.indexing.files import (
     read_file,
 )
 from rag_context.indexing.folders import Root, find_changed, outermost, walk
-from rag_context.indexing.identity import document_id
 from rag_context.indexing.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.catalogue import Catalogue, Catalogues
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
@@ -155,7 +154,7 @@ class Synchroniser:
         reader: reads the files, and says whose they are.
         indexer: takes documents in and out.
         catalogues: tells what is there.
-        kin: other tenants that may hold the same files, such as other branches; they lend vectors.
+        kin: other tenants that may hold the same files, such as other branches and clones; they lend vectors.
         scope: which files are documents.
         max_bytes: size above which a file is rejected.
     """
@@ -201,7 +200,7 @@ class Synchroniser:
         async with self._lock:
             scan = await asyncio.to_thread(self._scanned, frozenset({path}))
             if path in scan.revisions:
-                return await self._index(path, ())
+                return await self._index(path, (), await self._lent({path: scan.revisions[path]}))
             left_out = FileReceipt(path, FileOutcome.REJECTED, reason="ignore files or patterns leave it out")
             return next((receipt for receipt in scan.rejected if receipt.path == path), left_out)
 
@@ -211,18 +210,30 @@ class Synchroniser:
             scan = await asyncio.to_thread(self._scanned, changed)
             plan = _planned(catalogue, scan, changed)
             receipts = [*(_unchanged(document) for document in plan.unchanged), *scan.rejected]
-            receipts += await self._indexed(plan, progress)
+            receipts += await self._indexed(plan, scan.revisions, progress)
             receipts += await self._removed(plan, progress, frozenset(_renamed(receipts)))
             return SyncReport(tuple(sorted(receipts, key=lambda receipt: receipt.path)))
 
-    async def _indexed(self, plan: _Plan, progress: Progress) -> list[FileReceipt]:
+    async def _lent(self, revisions: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        """By path, the ids of other tenants' documents that probably hold the same text, and so lend its vectors."""
+        try:
+            kin = [await self._catalogues.of(tenant) for tenant in self._kin] if revisions else []
+        except BackendError:
+            return {}  # to embed again what another tenant has is only slower
+        return {
+            path: tuple(found.id for each in kin if (found := _likely(each, path, digest)) is not None)
+            for path, digest in revisions.items()
+        }
+
+    async def _indexed(self, plan: _Plan, revisions: Mapping[str, str], progress: Progress) -> list[FileReceipt]:
         waiting = iter(plan.index.items())
         receipts: list[FileReceipt] = []
         total = len(plan.index) + len(plan.remove)
+        lent = await self._lent({path: revisions[path] for path in plan.index})
 
         async def work() -> None:
             for path, lenders in waiting:
-                receipt = await self._settled(path, lenders)
+                receipt = await self._settled(path, lenders, lent)
                 receipts.append(receipt)
                 progress(SyncProgress(len(receipts), total, receipt))
 
@@ -231,20 +242,23 @@ class Synchroniser:
                 group.create_task(work())
         return receipts
 
-    async def _settled(self, path: str, lenders: Sequence[ProjectDocument]) -> FileReceipt:
+    async def _settled(
+        self, path: str, lenders: Sequence[ProjectDocument], lent: Mapping[str, tuple[str, ...]]
+    ) -> FileReceipt:
         try:
-            return await self._index(path, lenders)
+            return await self._index(path, lenders, lent)
         except BackendError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=f"could not be stored: {error}", again=True)
 
-    async def _index(self, path: str, lenders: Sequence[ProjectDocument]) -> FileReceipt:
+    async def _index(
+        self, path: str, lenders: Sequence[ProjectDocument], lent: Mapping[str, tuple[str, ...]]
+    ) -> FileReceipt:
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
             return _rejection(path, file)
         read = await asyncio.to_thread(drafted, file.draft, path, self.reader, self._rules)
-        kin = [document_id(dataclasses.replace(read.draft, tenant=tenant)) for tenant in self._kin]
         try:
-            receipt = await self._indexer.index(read.draft, like=[*(lender.id for lender in lenders), *kin])
+            receipt = await self._indexer.index(read.draft, like=[*(each.id for each in lenders), *lent.get(path, ())])
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
         digest = revision(file.draft.content, self._rules)
@@ -318,6 +332,11 @@ def _planned(catalogue: Catalogue, scan: _Scan, changed: frozenset[str] | None) 
         if path not in current
     }
     return _Plan(tuple(unchanged), index, tuple(gone))
+
+
+def _likely(catalogue: Catalogue, path: str, revision_: str) -> ProjectDocument | None:
+    """The document of another tenant that holds the same text, else the one at the same path."""
+    return catalogue.by_text(text_digest(revision_)) or catalogue.by_path(path)
 
 
 class _Lenders:

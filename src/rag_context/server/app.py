@@ -30,7 +30,7 @@ from rag_context.server.endpoint import (
     may_write,
     query_fields,
 )
-from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, session_of, while_connected
+from rag_context.server.exchange import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
 from rag_context.server.mcp.mount import McpMount
@@ -175,7 +175,8 @@ class _Doors:
         if tool.access is Access.WRITE:
             may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
-        answer = tool.run(request, Call(opened.request_id, session=session_of(opened)))
+        may = opened.caller is not None and opened.caller.access is Access.WRITE
+        answer = tool.run(request, Call(opened.request_id, caller=caller_id(opened), may_write=may))
         return _reply(await while_connected(receive, answer) if tool.read_only and opened.body_read else await answer)
 
     async def _versions(self, scope: Scope, receive: Receive) -> Reply:

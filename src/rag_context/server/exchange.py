@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 from starlette.types import Receive, Scope, Send
 
 from rag_context.contract.failure import ErrorCode
+from rag_context.projects.callers import CallerId
 from rag_context.server.options import ANYONE, Caller
 
 JSON = b"application/json"
 _STATE = "rag_context.exchange"
-_SESSION_CHARS = 128
 
 T = TypeVar("T")
 
@@ -49,14 +49,10 @@ def open_exchange(scope: Scope, opened: Exchange) -> None:
     scope.setdefault("state", {})[_STATE] = opened
 
 
-def session_of(opened: Exchange) -> str | None:
-    """What names a caller across its requests: its MCP session, else its API key; None where neither is there."""
-    key = f"key {opened.caller.name}" if opened.caller is not None and opened.caller is not ANYONE else None
-    session = opened.header(b"mcp-session-id")
-    if not session:
-        return key
-    # A session belongs to its key: nobody enters another's by its number.
-    return f"session {session[:_SESSION_CHARS]} of {key or 'anyone'}"
+def caller_id(opened: Exchange, session: str | None = None) -> CallerId:
+    """Who calls: the API key where there is one, and an MCP session that was found to be the caller's."""
+    is_named = opened.caller is not None and opened.caller is not ANYONE
+    return CallerId(session, opened.caller.name if is_named and opened.caller is not None else None)
 
 
 class ClientGoneError(Exception):

@@ -69,7 +69,7 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             **_tool_paths(tools),
             "/bulk": {"post": _bulk(options)},
             "/bulk/versions": {"post": _versions()},
-            "/mcp": {"post": _mcp()},
+            "/mcp": {"post": _mcp(), "delete": _mcp_end()},
             **collection_paths(options),
             **_embedding_paths(),
             **_operation_paths(options),
@@ -154,7 +154,8 @@ def _tool_schema() -> Schema:
 
 
 def _post(tool: Tool[Any]) -> Operation:
-    errors = (*WRITING, *((404,) if tool.names_one else ()), *((409,) if tool.needs_project else ()))
+    may_miss = tool.names_one or "project" in tool.input_schema["properties"]
+    errors = (*WRITING, *((404,) if may_miss else ()), *((409,) if tool.needs_project else ()))
     operation = operation_of(
         tool.title, "tools", tool.name, json_answer(ref(tool.response.__name__), "The answer"), errors, tool.description
     )
@@ -249,7 +250,7 @@ def _mcp() -> Operation:
         "mcp",
         json_answer(answer, "A result or an error of the protocol; a stream where the caller asks for progress"),
         (401, 403, 408, 413, 415, 429, 500, 503),
-        "Streamable HTTP without sessions: the same tools, documents as resources, and prompts. Clients send Accept: "
+        "Streamable HTTP: the same tools, documents as resources, and prompts. Clients send Accept: "
         "application/json, text/event-stream.",
     )
     operation["requestBody"] = {
@@ -262,8 +263,22 @@ def _mcp() -> Operation:
     operation["responses"]["400"] = json_answer(
         answer, "Not a message of the protocol, or one that its revision refuses"
     )
-    operation["responses"]["404"] = json_answer(answer, "The revision has no such method")
+    operation["responses"]["404"] = json_answer(answer, "The revision has no such method, or the session has ended")
     operation["responses"]["406"] = {"description": "The answer is JSON", "headers": ID_HEADER}
+    return operation
+
+
+def _mcp_end() -> Operation:
+    operation = operation_of(
+        "End a session of the Model Context Protocol",
+        "mcp",
+        "mcp_end",
+        {"description": "The session has ended", "headers": ID_HEADER},
+        (400, 401, 403, 429, 500, 503),
+    )
+    session: Schema = {"type": "string", "pattern": "^[!-~]+$"}
+    operation["parameters"] = [{"name": "Mcp-Session-Id", "in": "header", "required": True, "schema": session}]
+    operation["responses"]["404"] = json_answer({"type": "object"}, "There is no such session")
     return operation
 
 

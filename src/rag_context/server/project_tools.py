@@ -4,11 +4,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from rag_context.contract.failure import ErrorCode
-from rag_context.contract.projects import (
+from rag_context.contract.project_tenants import (
     ActivateProjectRequest,
     ActivateProjectResponse,
     DeleteDocumentsRequest,
     DeleteDocumentsResponse,
+    ListProjectsRequest,
+    ListProjectsResponse,
+)
+from rag_context.contract.projects import (
     IndexDocumentRequest,
     IndexDocumentResponse,
     ListDocTypesRequest,
@@ -34,7 +38,7 @@ from rag_context.service.projects import ProjectService
 
 Request = TypeVar("Request", bound=WireRequest)
 
-_WHOSE = "Works on the project that you activated last, unless project names another."
+_WHOSE = "Works on the project that you activated, unless project names another."
 
 
 def build_project_tools(projects: ProjectService) -> list[Tool[Any]]:
@@ -47,6 +51,7 @@ def build_project_tools(projects: ProjectService) -> list[Tool[Any]]:
         _types_tool(projects),
         _promote_tool(projects),
         _delete_tool(projects),
+        _list_tool(projects),
         _search_external_tool(projects),
         _query_external_tool(projects),
     ]
@@ -79,14 +84,20 @@ def _activate_tool(projects: ProjectService) -> Tool[ActivateProjectRequest]:
         description=(
             "Take up a project's documents: read its configuration, bring the index up to its files, and follow them "
             "from now on. Call it once before the other project tools; they then work on this project. config_path "
-            "is .rag-context/config.json of the repository, on the machine that this server runs on. Reports how "
-            "many documents there are of each type, and what is wrong with single files."
+            "is .rag-context/config.json of the repository, on the machine that this server runs on. Pass the "
+            "activation that it returns to the other tools where your client has no session. Reports how many "
+            "documents there are of each type, and what is wrong with single files."
         ),
         request=ActivateProjectRequest,
         response=ActivateProjectResponse,
-        run=_running(lambda request, call: projects.activate(request, call.on_progress, session=call.session)),
-        access=Access.WRITE,
+        run=_running(
+            lambda request, call: projects.activate(
+                request, call.on_progress, caller=call.caller, may_write=call.may_write
+            )
+        ),
+        access=Access.READ,
         read_only=False,
+        needs_project=True,
         toolset=Toolset.PROJECTS,
         example={"config_path": "/home/me/my-app/.rag-context/config.json"},
     )
@@ -105,7 +116,7 @@ def _query_tool(projects: ProjectService) -> Tool[RagQueryRequest]:
         ),
         request=RagQueryRequest,
         response=RagQueryResponse,
-        run=_running(lambda request, call: projects.query(request, session=call.session, request_id=call.request_id)),
+        run=_running(lambda request, call: projects.query(request, caller=call.caller, request_id=call.request_id)),
         access=Access.READ,
         read_only=True,
         needs_project=True,
@@ -125,7 +136,7 @@ def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
         ),
         request=SemanticSearchRequest,
         response=SemanticSearchResponse,
-        run=_running(lambda request, call: projects.search(request, session=call.session, request_id=call.request_id)),
+        run=_running(lambda request, call: projects.search(request, caller=call.caller, request_id=call.request_id)),
         access=Access.READ,
         read_only=True,
         needs_project=True,
@@ -141,11 +152,11 @@ def _index_tool(projects: ProjectService) -> Tool[IndexDocumentRequest]:
         description=(
             "Index one file of the project now, and say what is wrong with its front matter. Files are followed "
             "anyway: call it only to be sure that a file just written is found by the next question. path is "
-            f"relative to the docs folder. {_WHOSE}"
+            f"relative to the docs folder or the repository. {_WHOSE}"
         ),
         request=IndexDocumentRequest,
         response=IndexDocumentResponse,
-        run=_running(lambda request, call: projects.index_document(request, session=call.session)),
+        run=_running(lambda request, call: projects.index_document(request, caller=call.caller)),
         access=Access.WRITE,
         read_only=False,
         names_one=True,
@@ -166,7 +177,7 @@ def _types_tool(projects: ProjectService) -> Tool[ListDocTypesRequest]:
         ),
         request=ListDocTypesRequest,
         response=ListDocTypesResponse,
-        run=_running(lambda request, call: projects.list_doc_types(request, session=call.session)),
+        run=_running(lambda request, call: projects.list_doc_types(request, caller=call.caller)),
         access=Access.READ,
         read_only=True,
         needs_project=True,
@@ -186,7 +197,7 @@ def _promote_tool(projects: ProjectService) -> Tool[UpdatePromotionLevelRequest]
         ),
         request=UpdatePromotionLevelRequest,
         response=UpdatePromotionLevelResponse,
-        run=_running(lambda request, call: projects.update_promotion_level(request, session=call.session)),
+        run=_running(lambda request, call: projects.update_promotion_level(request, caller=call.caller)),
         access=Access.WRITE,
         read_only=False,
         destructive=True,
@@ -208,12 +219,32 @@ def _delete_tool(projects: ProjectService) -> Tool[DeleteDocumentsRequest]:
         ),
         request=DeleteDocumentsRequest,
         response=DeleteDocumentsResponse,
-        run=_running(lambda request, _call: projects.delete_documents(request)),
+        run=_running(lambda request, call: projects.delete_documents(request, caller=call.caller)),
         access=Access.WRITE,
         read_only=False,
+        names_one=True,
         destructive=True,
+        needs_project=True,
         toolset=Toolset.PROJECTS,
         example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
+    )
+
+
+def _list_tool(projects: ProjectService) -> Tool[ListProjectsRequest]:
+    return Tool(
+        name="list_projects",
+        title="List projects",
+        description=(
+            "List the projects that are stored: name, branch and path hash, how many documents, when each was used "
+            "last, where its files lie and whether they are still there. delete_documents forgets one."
+        ),
+        request=ListProjectsRequest,
+        response=ListProjectsResponse,
+        run=_running(lambda _request, _call: projects.list_projects()),
+        access=Access.READ,
+        read_only=True,
+        toolset=Toolset.PROJECTS,
+        example={},
     )
 
 
@@ -228,7 +259,7 @@ def _search_external_tool(projects: ProjectService) -> Tool[SearchExternalDocsRe
         request=SearchExternalDocsRequest,
         response=SearchExternalDocsResponse,
         run=_running(
-            lambda request, call: projects.search_external(request, session=call.session, request_id=call.request_id)
+            lambda request, call: projects.search_external(request, caller=call.caller, request_id=call.request_id)
         ),
         access=Access.READ,
         read_only=True,
@@ -249,7 +280,7 @@ def _query_external_tool(projects: ProjectService) -> Tool[RagQueryExternalReque
         request=RagQueryExternalRequest,
         response=RagQueryExternalResponse,
         run=_running(
-            lambda request, call: projects.query_external(request, session=call.session, request_id=call.request_id)
+            lambda request, call: projects.query_external(request, caller=call.caller, request_id=call.request_id)
         ),
         access=Access.READ,
         read_only=True,

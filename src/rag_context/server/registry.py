@@ -19,6 +19,7 @@ from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.ports import Tokenizer
+from rag_context.projects.callers import NOBODY, CallerId
 from rag_context.server.options import Access
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
@@ -102,8 +103,9 @@ class Call:
 
     request_id: str
     on_progress: Progress = unheard
-    session: str | None = None
-    """Names the caller across calls: its MCP session, API key or stdio process; None: nobody in particular."""
+    caller: CallerId = NOBODY
+    may_write: bool = True
+    """Whether the caller's key may change anything, for tools that do less for one that may not."""
 
 
 @dataclass(frozen=True, slots=True)

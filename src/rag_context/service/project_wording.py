@@ -1,10 +1,14 @@
 """From retrieved documents to the wire's words."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
-from rag_context.contract.projects import DocType, Leg, LinkedDoc, Source, TypeCount
+from rag_context.contract.project_tenants import ListedProject, TypeCount
+from rag_context.contract.projects import DocType, Leg, LinkedDoc, Source
 from rag_context.projects.following import FollowState
+from rag_context.projects.housekeeping import removal_time
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -16,7 +20,7 @@ from rag_context.projects.records import (
     RetrievedDocument,
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
-from rag_context.types import Tenant
+from rag_context.types import ProjectRecord, Tenant
 
 _TROUBLE = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
 
@@ -33,13 +37,13 @@ def tenant_fields(tenant: Tenant) -> dict[str, Any]:
     return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
 
 
-def labelled(label: Label, request_id: str, latency_ms: float) -> dict[str, Any]:
-    """How an answer was obtained."""
+def labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
+    """How an answer was obtained, and why the index may be `behind` the files."""
     return {
         "fallback": label.level > 1,
         "fallback_level": int(label.level),
         "circuit_breaker_open": label.breaker_open,
-        "warnings": list(label.warnings),
+        "warnings": [*label.warnings, *behind],
         "legs": {
             name: Leg(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
             for name, leg in label.legs.items()
@@ -104,18 +108,60 @@ def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[D
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What is known of a stored project; `gone` says why nothing is left of its files, None where they are there."""
+
+    tenant: Tenant
+    record: ProjectRecord | None
+    gone: str | None
+    documents: int
+    is_followed: bool
+
+
+def listed_project(listed: Listed, behind: Sequence[str], grace: timedelta, now: datetime) -> ListedProject:
+    """A project in the list of all."""
+    record, gone = listed.record, listed.gone
+    end = None if record is None or gone is None else removal_time(record.gone_since or now, record, grace)
+    return ListedProject(
+        **tenant_fields(listed.tenant),
+        documents=listed.documents,
+        last_used=record.last_used if record is not None else None,
+        path=record.root if record is not None else None,
+        exists=gone is None if record is not None else None,
+        followed=listed.is_followed,
+        removed_after=end,
+        warnings=[*([gone] if gone is not None else []), *behind],
+    )
+
+
+def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
+    """Why the index may not be as the files are.
+
+    Args:
+        state: how far the following is; None where the files are not followed.
+        resuming: what is to be said of a project that is not followed again yet.
+    """
+    said = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
+    if state is None:
+        return said
+    if not state.complete:
+        progress = state.progress
+        far = (
+            f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
+        )
+        said.append(f"Still indexing ({far}); questions are answered from what is there")
+    if state.trouble is not None:
+        said.append(f"The project cannot be followed as it is configured now: {state.trouble}")
+    return said
+
+
 def following_warnings(
     activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
 ) -> list[str]:
     """What is wrong with a project: its configuration, its first reconciliation while that lasts, its files."""
     config = activation.config
-    said = list(config.warnings)
-    if state is None or not state.complete:
-        progress = state.progress if state is not None else None
-        far = (
-            f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
-        )
-        said.append(f"Still indexing ({far}); questions are answered from what is there")
+    said = [*config.warnings, *catching_up(state)]
     if state is not None and state.first is not None:
         said += _trouble(state.first, "docs folder", config.docs_path)
     if state is not None and state.first_external is not None and config.external is not None:

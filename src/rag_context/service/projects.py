@@ -1,17 +1,22 @@
 """The use cases of project documents: from a wire request to retrieval and back, for the project that is meant."""
 
+import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Protocol
 
+from rag_context.contract import project_tenants as tenants_wire
 from rag_context.contract import projects as wire
 from rag_context.errors import BackendError, FieldError, InvalidInputError
 from rag_context.ports import ChatModel
 from rag_context.projects.activation import Projects
+from rag_context.projects.callers import CallerId
 from rag_context.projects.catalogue import Catalogue
 from rag_context.projects.generation import Written, write_answer
+from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -28,21 +33,25 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
 from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
 from rag_context.service.project_wording import (
+    Listed,
+    catching_up,
     doc_types,
     following_warnings,
     labelled,
     level_name,
     linked_doc,
+    listed_project,
     source,
     tenant_fields,
     type_counts,
 )
-from rag_context.types import Tenant
+from rag_context.types import Filter, Tenant
 
 AGENT = "project tools"
 STORE_S = 30.0
 """Longest wait for the list of a project's documents where no question waits for it."""
 
+MAX_COUNTED = 1_000_000
 MAX_WARNINGS = 100
 """Warnings about single documents that one reply carries."""
 
@@ -60,6 +69,7 @@ class ProjectParts:
     projects: Projects
     works: Works
     chat: ChatModel | None = None
+    rules: Rules = DEFAULT_RULES
 
 
 class ProjectService:
@@ -81,39 +91,53 @@ class ProjectService:
         self._choice = ProjectChoice(parts.projects)
         self._works = parts.works
         self._chat = parts.chat
+        self._grace = parts.rules.grace
+        self.housekeeping = Housekeeping(parts.projects, parts.rules, clock)
+        """What a server does for projects unasked; it is for the server to run it."""
+
         self._observe = observe
         self._admissions = admissions
         self._clock = clock
         self._now = now
 
     async def activate(
-        self, request: wire.ActivateProjectRequest, on_progress: OnProgress, *, session: str | None
-    ) -> wire.ActivateProjectResponse:
-        """Work on a project from now on."""
-        async with relayed(on_progress) as note:
-            activation = await self._projects.activate(
-                request.config_path,
-                request.branch_name,
-                session=session,
-                progress=lambda said: note(said.done, said.total),
-            )
+        self,
+        request: tenants_wire.ActivateProjectRequest,
+        on_progress: OnProgress,
+        *,
+        caller: CallerId,
+        may_write: bool = True,
+    ) -> tenants_wire.ActivateProjectResponse:
+        """Work on a project from now on; who may not write reads what is indexed of it."""
+        if may_write:
+            async with relayed(on_progress) as note:
+                activation = await self._projects.activate(
+                    request.config_path,
+                    request.branch_name,
+                    is_forced=request.force,
+                    progress=lambda said: note(said.done, said.total),
+                )
+        else:
+            activation = await self._projects.open_stored(request.config_path, request.branch_name)
+        handle = self._projects.activations.note(caller, activation)
         catalogue = await self._catalogue(activation.tenant)
         state = self._projects.state(activation.tenant)
         warnings = following_warnings(activation, state, catalogue.documents)
-        return wire.ActivateProjectResponse(
+        if state is None:
+            warnings.insert(0, "The project's files are not followed: answers are from what was indexed before")
+        return tenants_wire.ActivateProjectResponse(
             **tenant_fields(activation.tenant),
             status="activated",
+            activation=handle,
             doc_types=type_counts(activation.doc_types, catalogue.counts),
             total_docs=len(catalogue.documents),
             complete=state is not None and state.complete,
             warnings=_bounded(warnings),
         )
 
-    async def query(
-        self, request: wire.RagQueryRequest, *, session: str | None, request_id: str
-    ) -> wire.RagQueryResponse:
+    async def query(self, request: wire.RagQueryRequest, *, caller: CallerId, request_id: str) -> wire.RagQueryResponse:
         """A context for a question, and an answer where a chat model is configured."""
-        meant = await self._choice.of(request, session)
+        meant = await self._choice.of(request, caller)
         await self._check_doc_types(request.doc_types, meant)
         options = replace(
             meant.options,
@@ -131,10 +155,10 @@ class ProjectService:
         return wire.RagQueryResponse(**await self._queried(request.query, meant.tenant, options, request_id))
 
     async def search(
-        self, request: wire.SemanticSearchRequest, *, session: str | None, request_id: str
+        self, request: wire.SemanticSearchRequest, *, caller: CallerId, request_id: str
     ) -> wire.SemanticSearchResponse:
         """The documents that answer a question."""
-        meant = await self._choice.of(request, session)
+        meant = await self._choice.of(request, caller)
         await self._check_doc_types(request.doc_types, meant)
         options = replace(
             meant.search_options,
@@ -152,13 +176,13 @@ class ProjectService:
         self, project: str, branch: str | None = None, path_hash: str | None = None
     ) -> RetrievalService:
         """The retrieval behind the tools, from the documents of a stored project; its options are the caller's own."""
-        return RetrievalService(self._works, await self._projects.tenant(project, branch, path_hash))
+        return RetrievalService(self._works, await self._projects.tenants.named(project, branch, path_hash))
 
     async def index_document(
-        self, request: wire.IndexDocumentRequest, *, session: str | None
+        self, request: wire.IndexDocumentRequest, *, caller: CallerId
     ) -> wire.IndexDocumentResponse:
         """Index one file of the project now."""
-        activation = await self._files_of(request, session)
+        activation = await self._files_of(request, caller)
         async with self._admissions.writes.admitted():
             document = await self._projects.index_document(activation, request.path)
         indexed = await self._is_indexed(document.id)
@@ -170,11 +194,9 @@ class ProjectService:
             warnings=_bounded(document.warnings),
         )
 
-    async def list_doc_types(
-        self, request: wire.ListDocTypesRequest, *, session: str | None
-    ) -> wire.ListDocTypesResponse:
+    async def list_doc_types(self, request: wire.ListDocTypesRequest, *, caller: CallerId) -> wire.ListDocTypesResponse:
         """The kinds of document that a project knows."""
-        meant = await self._choice.of(request, session)
+        meant = await self._choice.of(request, caller)
         catalogue = await self._catalogue(meant.tenant)
         return wire.ListDocTypesResponse(
             **tenant_fields(meant.tenant),
@@ -183,10 +205,10 @@ class ProjectService:
         )
 
     async def update_promotion_level(
-        self, request: wire.UpdatePromotionLevelRequest, *, session: str | None
+        self, request: wire.UpdatePromotionLevelRequest, *, caller: CallerId
     ) -> wire.UpdatePromotionLevelResponse:
         """Say how much a document matters, in its file and in the index."""
-        activation = await self._files_of(request, session)
+        activation = await self._files_of(request, caller)
         level = PromotionLevel.of(request.promotion_level)
         promotion = await self._projects.promote(activation, request.document_path, level)
         return wire.UpdatePromotionLevelResponse(
@@ -197,38 +219,53 @@ class ProjectService:
             new_level=level_name(promotion.new),
         )
 
-    async def delete_documents(self, request: wire.DeleteDocumentsRequest) -> wire.DeleteDocumentsResponse:
+    async def delete_documents(
+        self, request: tenants_wire.DeleteDocumentsRequest, *, caller: CallerId
+    ) -> tenants_wire.DeleteDocumentsResponse:
         """Take a project's documents out of the index, or say how many that would be."""
-        named = request.project_name, request.branch_name, request.path_hash
+        path_hash = await self._choice.repository(request, caller)
         work = self._projects.preview_deletion if request.dry_run else self._projects.delete_documents
-        deletion = await work(*named)
-        return wire.DeleteDocumentsResponse(
+        deletion = await work(request.project_name, request.branch_name, path_hash)
+        return tenants_wire.DeleteDocumentsResponse(
             status="preview" if request.dry_run else "deleted",
             deleted_count=deletion.documents,
             deleted_chunks=deletion.chunks,
             project_name=request.project_name,
             branch_name=request.branch_name,
-            path_hash=request.path_hash,
+            path_hash=path_hash,
             dry_run=request.dry_run,
         )
 
+    async def list_projects(self) -> tenants_wire.ListProjectsResponse:
+        """Every project that is stored or followed. Raises: BackendError."""
+        records = {record.tenant: record for record in await self._projects.remembered.records()}
+        listed = []
+        for tenant in sorted(await self._projects.tenants.known(), key=lambda each: (each.project, each.branch)):
+            record = records.get(tenant)
+            gone = await asyncio.to_thread(why_gone, record) if record is not None else None
+            deadline = Deadline.after(STORE_S, self._clock)
+            documents = await self._works.document_store.call(partial(self._count, tenant), deadline)
+            project = Listed(tenant, record, gone, documents, is_followed=self._projects.state(tenant) is not None)
+            listed.append(listed_project(project, self._behind(tenant), self._grace, self._now()))
+        return tenants_wire.ListProjectsResponse(projects=listed)
+
     async def search_external(
-        self, request: wire.SearchExternalDocsRequest, *, session: str | None, request_id: str
+        self, request: wire.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
     ) -> wire.SearchExternalDocsResponse:
         """The external documents that answer a question."""
-        activation, tenant, path = external(await self._choice.of(request, session))
+        activation, tenant, path = external(await self._choice.of(request, caller))
         options = replace(
             activation.search_options,
             **_given(max_results=request.limit, min_relevance_score=request.min_relevance_score),
         )
-        found = await self._searched(request.query, tenant, options, request_id)
+        found = await self._searched(request.query, tenant, options, request_id, activation.tenant)
         return wire.SearchExternalDocsResponse(**{**found, **tenant_fields(activation.tenant)}, external_docs_path=path)
 
     async def query_external(
-        self, request: wire.RagQueryExternalRequest, *, session: str | None, request_id: str
+        self, request: wire.RagQueryExternalRequest, *, caller: CallerId, request_id: str
     ) -> wire.RagQueryExternalResponse:
         """A context of external documents for a question."""
-        activation, tenant, path = external(await self._choice.of(request, session))
+        activation, tenant, path = external(await self._choice.of(request, caller))
         options = replace(
             activation.options,
             **_given(
@@ -240,10 +277,13 @@ class ProjectService:
                 min_promotion_level=PromotionLevel.STANDARD,  # a level is for documents that can be promoted
             ),
         )
-        asked = await self._queried(request.query, tenant, options, request_id)
+        asked = await self._queried(request.query, tenant, options, request_id, activation.tenant)
         return wire.RagQueryExternalResponse(**{**asked, **tenant_fields(activation.tenant)}, external_docs_path=path)
 
-    async def _queried(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
+    async def _queried(
+        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, followed: Tenant | None = None
+    ) -> dict[str, Any]:
+        """`followed` is whose files are followed, where `tenant` is that of their external documents."""
         started = self._clock()
         async with self._admissions.searches.admitted():
             context = await RetrievalService(self._works, tenant).assemble_context(query, options)
@@ -253,7 +293,7 @@ class ProjectService:
         written: Written = await write_answer(query, context, self._chat)
         return {
             **tenant_fields(tenant),
-            **labelled(context.label, request_id, latency_ms),
+            **labelled(context.label, request_id, latency_ms, self._behind(tenant if followed is None else followed)),
             "answer": written.answer,
             "answer_note": " ".join(f"{remark}." for remark in written.remarks) or None,
             "citations": list(written.citations),
@@ -268,7 +308,9 @@ class ProjectService:
             "token_count": context.tokens,
         }
 
-    async def _searched(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
+    async def _searched(
+        self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str, followed: Tenant | None = None
+    ) -> dict[str, Any]:
         started = self._clock()
         async with self._admissions.searches.admitted():
             found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
@@ -278,14 +320,14 @@ class ProjectService:
         )
         return {
             **tenant_fields(tenant),
-            **labelled(found.label, request_id, latency_ms),
+            **labelled(found.label, request_id, latency_ms, self._behind(tenant if followed is None else followed)),
             "results": [source(document) for document in found.documents],
             "total_matches": found.total_matches,
         }
 
-    async def _files_of(self, request: Naming, session: str | None) -> Activation:
+    async def _files_of(self, request: Naming, caller: CallerId) -> Activation:
         """The project whose files a request is about, as they lie there now."""
-        activation = await self._projects.checked_out(followed(await self._choice.of(request, session)))
+        activation = await self._projects.checked_out(followed(await self._choice.of(request, caller)))
         if request.branch not in (None, activation.tenant.branch):
             message = f"Branch {activation.tenant.branch!r} is checked out, not {request.branch!r}"
             raise InvalidInputError(message, [FieldError("branch", message)])
@@ -307,6 +349,12 @@ class ProjectService:
     async def _catalogue(self, tenant: Tenant) -> Catalogue:
         deadline = Deadline.after(STORE_S, self._clock)
         return await self._works.document_store.call(lambda: self._projects.catalogues.of(tenant), deadline)
+
+    def _behind(self, tenant: Tenant) -> list[str]:
+        return catching_up(self._projects.state(tenant), self._projects.resuming.get(tenant))
+
+    async def _count(self, tenant: Tenant) -> int:
+        return len(await self._works.documents.matching(Filter(tenant), MAX_COUNTED))
 
     async def _is_indexed(self, document_id: str) -> bool:
         works = self._works

@@ -24,10 +24,11 @@ from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
+from rag_context.projects.tenants import Tenants
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
-from rag_context.search.chain import SearchChain
+from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.legs import Sources
 from rag_context.search.query import Answer, Level, Query
 from rag_context.service.binding import BoundEmbedder
@@ -36,6 +37,7 @@ from rag_context.service.collections import CollectionService
 from rag_context.service.health import Finding, HealthMonitor
 from rag_context.service.likeness import Likeness
 from rag_context.service.meters import Meters
+from rag_context.service.naming import Naming
 from rag_context.service.projects import ProjectParts, ProjectService
 from rag_context.service.reading import Reading
 from rag_context.service.recording import Recording
@@ -131,6 +133,8 @@ class Service:
             admissions=parts.admissions,
         )
         self._recording = Recording(parts.telemetry, self._meters, now)
+        followed = parts.projects
+        self._naming = Naming(Tenants(sources.documents) if followed is None else followed.projects.tenants)
         self._projects = (
             ProjectService(parts.projects, self._recording.document_search, parts.admissions, clock=clock, now=now)
             if parts.projects is not None
@@ -150,8 +154,11 @@ class Service:
     async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome:
         """Answer a question, at whatever level can be had."""
         started = self._clock()
-        query = query_of(request, self._min_score)
-        answer = await self._answer(query)
+        try:
+            request = await self._naming.resolved(request)
+            answer = await self._answer(query_of(request, self._min_score))
+        except BackendError as error:  # which projects there are cannot be read, and never could
+            answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
         latency_ms = (self._clock() - started) * 1000.0
         self._recording.search(request, answer, request_id, latency_ms)
         response = search_response(
@@ -188,7 +195,7 @@ class Service:
 
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
         """Remove documents, or say which ones would go. Raises: BackendError (what is not gone is still there)."""
-        sources = self._parts.sources
+        sources, request = self._parts.sources, await self._naming.resolved(request)
         ids = await sources.document_store.insist(
             lambda: meant(request, sources.documents), Deadline.after(STORE_S, self._clock)
         )
@@ -197,16 +204,18 @@ class Service:
 
     async def get(self, request: GetRequest) -> GetResponse:
         """All of one document. Raises: NotFoundError, BackendError."""
-        return await self._reading.get(request)
+        return await self._reading.get(await self._naming.resolved(request))
 
     async def listing(self, request: ListRequest) -> ListResponse:
         """One page of documents, newest first. Raises: InvalidInputError (the cursor), BackendError."""
-        return await self._reading.listing(request)
+        return await self._reading.listing(await self._naming.resolved(request))
 
     async def similar(self, request: SimilarRequest) -> SimilarResponse:
         """The documents most like one. Raises: NotFoundError, BackendError."""
         async with self._parts.admissions.searches.admitted():
-            document = await self._reading.document(request.document_id, tenant_of(request))
+            document = await self._reading.document(
+                request.document_id, tenant_of(await self._naming.resolved(request))
+            )
             return await self._likeness.similar(document, request.limit)
 
     async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
@@ -352,7 +361,8 @@ class Service:
         self, request: IndexRequest, request_id: str, like: Sequence[str] = (), at_least_s: float = 0.0
     ) -> Receipt:
         try:
-            receipt = await self._parts.indexer.index(draft_of(request), like=like, at_least_s=at_least_s)
+            draft = draft_of(await self._naming.writable(request))
+            receipt = await self._parts.indexer.index(draft, like=like, at_least_s=at_least_s)
         except BackendError as error:
             self._recording.error("index", error, request_id)
             raise

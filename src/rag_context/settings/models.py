@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     SecretStr,
     StringConstraints,
+    ValidationInfo,
     field_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -82,8 +83,9 @@ class Section(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _no_booleans(cls, value: object) -> object:
-        if isinstance(value, bool):
+    def _no_booleans(cls, value: object, info: ValidationInfo) -> object:
+        field = cls.model_fields.get(info.field_name or "")
+        if isinstance(value, bool) and (field is None or field.annotation is not bool):
             raise PydanticCustomError("boolean", "is a boolean")
         return value
 
@@ -295,6 +297,20 @@ class IndexingSettings(Section):
     include: Names = Field(default=(), description="Patterns of files to take although they look generated.")
 
 
+class ProjectSettings(Section):
+    """Projects whose documents are files."""
+
+    follow: Annotated[bool, Expected("true or false")] = Field(
+        default=True, description="Whether a restarted server follows the projects again that it followed before."
+    )
+    forget_after_days: float = Field(
+        default=14.0,
+        ge=0,
+        le=36500,
+        description="How long after its files, or its branch, are gone a project is removed from the index.",
+    )
+
+
 class TelemetrySettings(Section):
     """What is remembered of searches."""
 
@@ -340,6 +356,7 @@ class Settings(Section):
     chat: ChatSettings = Field(default=ChatSettings())
     breaker: BreakerSettings = Field(default=BreakerSettings())
     indexing: IndexingSettings = Field(default=IndexingSettings())
+    projects: ProjectSettings = Field(default=ProjectSettings())
     telemetry: TelemetrySettings = Field(default=TelemetrySettings())
     vocabulary: VocabularySettings = Field(default=VocabularySettings())
     connections: ConnectionTables = Field(

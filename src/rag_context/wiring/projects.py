@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 from rag_context.errors import ConfigurationError
 from rag_context.ports import ChatModel
 from rag_context.projects.activation import Projects
+from rag_context.projects.housekeeping import Rules
 from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import Works
 from rag_context.search.chain import SearchChain
@@ -13,6 +15,7 @@ from rag_context.service.projects import ProjectParts
 from rag_context.service.service import Parts
 from rag_context.settings import Settings
 from rag_context.settings.models import ChatSettings
+from rag_context.stores.project_registry import SqliteProjectRegistry
 
 SEARCH_SHARE = 0.8
 """Share of a search's deadline in which a project's search answers; the rest is for reading whole documents."""
@@ -28,7 +31,8 @@ async def open_projects(parts: Parts, settings: Settings) -> AsyncIterator[Proje
     deadline_s = settings.search.deadline_ms / 1000.0
     sources = parts.sources
     chain = SearchChain(sources, parts.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
-    projects = Projects(parts.indexer, sources.documents, max_bytes=settings.indexing.max_file_bytes)
+    registry = SqliteProjectRegistry(settings.data_dir)
+    projects = Projects(parts.indexer, sources.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes)
     works = Works(
         ask=chain.search,
         documents=sources.documents,
@@ -40,9 +44,19 @@ async def open_projects(parts: Parts, settings: Settings) -> AsyncIterator[Proje
     )
     async with _open_chat(settings.chat) as chat:
         try:
-            yield ProjectParts(projects, works, chat)
+            yield ProjectParts(projects, works, chat, _rules(settings))
         finally:
             await projects.aclose()
+            registry.close()
+
+
+def _rules(settings: Settings) -> Rules:
+    """A data directory is this machine's alone; a document store on a server may hold other machines' projects."""
+    return Rules(
+        follow=settings.projects.follow,
+        grace=timedelta(days=settings.projects.forget_after_days),
+        adopts=settings.stores.documents == "embedded",
+    )
 
 
 @asynccontextmanager

@@ -21,6 +21,7 @@ from rag_context.contract.search import SearchFailure
 from rag_context.contract.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
+from rag_context.projects.callers import NOBODY, CallerId
 from rag_context.server.exchange import RefusalError
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.documents import TEMPLATE, document, documents
@@ -59,8 +60,7 @@ class Visit:
 
     request_id: str
     access: Access
-    session: str | None = None
-    """Names the caller across calls, where something does."""
+    caller: CallerId = NOBODY
 
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of
@@ -142,7 +142,9 @@ class Door:
             _check_access(tool, visit)
             request = read_fields(tool.request, params.arguments or {})
             await memory.ready()
-            answer = await tool.run(request, Call(visit.request_id, context.session.report_progress, visit.session))
+            may_write = visit.access is Access.WRITE
+            call = Call(visit.request_id, context.session.report_progress, visit.caller, may_write=may_write)
+            answer = await tool.run(request, call)
         except (RagContextError, RefusalError) as error:
             told = ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body)
             return _told(told, structured=visit.structured)

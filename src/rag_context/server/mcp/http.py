@@ -1,27 +1,42 @@
-"""Streamable HTTP at `/mcp`: each request stands by itself, no sessions, JSON unless the caller asked for progress."""
+"""Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller asked for progress.
+
+What the library would keep for a session, a task and its streams, is not needed: a session is a name (`sessions`).
+"""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import anyio
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.contract.failure import ErrorCode
 from rag_context.server.endpoint import query_fields
-from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body, session_of
+from rag_context.server.exchange import (
+    ClientGoneError,
+    Exchange,
+    RefusalError,
+    Reply,
+    caller_id,
+    exchange,
+    read_body,
+)
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
 from rag_context.server.mcp.messages import has_bad_id, is_message, negotiable, refusal
+from rag_context.server.mcp.sessions import HEADER, Sessions, opens_session
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Toolset
 
 _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
 _STREAM = "text/event-stream"
+_SESSION = "rag_context.mcp_session"
 
 
 class Endpoint:
@@ -35,30 +50,52 @@ class Endpoint:
     def __init__(self, plain: StreamableHTTPSessionManager, streaming: StreamableHTTPSessionManager) -> None:
         self._plain = plain
         self._streaming = streaming
+        self._sessions = Sessions()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the work ends when its client goes away."""
         opened = exchange(scope)
+        if scope["method"] == "DELETE":
+            await self._end_session(opened, send)
+            return
         if scope["method"] != "POST":
-            # There are no sessions to end and nothing to say unasked.
-            raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST")
+            # There is nothing to say unasked.
+            raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
         kind = (opened.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
+        session = _session_named(opened)
         body = negotiable(await read_body(receive))
-        asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
-        manager = self._streaming if asks_for_progress else self._plain
-        scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
-        answer = _Answer(send, body)
-        async with anyio.create_task_group() as group:
-            group.start_soon(_watch, receive, group.cancel_scope)
-            await manager.handle_request(scope, _Replay(body), answer)
-            group.cancel_scope.cancel()
+        if session is not None and not self._sessions.enter(session, caller_id(opened).key):
+            await _no_session().send(send)
+            return
+        answer = _Answer(send, body, partial(self._sessions.open, caller_id(opened).key))
+        await self._answer(scope, receive, body, answer, session)
         if answer.is_misled:
             refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
             await Reply.json(refused, 400).send(send)
         elif not answer.begun:
             raise ClientGoneError
+
+    async def _answer(
+        self, scope: Scope, receive: Receive, body: bytes, answer: "_Answer", session: str | None
+    ) -> None:
+        opened = exchange(scope)
+        asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
+        manager = self._streaming if asks_for_progress else self._plain
+        headers = [(name, value.strip()) for name, value in scope["headers"]]
+        scope = {**scope, "headers": headers, "state": {**scope["state"], _SESSION: session}}
+        async with anyio.create_task_group() as group:
+            group.start_soon(_watch, receive, group.cancel_scope)
+            await manager.handle_request(scope, _Replay(body), answer)
+            group.cancel_scope.cancel()
+
+    async def _end_session(self, opened: Exchange, send: Send) -> None:
+        session = _session_named(opened)
+        if session is None:
+            raise RefusalError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
+        ended = self._sessions.end(session, caller_id(opened).key)
+        await (Reply(b"", 200) if ended else _no_session()).send(send)
 
 
 class _Answer:
@@ -68,18 +105,31 @@ class _Answer:
     notification, or its validator's report.
     """
 
-    def __init__(self, send: Send, body: bytes) -> None:
+    def __init__(self, send: Send, body: bytes, open_session: Callable[[], str]) -> None:
         self._send = send
         self._body = body
+        self._open_session = open_session
+        self._opening: Message | None = None
+        """The head of an answer to `initialize`, until its body says whether there is a session."""
+
         self.begun = False
         self.is_misled = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.is_misled = _is_misled(message["status"], self._body)
-        if not self.is_misled:
-            self.begun = True
-            await self._send(message)
+            if not self.is_misled and message["status"] == HTTPStatus.OK and opens_session(self._body):
+                self._opening = message
+                return
+        if self.is_misled:
+            return
+        if self._opening is not None:
+            head, self._opening = self._opening, None
+            if b'"result"' in message.get("body", b""):
+                head = {**head, "headers": [*head["headers"], (HEADER, self._open_session().encode())]}
+            await self._send(head)
+        self.begun = True
+        await self._send(message)
 
 
 def _is_misled(status: int, body: bytes) -> bool:
@@ -105,6 +155,19 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
+
+
+def _session_named(opened: Exchange) -> str | None:
+    """The session that a request names; revisions without sessions, which say so in a header, name none."""
+    if opened.header(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return opened.header(HEADER) or None
+
+
+def _no_session() -> Reply:
+    """What tells a client to begin again with `initialize`."""
+    sentence = "Session not found: it has ended, or the server was restarted; begin again with initialize"
+    return Reply.json({"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": sentence}}, 404)
 
 
 @asynccontextmanager
@@ -138,4 +201,5 @@ def _visit(context: Context) -> Visit:
     opened = exchange(request.scope)
     access = opened.caller.access if opened.caller is not None else Access.READ
     structured = query_fields(request.scope).get("structured") == "true"
-    return Visit(opened.request_id, access, session_of(opened), structured)
+    session = request.scope["state"].get(_SESSION)
+    return Visit(opened.request_id, access, caller_id(opened, session), structured)

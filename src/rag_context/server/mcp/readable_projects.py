@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
-from rag_context.contract.projects import (
+from rag_context.contract.project_tenants import (
     ActivateProjectResponse,
     DeleteDocumentsResponse,
+    ListProjectsResponse,
+)
+from rag_context.contract.projects import (
     IndexDocumentResponse,
     LabelledResponse,
     ListDocTypesResponse,
@@ -42,6 +45,8 @@ def readable_project(body: WireResponse) -> str | None:
             lines = _promoted(body)
         case DeleteDocumentsResponse():
             lines = _deleted(body)
+        case ListProjectsResponse():
+            lines = _listed(body)
         case _:
             return None
     return "\n".join(lines)
@@ -52,6 +57,7 @@ def _activated(body: ActivateProjectResponse) -> Iterator[str]:
     counted = [f"{each.name} {each.doc_count}" for each in body.doc_types if each.doc_count]
     if counted:
         yield f"Types: {', '.join(counted)}."
+    yield f"activation: {body.activation}"
     yield from _bounded(body.warnings)
 
 
@@ -105,6 +111,15 @@ def _promoted(body: UpdatePromotionLevelResponse) -> Iterator[str]:
 def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
     done = "would be taken out (none was)" if body.dry_run else "taken out of the index"
     yield f"{_documents(body.deleted_count)} with {body.deleted_chunks} chunks {done}; the files stay."
+
+
+def _listed(body: ListProjectsResponse) -> Iterator[str]:
+    yield f"{len(body.projects)} projects are stored."
+    for each in body.projects:
+        place = f" · {each.path}" if each.path is not None else ""
+        used = f" · last used {each.last_used.date().isoformat()}" if each.last_used is not None else ""
+        said = "".join(f" · {warning}" for warning in each.warnings)
+        yield f"- {_whose(each)}: {_documents(each.documents)}{place}{used}{said}"
 
 
 def _label(body: LabelledResponse) -> Iterator[str]:

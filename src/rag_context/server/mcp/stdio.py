@@ -18,6 +18,7 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
 from rag_context.server.mcp.messages import has_bad_id, negotiable, oversized, refusal
 from rag_context.server.mcp.wire import OversizedLineError, Wire
@@ -26,7 +27,7 @@ from rag_context.server.registry import Toolset
 
 logger = logging.getLogger(__name__)
 
-STDIO_SESSION = "stdio"
+STDIO = CallerId(session="stdio")
 """A process has one client."""
 
 DRAIN_S = 10.0
@@ -208,4 +209,4 @@ def _line(message: types.JSONRPCMessage) -> bytes:
 
 
 def _visit(_context: Context, *, structured: bool) -> Visit:
-    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO_SESSION, structured)
+    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO, structured)

@@ -1,0 +1,185 @@
+"""What a server does for projects unasked: follow again those it followed, and end tenants that nothing is left of."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from rag_context.errors import BackendError, RagContextError
+from rag_context.projects.activation import Projects
+from rag_context.projects.config import read_config
+from rag_context.projects.root import has_branch, path_hash
+from rag_context.types import ProjectRecord, Tenant
+
+MAX_RESUMED = 32
+"""Projects that are followed again; of more, those that were used last."""
+
+LOOK_EVERY_S = 3600.0
+SEEN_S = 3600.0
+"""How long this process itself must have seen that files are gone: what a disk that is not mounted yet looks like."""
+
+RESUME_EVERY_S = 30.0
+"""A project that could not be followed again is tried again after this long."""
+
+SHORTEST_S = 0.2
+CATCHING_UP = "its files have not been compared with the index yet since the server started"
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is done unasked.
+
+    Args:
+        follow: whether projects are followed again that were followed before.
+        grace: how long after its last sign of life a tenant is removed.
+        adopts: whether all that is stored belongs to this machine, also where no record says so.
+    """
+
+    follow: bool = True
+    grace: timedelta = timedelta(days=14)
+    adopts: bool = False
+
+
+DEFAULT_RULES = Rules()
+
+
+class Housekeeping:
+    """Runs beside a server until it is cancelled."""
+
+    def __init__(self, projects: Projects, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
+        self._projects = projects
+        self._rules = rules
+        self._clock = clock
+        self._seen_gone: dict[Tenant, float] = {}
+        """Since when this process has seen that nothing is left of a tenant."""
+
+    async def run(self) -> None:
+        """Everything, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._resume())
+            group.create_task(self._look())
+
+    async def _resume(self) -> None:
+        if not self._rules.follow:
+            return
+        records = [each for each in await self._projects.remembered.records() if each.is_followed and each.config_path]
+        waiting = {record.tenant: record for record in records[:MAX_RESUMED]}
+        self._projects.resuming.update(dict.fromkeys(waiting, CATCHING_UP))
+        for record in records[MAX_RESUMED:]:
+            logger.warning("project %s is not followed again: too many are", record.tenant.project)
+        while waiting:
+            for tenant, record in list(waiting.items()):
+                if tenant not in self._projects.resuming:  # activated or forgotten meanwhile
+                    del waiting[tenant]
+                    continue
+                try:
+                    await self._projects.resume(record)
+                except RagContextError as error:
+                    if tenant in self._projects.resuming:
+                        self._projects.resuming[tenant] = f"its files cannot be followed now: {error}"
+                    logger.warning("project %s cannot be followed again now: %s", tenant.project, error)
+                else:
+                    logger.info("project %s (%s) is followed again", tenant.project, tenant.branch)
+                    del waiting[tenant]
+            await asyncio.sleep(RESUME_EVERY_S if waiting else 0)
+
+    async def _look(self) -> None:
+        every_s = max(SHORTEST_S, min(LOOK_EVERY_S, self._rules.grace.total_seconds() / 4))
+        while True:
+            try:
+                await self.look()
+            except BackendError as error:
+                logger.info("old projects are looked for later: %s", error)
+            await asyncio.sleep(every_s)
+
+    async def look(self) -> None:
+        """Look once which tenants are gone, and remove those whose grace is over. Raises: BackendError."""
+        remembered = self._projects.remembered
+        if self._rules.adopts:
+            await self._adopt({record.tenant for record in await remembered.records()})
+        await remembered.flush()
+        for record in await remembered.records():
+            reason = await asyncio.to_thread(why_gone, record)
+            if reason is None:
+                self._seen_gone.pop(record.tenant, None)
+                if record.gone_since is not None:
+                    await remembered.note_gone(record.tenant, None)
+            else:
+                await self._note_gone(record, reason)
+
+    async def _note_gone(self, record: ProjectRecord, reason: str) -> None:
+        now, tenant = self._projects.remembered.now(), record.tenant
+        seen_s = self._clock() - self._seen_gone.setdefault(tenant, self._clock())
+        if record.gone_since is None:
+            await self._projects.remembered.note_gone(tenant, now)
+            end = removal_time(now, record, self._rules.grace)
+            logger.info("project %s (%s): %s; removed after %s", tenant.project, tenant.branch, reason, end.isoformat())
+            return
+        grace = self._rules.grace
+        if now < removal_time(record.gone_since, record, grace) or seen_s < min(SEEN_S, grace.total_seconds()):
+            return
+        removed = await self._projects.delete_documents(tenant.project, tenant.branch, tenant.path_hash)
+        self._seen_gone.pop(tenant, None)
+        logger.warning(
+            "project %s (%s, %s) was removed with %d documents, because %s",
+            tenant.project,
+            tenant.branch,
+            tenant.path_hash,
+            removed.documents,
+            reason,
+        )
+
+    async def _adopt(self, recorded: set[Tenant]) -> None:
+        """Remember where the files of tenants lie that were stored before there were records."""
+        for tenant in await self._projects.tenants.known():
+            if tenant in recorded or not tenant.path_hash:
+                continue
+            documents = (await self._projects.catalogues.of(tenant)).documents
+            root = await asyncio.to_thread(_root_of, tenant, documents[0].docs_folder) if documents else None
+            if root is not None:
+                last_used = self._projects.remembered.now()
+                await self._projects.remembered.put(
+                    ProjectRecord(tenant=tenant, root=str(root), config_path="", last_used=last_used)
+                )
+
+
+def why_gone(record: ProjectRecord) -> str | None:
+    """Why nothing is left of a project on disk; None where it is there, or that cannot be told now. Blocking."""
+    root = Path(record.root)
+    try:
+        if not root.is_dir():
+            return f"the folder {record.root!r} is gone"
+        if record.config_path:
+            config = Path(record.config_path)
+            if not config.is_file():
+                return f"its configuration {record.config_path!r} is gone"
+            name = read_config(config).project_name
+            if name != record.tenant.project:
+                return f"its configuration calls it {name!r} now"
+        if not record.is_forced and not has_branch(root, record.tenant.branch):
+            return f"the branch {record.tenant.branch!r} is gone"
+    except (OSError, RagContextError):
+        return None
+    return None
+
+
+def removal_time(gone_since: datetime, record: ProjectRecord, grace: timedelta) -> datetime:
+    """When a tenant that is gone is removed: a grace after it went, or after somebody last used it."""
+    try:
+        return max(gone_since, record.last_used) + grace
+    except OverflowError:
+        return datetime.max.replace(tzinfo=gone_since.tzinfo)
+
+
+def _root_of(tenant: Tenant, docs_folder: str) -> Path | None:
+    """The repository's root above a docs folder, which need not be there any more: the folder of that hash."""
+    docs = Path(docs_folder)
+    try:
+        return next((each for each in (docs, *docs.parents) if path_hash(each) == tenant.path_hash), None)
+    except (OSError, RuntimeError):  # a loop of links
+        return None

@@ -1,0 +1,132 @@
+"""Tenants: listed, forgotten, removed once nothing is left of them, and no text embedded twice for two of them."""
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.process import Served, command, served
+from tests.outcomes.repositories import Caller, Repository, repository
+
+DAY_S = 86_400.0
+GRACE_S = 4.0
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A server that removes what is gone after a few seconds."""
+    folder = tmp_path_factory.mktemp("tenants")
+    grace = {"RAG_CONTEXT_PROJECTS__FORGET_AFTER_DAYS": str(GRACE_S / DAY_S)}
+    with served(folder / "data", **grace) as running:
+        running.wait_ready()
+        yield running
+
+
+def data_dir(server: Served) -> Path:
+    arguments = server.process.args
+    assert isinstance(arguments, list)
+    return Path(str(arguments[arguments.index("--data-dir") + 1]))
+
+
+def listed(program: Caller, name: str) -> list[dict[str, Any]]:
+    return [each for each in program.call("list_projects")["projects"] if each["project_name"] == name]
+
+
+def branches(program: Caller, name: str) -> set[str]:
+    return {each["branch_name"] for each in listed(program, name)}
+
+
+def wait_for_branches(program: Caller, name: str, expected: set[str]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while (found := branches(program, name)) != expected:
+        assert time.monotonic() < end, found
+        time.sleep(0.1)
+
+
+def activate(program: Caller, project: Repository) -> dict[str, Any]:
+    reply: dict[str, Any] = program.call("activate_project", config_path=project.config)
+    return reply
+
+
+def test_projects_are_listed_with_what_is_known_of_them(server: Served, tmp_path: Path) -> None:
+    program = Caller(server.url)
+    made = repository(tmp_path, "listed", one="# One\n", two="# Two\n")
+    activate(program, made)
+    (project,) = listed(program, "listed")
+    assert project["last_used"] is not None
+    assert {key: project[key] for key in ("branch_name", "path_hash", "documents", "path", "exists", "followed")} == {
+        "branch_name": "main",
+        "path_hash": made.path_hash,
+        "documents": 2,
+        "path": str(made.root),
+        "exists": True,
+        "followed": True,
+    }
+    shown = command("project", "list", data_dir=data_dir(server))
+    assert shown.returncode == 0
+    assert "listed" in shown.stdout
+    assert made.path_hash in shown.stdout
+
+
+def test_what_is_left_behind_is_removed_after_the_grace_and_nothing_else(server: Served, tmp_path: Path) -> None:
+    program = Caller(server.url)
+    made = repository(tmp_path, "history", one="# One\n")
+    activate(program, made)
+    commit = "1234567890abcdef1234567890abcdef12345678"
+    made.write(".git/HEAD", commit + "\n")
+    wait_for_branches(program, "history", {"main", commit[:12]})
+    made.check_out("feature")
+    wait_for_branches(program, "history", {"main", "feature"})
+    made.check_out("main")
+    (made.root / ".git/refs/heads/feature").unlink()
+    made.write(".git/packed-refs", f"# pack-refs\n{'0' * 40} refs/heads/packed\n")
+    wait_for_branches(program, "history", {"main"})
+    log = data_dir(server).with_suffix(".log").read_text()
+    assert re.search(r"project history \(feature.*was removed with 1 documents, because the branch 'feature'", log)
+    away = made.root.rename(tmp_path / "unmounted")
+    time.sleep(GRACE_S / 2)
+    (gone,) = listed(program, "history")
+    assert (gone["exists"], gone["removed_after"] is not None) == (False, True)
+    away.rename(made.root)
+    time.sleep(GRACE_S)
+    (back,) = listed(program, "history")
+    assert (back["exists"], back["removed_after"]) == (True, None)
+    assert program.paths(project="history") == {"one.md"}
+    shutil.rmtree(made.root)
+    wait_for_branches(program, "history", set())
+    assert program.call("rag_query", query="one", project="history", status=404)["code"] == "NOT_FOUND"
+
+
+def test_a_project_is_forgotten_with_its_files_left_alone_and_stays_forgotten(server: Served, tmp_path: Path) -> None:
+    program = Caller(server.url)
+    made = repository(tmp_path, "unwanted", one="# One\n")
+    activate(program, made)
+    assert program.call("delete_documents", project_name="unwanted", dry_run=True)["deleted_count"] == 1
+    assert branches(program, "unwanted") == {"main"}
+    done = command("project", "forget", "unwanted", "--branch", "main", data_dir=data_dir(server))
+    assert "1 document forgotten" in done.stdout
+    made.write("docs/two.md", "# Two\n")
+    made.write(".gitignore", "x\n")
+    time.sleep(2.5)
+    assert branches(program, "unwanted") == set()
+    assert (made.root / "docs/one.md").exists()
+    again = program.call("delete_documents", project_name="unwanted", status=404)
+    assert "There is no project 'unwanted'" in again["error"]
+
+
+def test_forgetting_a_name_that_several_repositories_have_asks_which(server: Served, tmp_path: Path) -> None:
+    program = Caller(server.url)
+    one, two = repository(tmp_path / "1", "twin", a="# A\n"), repository(tmp_path / "2", "twin", b="# B\n")
+    handle = activate(program, one)["activation"]
+    activate(program, two)
+    refused = program.call("delete_documents", project_name="twin", status=400)
+    assert one.path_hash in refused["error"]
+    assert two.path_hash in refused["error"]
+    own = program.call("delete_documents", project_name="twin", activation=handle)
+    assert (own["deleted_count"], own["path_hash"]) == (1, one.path_hash)
+    assert program.paths(project="twin") == {"b.md"}

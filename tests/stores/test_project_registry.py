@@ -1,0 +1,62 @@
+"""The record of projects: shared by processes, begun again when damaged, never in anybody's way."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from rag_context.stores.project_registry import FILE_NAME, SqliteProjectRegistry
+from rag_context.types import ProjectRecord, Tenant
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SHOP = Tenant("shop", "main", "0" * 16)
+
+
+def record(tenant: Tenant = SHOP, hours: int = 0) -> ProjectRecord:
+    return ProjectRecord(
+        tenant=tenant,
+        root="/r",
+        config_path="/r/.rag-context/config.json",
+        last_used=NOW + timedelta(hours=hours),
+        is_followed=True,
+        is_forced=True,
+    )
+
+
+def test_what_one_process_notes_another_reads(tmp_path: Path) -> None:
+    one, two = SqliteProjectRegistry(tmp_path), SqliteProjectRegistry(tmp_path)
+    later = record(Tenant("wiki", "main", "1" * 16), hours=1)
+    one.put(record())
+    two.put(later)
+    assert one.records() == two.records() == [later, record()]
+    one.note_used({SHOP: NOW + timedelta(hours=2)})
+    two.note_used({SHOP: NOW})
+    one.note_gone(later.tenant, NOW)
+    first, second = two.records()
+    assert (first.tenant, first.last_used) == (SHOP, NOW + timedelta(hours=2))
+    assert second.gone_since == NOW
+    two.note_gone(later.tenant, None)
+    two.forget([SHOP])
+    assert one.records() == [later]
+    one.close()
+    assert one.records() == []
+    two.close()
+
+
+@pytest.mark.parametrize("damage", [b"no database at all" * 400, b""])
+def test_a_damaged_file_is_begun_again(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / FILE_NAME).write_bytes(damage)
+    registry = SqliteProjectRegistry(tmp_path)
+    registry.put(record())
+    registry.close()
+    again = SqliteProjectRegistry(tmp_path)
+    assert again.records() == [record()]
+    again.close()
+
+
+def test_where_there_can_be_no_file_memory_takes_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    registry = SqliteProjectRegistry(tmp_path / "file")
+    registry.put(record())
+    assert registry.records() == [record()]
+    registry.close()
