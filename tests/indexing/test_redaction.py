@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.indexing.redaction import Redacted, Redaction, redact
+from tests.indexing.secret_shapes import SHAPES, leaks, named_secrets
 from tests.indexing.secret_texts import innocents, secrets
 
 LETTERS = "AbCdEfGhIjKlMnOpQrStUvWxYz0123456789"
@@ -188,6 +189,8 @@ def test_a_text_without_secrets_is_returned_as_it_is(text: str) -> None:
         "sk", '"auth": "', 'setpassword("', "client_secret=a", "SG.", "SG.aaaaaaaaaaaaaaaa.", "12345678:aa", "pat",
         "gl", "dp.",
         "secret_key=", "hooks.slack.com/services/T", "xoxb-", "'", "a", " ", "\n",
+        "_key ", "token |", "| token | ", "ENV A_TOKEN ", "password\n value:", "key`", "%5F", "\u200b",
+        "password: aaaa", "pass-pass-", '"token", "value": "', "$2b$12$",
         "mysql ", "mysql -", "sshpass -p ", "&password=a", "token>", "/:_auth=", "İ",
     ],
 )  # fmt: skip
@@ -221,3 +224,45 @@ def test_secrets_go_from_among_look_alikes_and_nothing_else_does() -> None:
     redacted = redact("\n\n".join(pieces)).content
     assert sum(secret in redacted for _, secret in hidden[: len(around)]) <= 0.05 * len(hidden)
     assert all(text in redacted for text in around[: len(hidden)])
+
+
+def test_in_every_shape_of_a_configuration_nearly_all_secrets_go() -> None:
+    total = len(SHAPES) * len(list(named_secrets()))
+    assert total == 13 * 45
+    left = [(name, shape) for name, shape, _ in leaks()]
+    assert len(left) <= 0.02 * total, left
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted"),
+    [
+        (f"-ghp_{LETTERS}", "-[REDACTED:github-token]"),
+        (f"foo_ghp_{LETTERS}", "foo_[REDACTED:github-token]"),
+        (f"ghp%5F{LETTERS}", "[REDACTED:github-token]"),
+        (f"ghp_{LETTERS[:9]}\u200b{LETTERS[9:]}", "[REDACTED:github-token]"),
+        ("Password=Tr0ub4dor&3;Encrypt=true", "Password=[REDACTED:assigned-secret];Encrypt=true"),
+        ("A_PASSWORD=Tr0ub4dor3&&run", "A_PASSWORD=[REDACTED:assigned-secret]&&run"),
+        ('password: "correct-horse-battery-staple"', 'password: "[REDACTED:assigned-secret]"'),
+        ("api_key: 5939b5e0-cbf9-45d7-a6f3-e2ecd0c85f68", "api_key: [REDACTED:assigned-secret]"),
+        ("$2b$12$" + "Ab1./" * 10 + "xyz", "[REDACTED:password-hash]"),
+        ("data:\n  password: VHIwdWI0ZG9yJjMhIQ==\n", "data:\n  password: [REDACTED:assigned-secret]\n"),
+    ],
+)
+def test_a_secret_that_hides_or_stands_oddly_goes_whole(text: str, redacted: str) -> None:
+    assert redact(text).content == redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "token, value = get_domain(value[1:])",
+        "| token | e83c5163316f89bfbde7d9ab23ca2e25604af290 |",
+        "| password | at least eight characters |",
+        "public_key: MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA7bq0zZ3X1mVabcdefg",
+        'cache_key = "user:{id}:profile:v2"',
+        "100%2D and a\u200bzero width space stay",
+        "password: see-the-team-wiki-please (ask Ann)",
+    ],
+)
+def test_what_only_looks_like_such_a_place_stays_whole(text: str) -> None:
+    assert redact(text).content == text

@@ -5,16 +5,28 @@ secret: quoted or in the form of an environment file, long enough, mixed charact
 UUIDs under any other name stay. All repeats are bounded or possessive.
 """
 
-import base64
-import binascii
-import math
 import re
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-MIN_BITS_PER_CHAR = 2.5
-"""Shannon entropy of an assigned value; eight distinct characters have 3, `aaaabbbb` has 1."""
+from rag_context.indexing.secret_values import (
+    holds_key,
+    is_encoded_text,
+    is_login,
+    is_mixed,
+    is_no_example,
+    is_no_filler,
+    is_no_placeholder,
+    is_passphrase,
+    is_random_key,
+    is_random_value,
+    is_table_value,
+    looks_assigned,
+    looks_bare,
+    looks_named,
+    looks_sent,
+    looks_typed,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,110 +39,48 @@ class Rule:
     is_secret: Callable[[str], bool]
 
 
-_FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
-_REFERENCE = re.compile(r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$|^process\.env|^os\.environ|^secrets\.")
-_TALK = re.compile(
-    r"example|placeholder|change[-_ ]?(?:me|it|this)|your[-_ ]?|dummy|redacted|insert|replace|sample|todo|foobar"
-    r"|^(?:my|the|some|a|test|new|old|db|user|admin|root|api|app|access|auth|client|current)?[-_. ]?"
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|key|credentials?)"
-    r"[-_. ]?(?:here|goes|value|key|field|string|hash)?[-_]?(?:1|12|123|1234|12345)?!?$",
-    re.IGNORECASE,
-)
-_LETTER, _DIGIT, _UPPER, _LOWER = map(re.compile, (r"[^\W\d_]", r"\d", r"[A-Z]", r"[a-z]"))
-_SYMBOL = re.compile(r"[!@#$%^&*+=~?]")
-_HASH = re.compile(
-    r"(?:[0-9a-f]{32}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{128}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
-)
-_KEY_BODY = re.compile(r"[A-Za-z0-9+/=]{40}")
-
-
-def _is_no_filler(value: str) -> bool:
-    """For tokens of known shape: everything but `ghp_xxxx...`."""
-    return not _FILLER.search(value)
-
-
-def _is_no_example(value: str) -> bool:
-    """For tokens of a vendor who prints `...EXAMPLE` in its own documentation."""
-    return "EXAMPLE" not in value and _is_no_filler(value)
-
-
-def _is_mixed(value: str) -> bool:
-    """For shapes that a dotted name might have too."""
-    return all(kind.search(value) for kind in (_DIGIT, _UPPER, _LOWER)) and _is_no_filler(value)
-
-
-def _is_login(value: str) -> bool:
-    """For `user:password` in Base64."""
-    try:
-        return b":" in base64.b64decode(value, validate=True)
-    except (binascii.Error, ValueError):
-        return False
-
-
-def _is_random_key(value: str) -> bool:
-    """For `sk-...`, which is also how names of styles and packages begin."""
-    body = value.removeprefix("sk-")
-    return _is_no_filler(value) and bool(_DIGIT.search(body) or (len(body) >= 40 and "-" not in body))
-
-
-def _is_no_placeholder(value: str) -> bool:
-    return not (_REFERENCE.search(value) or _FILLER.search(value) or _TALK.search(value))
-
-
-def _looks_assigned(value: str) -> bool:
-    """For quoted and environment-style values: digits among letters, or three kinds of characters."""
-    mixed = _LETTER.search(value) and (
-        _DIGIT.search(value) or (_UPPER.search(value) and _LOWER.search(value) and _SYMBOL.search(value))
-    )
-    return bool(mixed) and _bits_per_char(value) >= MIN_BITS_PER_CHAR and _is_no_placeholder(value)
-
-
-def _looks_bare(value: str) -> bool:
-    """For unquoted values in any other notation, which might as well be a word of a sentence or of a program."""
-    digits = len(_DIGIT.findall(value))
-    random = (digits and _SYMBOL.search(value)) or (len(value) >= 20 and digits >= 3)
-    is_path = "/" in value and "." in value
-    return bool(random) and not is_path and not _HASH.match(value.lower()) and _looks_assigned(value)
-
-
-def _looks_typed(value: str) -> bool:
-    """For unquoted values behind a flag, where no word of a sentence stands."""
-    kinds = (_UPPER, _LOWER, _DIGIT)
-    is_random = value.isalnum() and all(len(kind.findall(value)) >= 2 for kind in kinds)
-    return _looks_bare(value) or (is_random and _looks_assigned(value))
-
-
-def _looks_sent(value: str) -> bool:
-    """For credentials in an `Authorization` header."""
-    mixed = _DIGIT.search(value) or (_UPPER.search(value) and _LOWER.search(value))
-    return bool(mixed) and _is_no_placeholder(value)
-
-
-def _holds_key(value: str) -> bool:
-    """For blocks between `BEGIN` and `END`: a text that only shows the lines has no key between them."""
-    return _KEY_BODY.search(value) is not None
-
-
-def _bits_per_char(value: str) -> float:
-    length = len(value)
-    return -sum(count / length * math.log2(count / length) for count in Counter(value).values())
-
-
 _WORD_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
+_ANY_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 _KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
 _KEY_KINDS = ("api", "auth", "access", "private", "encryption", "signing", "account")
-_NAME = (
+_PLAIN_NAME = (
     r"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd|token|credentials?|secret(?:[_-]?access)?(?:[_-]?key)?(?:_base)?"
     rf"|(?:{'|'.join(f'(?<={kind})|(?<={kind}[_-])' for kind in _KEY_KINDS)})key)"
 )
+_NAME = rf"(?:{_PLAIN_NAME}|(?-i:(?<=[a-z])Pass)(?![a-z]))"
+"""How names end whose values are secret; an anchor stands at their beginning."""
+
+_VARIABLE = f"(?-i:{_PLAIN_NAME.upper()})"
+"""The same at the end of the name of an environment variable."""
+
+_SOME_KEY = r"(?<!public)(?<!ssh)(?-i:(?<=[A-Z0-9])_KEY|(?<=[a-z0-9])_key|(?<=[a-z0-9])Key)"
+"""Any other key, which may be one of a map too: only a random value behind it is a secret."""
+
+_PAIR = (
+    r"(?:\\?[\"'],\s{0,40}\\?[\"']value\\?[\"'][ \t]{0,4}:"  # JSON: "name": "X", "value": "..."
+    r"|[\"']?[ \t]{0,8}\r?\n[ \t-]{0,40}[\"']?value[\"']?:)"  # YAML: name: X, and value: below it
+    r"[ \t]{0,8}\\?[\"']?"
+)
+"""From a name to its value where each stands behind a key of its own, in YAML or JSON."""
+
+_TO_VALUE = rf"(?:{_PAIR}|[\"'`]?\]?(?:[ \t]{{0,4}}(?::=|=>|[:=])|[\s`*\"']{{0,40}}\||(?=[ \t]))[\s`*\"']{{0,40}})"
+"""From a name to its value: an assignment, the next cell of a table, a pair of name and value, or a space."""
+
 _NAME_ANCHORS = "pass pwd token credential secret key"
 _PARAMETER = r" ?= ?(?P<secret>[^\s\"'`;&<>]{8,256})(?=[\s\"'`;&<>)]|$)"
 """What stands behind a name in a query or a connection string."""
 
 
-def _token(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = _is_no_filler) -> Rule:
+def _token(
+    kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler, start: str = _WORD_START
+) -> Rule:
     """A token of known shape, wherever a word may begin; anchors apart by spaces."""
-    return Rule(kind, tuple(anchors.split()), re.compile(f"{_WORD_START}(?P<secret>{shape})"), is_secret)
+    return Rule(kind, tuple(anchors.split()), re.compile(f"{start}(?P<secret>{shape})"), is_secret)
+
+
+def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler) -> Rule:
+    """A token whose beginning is no part of other words: it may follow `-` and `_`."""
+    return _token(kind, anchors, shape, is_secret, _ANY_START)
 
 
 def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], bool]) -> Rule:
@@ -185,154 +135,212 @@ RULES = (
         "-----begin",
         rf"-----BEGIN {_KEY_LABEL}"
         rf"(?:(?:[^-]|-(?!----))*+-----END {_KEY_LABEL}|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{{16,}}+)++)",
-        _holds_key,
+        holds_key,
     ),
     _value(
         "url-password",
         "://",
         r"(?<=[a-z0-9])://[^\s:/@\"'<>]{0,128}:(?P<secret>[^\s/\"'<>]{1,256})@(?=[\w\[])",
-        _is_no_placeholder,
+        is_no_placeholder,
     ),
-    _token("aws-access-key", "akia asia", r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", _is_no_example),
-    _token(
+    _marked("aws-access-key", "akia asia", r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", is_no_example),
+    _marked(
         "github-token",
         "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
         r"(?:gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_\w{22,251})",
     ),
-    _token(
+    _marked(
         "gitlab-token",
         "gl",
         r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}",
     ),
-    _token("slack-token", "xox xapp-", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,251}"),
+    _marked("slack-token", "xox xapp-", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,251}"),
     _value(
         "slack-webhook",
         "hooks.slack.com",
         r"hooks\.slack\.com/(?P<secret>services/T\w{1,20}/B\w{1,20}/\w{20,40})",
-        _is_no_filler,
+        is_no_filler,
     ),
-    _token("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{20,251}"),
-    _token("openai-key", "sk-", r"sk-(?!ant-)[\w-]{20,251}", _is_random_key),
-    _token("google-key", "aiza gocspx- ya29.", r"(?:AIza[\w-]{35}(?![\w-])|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,1000})"),
-    _token(
+    _marked("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{20,251}"),
+    _token("openai-key", "sk-", r"sk-(?!ant-)[\w-]{20,251}", is_random_key),
+    _marked("google-key", "aiza gocspx- ya29.", r"(?:AIza[\w-]{35}(?![\w-])|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,1000})"),
+    _marked(
         "stripe-key",
         "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
         r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})",
     ),
-    _token("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
-    _token("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
+    _marked("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    _marked("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
     _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,40}(?![A-Za-z0-9])"),
     *(_token(f"{service}-token", anchors, f"{shape}(?![A-Za-z0-9])") for service, anchors, shape in _SERVICES),
-    _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", _is_mixed),
-    _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", _is_no_filler),
-    _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", _is_no_filler),
-    _value("terraform-token", ".atlasv1.", r"(?<=\w{14})\.atlasv1\.(?P<secret>[\w-]{60,70})(?![\w-])", _is_no_filler),
+    _token("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", start=""),
+    _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", is_mixed),
+    _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", is_no_filler),
+    _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", is_no_filler),
+    _value("terraform-token", ".atlasv1.", r"(?<=\w{14})\.atlasv1\.(?P<secret>[\w-]{60,70})(?![\w-])", is_no_filler),
     _value(
         "discord-token",
         ".",
         r"(?:(?<=[mno][\w-]{23})|(?<=[mno][\w-]{25}))(?P<secret>\.[\w-]{6}\.[\w-]{27,40})(?![\w-])",
-        _is_mixed,
+        is_mixed,
     ),
     _value(
         "discord-webhook",
         "/api/webhooks/",
         r"(?<=\.com)/api/webhooks/\d{10,24}/(?P<secret>[\w-]{60,80})(?![\w-])",
-        _is_no_filler,
+        is_no_filler,
     ),
-    _token("jwt", "eyj", r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,16000}\.[\w-]{10,2000}"),
+    _marked("jwt", "eyj", r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,16000}\.[\w-]{10,2000}"),
     _value(
         "bearer-token",
         "authorization",
         r"authorization\\?[\"']?\s{0,3}[:=,]\s{0,3}\\?[\"'`]?(?:bearer|basic|token)\s{1,3}(?P<secret>[\w.~+/=-]{12,4000})",
-        _looks_sent,
+        looks_sent,
     ),
     _value(
         "aws-secret-key",
         "secret",
         r"secret[_-]?(?:access[_-]?)?key\\?[\"']?\s{0,4}(?:=>|[:=])\s{0,4}\\?[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=])",
-        _is_no_example,
+        is_no_example,
     ),
-    _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", _is_login),
+    _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", is_login),
     _value(
         "command-line-secret",
         "-u --user",
         r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})",
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "command-line-secret",
         _NAME_ANCHORS,
         rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)",
-        _looks_typed,
+        looks_typed,
     ),
     _value(
-        "command-line-secret", "sshpass", r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", _looks_sent
+        "command-line-secret", "sshpass", r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", looks_sent
     ),
     _value(
         "command-line-secret",
         "mysql mariadb",
         r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
-        _looks_assigned,
+        looks_assigned,
     ),
-    _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", _is_no_placeholder),
+    _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", is_no_placeholder),
+    _value(
+        "assigned-secret",
+        "pass pwd",
+        r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        "env arg",
+        rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
+        r"[\"']?(?P<secret>[^\s\"'=]{8,256})",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
+        r"(?=[ \t`*\"']{0,40}\|)",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
+        is_table_value,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)",
+        is_encoded_text,
+    ),
+    _value(
+        "assigned-secret",
+        "pass",
+        r"pass(?:word|phrase|wd)?\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\n\\]{8,256})"
+        r"\\?(?P=quote)",
+        is_passphrase,
+    ),
+    _value(
+        "assigned-secret",
+        "pass",
+        r"pass(?:word|phrase|wd)?(?:=|[ \t]{0,4}:[ \t]{1,4})(?P<secret>[^\s\"'`;&]{8,256})(?=[ \t]*(?:[\r\n`]|$))",
+        is_passphrase,
+    ),
+    _value(
+        "assigned-secret",
+        "_key key",
+        rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)",
+        is_random_value,
+    ),
     _value(
         "assigned-secret",
         "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
         rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         _NAME_ANCHORS,
         rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         _NAME_ANCHORS,
         rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</",
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         "login",
         r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)",
-        _looks_sent,
+        looks_sent,
     ),
     _value(
         "assigned-secret",
         "setp sets sett seta",
         r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
         r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']",
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         "api client secret access auth private signing encryption",
         r"(?:api|client|secret|access|auth|private|signing|encryption)[_-]?(?:key|secret|token)[ \t]{0,4}[:=][ \t]{0,4}"
-        r"(?P<secret>[0-9a-f]{32,64})(?=[\s,;&]|$)",
-        _looks_assigned,
+        r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`]|$)",
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         _NAME_ANCHORS,
         rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
         r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
-        _looks_assigned,
+        looks_assigned,
     ),
     Rule(
         "assigned-secret",
         tuple(_NAME_ANCHORS.split()),
         re.compile(
-            r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>[^\s\"'`;&]{8,256})"
+            r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
         ),
-        _looks_assigned,
+        looks_assigned,
     ),
     _value(
         "assigned-secret",
         _NAME_ANCHORS,
         rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
         r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
-        _looks_bare,
+        looks_bare,
     ),
 )
