@@ -14,6 +14,7 @@ from rag_context.errors import (
     ConflictError,
     FieldError,
     InvalidInputError,
+    LostIndexError,
     NotFoundError,
 )
 from rag_context.projects.records import ProjectError
@@ -59,6 +60,11 @@ def _failure_reply(error: Exception, request_id: str) -> Reply:
             return error_reply(404, ErrorCode.NOT_FOUND, str(error), request_id)
         case ConflictError():
             return error_reply(409, ErrorCode.CONFLICT, str(error), request_id)
+        case (
+            BackendUnavailableError() | LostIndexError()
+        ):  # known to happen, and the same for every caller until it is over
+            logger.warning("%s failed: %s", error.component, error)
+            return _unavailable(error, request_id)
         case BackendError():
             logger.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)
             return _unavailable(error, request_id)
