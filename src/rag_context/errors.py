@@ -13,7 +13,8 @@
         │   └── OverloadedError         this process has too much to do now   HTTP 503
         ├── BackendRejectedError        it answered no
         └── BackendDataError            it answered nonsense
-            └── ForeignIndexError       its file is another program's, or a newer version's
+            ├── ForeignIndexError       its file is another program's, or a newer version's
+            └── LostIndexError          there was an index, and its file is empty or missing
 
 The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
 """
@@ -107,3 +108,7 @@ class BackendDataError(BackendError):
 
 class ForeignIndexError(BackendDataError):
     """The file is another program's, or was written by a newer version of this one."""
+
+
+class LostIndexError(BackendDataError):
+    """There was an index, and its file is empty or missing; it is never taken for a new one."""

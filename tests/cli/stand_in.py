@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rag_context.server.discovery import Announcement, announced
+from rag_context.server.discovery import Announcement, announce, withdraw
 
 INSTANCE = "stand-in"
 
@@ -83,9 +83,11 @@ def standing_in(data_dir: Path, script: Script) -> Iterator[str]:
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        with announced(data_dir, Announcement(1, url, INSTANCE)):
-            yield url
+        data_dir.mkdir(exist_ok=True)
+        announce(data_dir, Announcement(1, url, INSTANCE))
+        yield url
     finally:
+        withdraw(data_dir, INSTANCE)
         script.ended.set()
         server.shutdown()
         thread.join()

@@ -120,6 +120,7 @@ class TestStaleAnnouncements:
     """A file of a server that is gone is not believed."""
 
     def test_nobody_listens_there(self, commands: Commands) -> None:
+        commands.data_dir.mkdir(exist_ok=True)
         announce(commands.data_dir, Announcement(1, "http://127.0.0.1:1", "gone"))
 
         assert "the index in" in commands("health").out

@@ -23,7 +23,7 @@ from rag_context.errors import (
     NotFoundError,
 )
 from rag_context.provider import Collection, Entry, Provider
-from rag_context.stores.sqlite import FILE_NAME, open_database
+from rag_context.stores.sqlite import FILE_NAME, begin_empty, open_database
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
 from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
@@ -350,6 +350,7 @@ async def test_another_file_in_its_place_is_noticed(collections: SqliteCollectio
     assert await found(collections, parse({"n": 1})) == ["a"]
     for file in path.parent.iterdir():
         file.unlink()
+    begin_empty(path)
     await collections.create(Collection(NAME))
     assert await found(collections, parse({"n": 1})) == []
     await put(collections, {"b": {"n": 1}})

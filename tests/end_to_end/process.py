@@ -101,15 +101,25 @@ def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
             env=environment(**extra),
         )
     try:
-        wait_until(lambda: (data_dir / "server.json").exists() or process.poll() is not None)
+        wait_until(lambda: _announced(data_dir, process.pid) or process.poll() is not None)
         assert process.poll() is None, f"the server ended with {process.returncode}"
-        url = json.loads((data_dir / "server.json").read_text())["url"]
+        url = _announced(data_dir, process.pid)
+        assert url is not None
         wait_until(lambda: _alive(url))
         yield Served(process, url)
     finally:
         if process.poll() is None:
             process.kill()
         process.wait(PATIENCE_S)
+
+
+def _announced(data_dir: Path, pid: int) -> str | None:
+    """The address of the server with this process; another one on the same directory may announce itself too."""
+    try:
+        found = json.loads((data_dir / "server.json").read_text())
+    except FileNotFoundError:
+        return None
+    return str(found["url"]) if found["pid"] == pid else None
 
 
 def _alive(url: str) -> bool:

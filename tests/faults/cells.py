@@ -55,8 +55,8 @@ WHOLE = Expected(1, None, frozenset(), "indexed", 200, "healthy", healthy=True)
 
 PARTLY: dict[tuple[Role, Kind], Expected] = {
     # Whatever it has, it still answers.
-    (Role.VECTORS, Kind.FULL): replace(WHOLE, index="pending"),
-    (Role.DOCUMENTS, Kind.FULL): replace(WHOLE, index="503"),
+    (Role.VECTORS, Kind.FULL): replace(WHOLE, index="pending", health="degraded", healthy=False),
+    (Role.DOCUMENTS, Kind.FULL): replace(WHOLE, index="503", health="degraded", healthy=False),
     (Role.CACHE, Kind.FULL): WHOLE,
 }
 """Where a server can still be used for something."""

@@ -1,7 +1,7 @@
 """A whole service over memory and a fake embedder, whose parts can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -38,6 +38,8 @@ class House:
     fake: FakeEmbedder = field(default_factory=FakeEmbedder)
     clock: FrozenClock = field(default_factory=FrozenClock)
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    writes: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
+    """What tries whether stores take writes, by their names."""
 
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake)
@@ -90,8 +92,10 @@ class House:
                         ("document store", self.sources.document_store),
                     ],
                     self.clock,
+                    self.writes,
                 ),
             ),
+            clock=self.clock,
             now=lambda: self.now,
         )
 

@@ -6,7 +6,14 @@ from datetime import timedelta
 import pytest
 
 from rag_context.contract.stats import StatsRequest, TimeRange
-from rag_context.errors import BackendDataError, BackendStartingError, BackendTimeoutError, BackendUnavailableError
+from rag_context.errors import (
+    BackendDataError,
+    BackendRejectedError,
+    BackendStartingError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+)
+from rag_context.service.health import BELIEVED_WRITE_S, STALLED_S
 from rag_context.testing import FakeEmbedder, Fault
 from rag_context.types import EmbeddingModel, Status
 from tests.service.house import House
@@ -49,14 +56,137 @@ async def test_a_dead_store_is_unavailable_and_counts_nothing(house: House) -> N
     assert health.indexed_documents == 0
 
 
-async def test_an_index_that_lacks_vectors_is_not_healthy(house: House) -> None:
+async def pending(house: House) -> None:
     house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
     await house.index("Some text.")
     house.embedder.fault = None
+
+
+async def test_documents_that_are_being_embedded_are_a_healthy_state(house: House) -> None:
+    await pending(house)
     health = await house.service.health()
-    assert health.pending_documents == 1
-    assert health.qdrant_status is Status.DEGRADED
+    assert (health.indexing, health.pending_documents, health.healthy) == (True, 1, True)
+    vectors = next(component for component in health.components if component.name == "vectors")
+    assert "1 chunks still lack their vector" in (vectors.detail or "")
+
+
+async def test_documents_that_wait_without_progress_are_not_healthy(house: House) -> None:
+    await pending(house)
+    assert (await house.service.health()).healthy
+    house.clock.advance(STALLED_S)
+    health = await house.service.health()
+    assert (health.indexing, health.healthy, health.qdrant_status) == (True, False, Status.DEGRADED)
+    async with house.kept_up():
+        while (await house.service.health()).pending_documents:
+            await asyncio.sleep(0.01)
+    assert (await house.service.health()).healthy
+
+
+async def test_a_document_that_cannot_be_embedded_is_not_healthy(house: House) -> None:
+    await pending(house)
+    await house.bound.bind()
+    house.writer.methods = frozenset({"attach"})
+    house.writer.fault = Fault(BackendRejectedError("vectors", "no such vector"))
+    await house.upkeep.sweep(lambda _done: None)
+    health = await house.service.health()
     assert not health.healthy
+    assert "1 documents cannot be given vectors: no such vector" in str(health.components)
+    house.writer.fault = None
+    await house.upkeep.sweep(lambda _done: None)
+    assert (await house.service.health()).healthy
+
+
+async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may(house: House) -> None:
+    await house.index("Some text.")
+    breaker = house.service._parts.chain.breaker
+    for _ in range(5):
+        with breaker.admission() as admission:
+            admission.fail()
+    health = await house.service.health()
+    assert (health.healthy, health.circuit_breaker_open) == (False, True)
+    assert not await house.service.ready()
+    breaker._open_until = 0.0
+    health = await house.service.health()
+    assert (health.healthy, health.circuit_breaker_open) == (True, False)
+
+
+class Disk:
+    """Something to write to that may refuse."""
+
+    def __init__(self) -> None:
+        self.refusal: str | None = None
+        self.writes = 0
+        self.hangs = asyncio.Event()
+        self.hangs.set()
+
+    async def write(self) -> None:
+        self.writes += 1
+        await self.hangs.wait()
+        if self.refusal is not None:
+            raise BackendUnavailableError("documents", self.refusal)
+
+
+class TestWriting:
+    @pytest.fixture
+    def disk(self) -> Disk:
+        return Disk()
+
+    @pytest.fixture
+    def monitored(self, disk: Disk) -> House:
+        return House(writes={"documents": disk.write})
+
+    async def test_a_store_that_refuses_writes_is_degraded_says_why_and_is_ready(
+        self, monitored: House, disk: Disk
+    ) -> None:
+        disk.refusal = "the disk is full"
+        async with monitored.kept_up():
+            await monitored.service.wait_ready(5.0)
+            health = await monitored.service.health()
+            assert (health.healthy, health.mongo_status) == (False, Status.DEGRADED)
+            assert "Writes are refused: the disk is full; " in str(health.components)
+            assert await monitored.service.ready()
+            disk.refusal = None
+            assert (await monitored.service.health()).healthy
+
+    async def test_a_write_that_succeeded_is_believed_for_seconds(self, monitored: House, disk: Disk) -> None:
+        for _ in range(3):
+            await monitored.service.health()
+        assert disk.writes == 1
+        monitored.clock.advance(BELIEVED_WRITE_S)
+        await monitored.service.health()
+        assert disk.writes == 2
+
+    async def test_a_write_that_failed_is_not_overlooked(self, monitored: House, disk: Disk) -> None:
+        await monitored.bound.bind()
+        assert (await monitored.service.health()).healthy
+        disk.refusal = "the disk is full"
+        monitored.writer.fault = Fault(BackendUnavailableError("documents", "the disk is full"))
+        with pytest.raises(BackendUnavailableError):
+            await monitored.index("Some text.")
+        assert not (await monitored.service.health()).healthy
+
+    async def test_the_last_verdict_holds_while_an_attempt_hangs(
+        self, monitored: House, disk: Disk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("rag_context.service.health.PATIENCE_S", 0.02)
+        await monitored.bound.bind()
+        disk.refusal = "read-only"
+        assert not (await monitored.service.health()).healthy
+        disk.hangs.clear()
+        disk.refusal = None
+        for _ in range(3):
+            assert not (await monitored.service.health()).healthy
+        assert disk.writes == 2
+        disk.hangs.set()
+        assert (await monitored.service.health()).healthy
+
+
+async def test_what_a_store_says_is_as_new_as_the_counts_beside_it(house: House) -> None:
+    for number in range(1, 4):
+        await house.index(f"Text number {number}.", source=str(number))
+        health = await house.service.health()
+        details = {component.name: component.detail for component in health.components}
+        assert f"{number} " in (details["documents"] or "")
 
 
 async def test_an_index_of_another_model_is_not_healthy(house: House) -> None:

@@ -18,7 +18,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
-from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite import SqliteStore, begin_empty, open_database
 from rag_context.stores.sqlite.connections import DatabaseFile
 from rag_context.stores.sqlite.migration import bring_up_to_date
 from rag_context.types import Filter
@@ -297,11 +297,15 @@ async def test_vectors_of_a_damaged_document_are_an_error_of_ours_until_it_is_wh
                 await asyncio.sleep(0.05)
 
 
-async def test_a_file_that_was_taken_away_is_begun_anew_and_nothing_goes_nowhere(path: Path) -> None:
+async def test_a_file_that_was_taken_away_is_missed_until_an_empty_one_is_begun_on_purpose(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("before", "before"), vector=axis(0))
         version = store.documents.version
         take_away(path)
+        with pytest.raises(BackendDataError, match=r"missing, but it held 1 document; restore .*--start-empty"):
+            await put(store, document("after", "after"), vector=axis(1))
+        assert not list(path.parent.glob(path.name))
+        begin_empty(path)
         await put(store, document("after", "after"), vector=axis(1))
         assert store.documents.version > version
         assert len(await store.vectors.search(axis(0), limit=5, where=Filter())) == 1
@@ -314,12 +318,12 @@ def test_a_connection_to_another_file_in_its_place_outdates_the_older_ones(path:
     """Or one reader would answer from the new file while another still has the old one open."""
     file = DatabaseFile(path)
     older = DatabaseFile(path.with_name("older"))
-    with closing(file.reader()), closing(older.reader()):
+    with closing(file.open_reader()[0]), closing(older.open_reader()[0]):
         generation = file.generation
     older.path.replace(path)
-    with closing(file.reader()):
+    with closing(file.open_reader()[0]):
         assert file.generation == generation + 1
-    with closing(file.reader()):
+    with closing(file.open_reader()[0]):
         assert file.generation == generation + 1
 
 

@@ -18,6 +18,7 @@ from rag_context.service.audit import report
 from rag_context.settings import Settings
 from rag_context.types import Examination, Thoroughness
 from rag_context.wiring import open_audit, open_service
+from rag_context.wiring.stores import begin_empty_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,15 @@ def run(chosen: Chosen, what: Check) -> ExitCode:
     else:
         _print(checked, screen)
     return ExitCode.OK if checked.sound else ExitCode.FAILED
+
+
+def start_empty(chosen: Chosen) -> ExitCode:
+    """Begin an empty index where one is gone; a running server uses it at once."""
+    screen = Screen()
+    settings = load_available(chosen).settings
+    lost = begin_empty_index(settings)
+    screen.show(f"An empty index was begun in {settings.data_dir}{f' in place of {lost}' if lost else ''}.")
+    return ExitCode.OK
 
 
 async def _check(settings: Settings, what: Check, screen: Screen) -> CheckResponse:

@@ -29,7 +29,7 @@ from rag_context.indexing.folder_sync import FolderSync, Gone
 from rag_context.indexing.following import Follower
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
-from rag_context.server.discovery import Announcement, announced, server_url
+from rag_context.server.discovery import Announcement, announced, bound_address, is_every_address, server_url
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from rag_context.server.serve import bind, serve
 from rag_context.server.serve import run as run_loop
@@ -69,13 +69,16 @@ async def _serve(
     screen: Screen,
 ) -> None:
     url = server_url(options.host, options.port)
+    host, port = listener.getsockname()[:2]
+    bound = bound_address(host, port)
+    place = f"{url} (every address of this machine, {bound})" if is_every_address(host) else url
     async with open_service(settings, on_mismatch) as service:
         app = create_app(service, options)
-        with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id)):
+        async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
             screen.note(
                 Text.assemble(
                     (f"rag-context {__version__}", "bold"),
-                    f" at {url}, index in {settings.data_dir}. Ctrl-C stops it.",
+                    f" at {place}, index in {settings.data_dir}. Ctrl-C stops it.",
                 )
             )
             async with _following(roots, service, settings), _keeping_projects(service):

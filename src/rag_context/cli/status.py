@@ -54,6 +54,8 @@ async def _stats(loaded: Loaded, time_range: TimeRange) -> StatsResponse:
 
 def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
     state = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
+    if report.healthy and report.indexing:
+        state = ("healthy, indexing", "bold green")
     screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
     table = Table(box=None, pad_edge=False)
     for column in ("Part", "Role", "Status", "Latency", "Detail"):

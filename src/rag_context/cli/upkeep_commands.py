@@ -24,6 +24,9 @@ def reindex(data_dir: DataDir = None, config: Config = None) -> None:
 @group.command(epilog=EPILOG)
 def check(
     repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended, and say what is left.")] = False,
+    start_empty: Annotated[
+        bool, typer.Option("--start-empty", help="Begin an empty index where the one that was there is gone.")
+    ] = False,
     full: Annotated[
         bool, typer.Option("--full", help="Every page and every term; writers wait for a part of it.")
     ] = False,
@@ -34,11 +37,14 @@ def check(
     """Examine the index itself, beside a running server: is everything there, and does it agree?
 
     Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
-    compared in a sample of its chunks.
+    compared in a sample of its chunks. --start-empty touches nothing where there is an index; what is left of one
+    that is gone is set aside.
     """
     from rag_context.cli import check as work
     from rag_context.types import Thoroughness
 
+    if start_empty:
+        raise typer.Exit(work.start_empty(Chosen(config, {"data_dir": data_dir})))
     thoroughness = Thoroughness.FULL if full else Thoroughness.QUICK
     what = work.Check(repair=repair, thoroughness=thoroughness, as_json=as_json)
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))

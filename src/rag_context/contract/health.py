@@ -32,7 +32,7 @@ class ModelName(WireResponse):
 class HealthResponse(WireResponse):
     """How the system is; the three seed roles speak for whichever backend holds them."""
 
-    healthy: Annotated[bool, Field(description="Whether vectors, embedder and documents are all healthy")]
+    healthy: Annotated[bool, Field(description="Whether searches are answered whole and writes are taken")]
     qdrant_status: Annotated[Status, Field(description="The vector store")]
     lm_studio_status: Annotated[Status, Field(description="The embedder")]
     mongo_status: Annotated[Status, Field(description="The document store")]
@@ -42,6 +42,7 @@ class HealthResponse(WireResponse):
     components: list[ComponentHealth]
     embedding_model: Annotated[ModelName | None, Field(description="Absent while the model is unknown")] = None
     pending_documents: Annotated[Count, Field(description="Documents whose vectors are still to come")]
+    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy as long as it moves on")] = False
     version: str
 
 

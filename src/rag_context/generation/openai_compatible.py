@@ -18,6 +18,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
+from rag_context.resilience.bodies import read_body
 from rag_context.types import Json
 
 COMPONENT = "chat model"
@@ -50,6 +51,7 @@ class OpenAIChat:
             headers={
                 "User-Agent": f"rag-context/{__version__}",
                 "Content-Type": "application/json",
+                "Accept-Encoding": "identity",
                 **_authorization(api_key),
             },
             timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
@@ -71,7 +73,9 @@ class OpenAIChat:
                 asyncio.timeout(self._timeout_s),
                 self._client.stream("POST", self._url, content=body) as response,
             ):
-                status, payload = response.status_code, _payload(await self._read(response))
+                encoding = response.headers.get("content-encoding", "")
+                answered = await read_body(response.aiter_raw(), encoding, MAX_BODY_BYTES)
+                status, payload = response.status_code, _payload(answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(COMPONENT, f"{self._server} did not answer in time") from error
         except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
@@ -79,21 +83,13 @@ class OpenAIChat:
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise BackendUnavailableError(COMPONENT, f"{self._server} cannot be reached ({reason})") from error
-        except httpx2.DecodingError as error:
-            raise BackendDataError(COMPONENT, f"{self._server} answered bytes that cannot be decoded") from error
+        except ValueError as error:
+            raise BackendDataError(COMPONENT, f"{self._server} answered {error}") from error
         return self._answer(status, payload)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
-
-    async def _read(self, response: httpx2.Response) -> bytes:
-        body = bytearray()
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > MAX_BODY_BYTES:
-                raise BackendDataError(COMPONENT, f"{self._server} answered more than {MAX_BODY_BYTES} bytes")
-        return bytes(body)
 
     def _answer(self, status: int, payload: Mapping[str, Json]) -> str:
         match payload:

@@ -8,8 +8,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
+from uuid import UUID
 
-from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports import DocumentStore, DocumentWriter, ModelRegistry, VectorWriter
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -21,6 +22,9 @@ logger = logging.getLogger(__name__)
 
 PROMPT_S = 2.5
 """How long a writer who is waited for gives the vector store, before its document is acknowledged as pending."""
+
+NOBODY = str(UUID(int=0))
+"""The id of no document."""
 
 PATIENT_S = 30.0
 """How long background work gives it."""
@@ -57,6 +61,20 @@ class TwoStoreWriter:
         self._vector_store = vector_store
         self._suspect = suspect
         self._clock = clock
+        self._refusal: str | None = None
+
+    async def try_write(self) -> None:
+        """Have the vector store delete what nobody has: a write that changes nothing.
+
+        That may succeed where there is no room for vectors. So a refusal is remembered until vectors are taken again,
+        which is tried as long as a document waits for its own.
+
+        Raises:
+            BackendError: it would take no vectors now.
+        """
+        if self._refusal is not None and (await self._documents.counts()).pending:
+            raise BackendUnavailableError("vectors", self._refusal)
+        await self._discard(NOBODY, PROMPT_S)
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
@@ -160,7 +178,7 @@ class TwoStoreWriter:
         Where the document changed meanwhile they may have replaced those of its newer version, whose writer may yet
         settle it: it is pending again, and suspect. Vectors that may not stay are taken back.
         """
-        await self._ask(lambda: self._vectors.put(document, chunks, vectors), patience_s)
+        await self._put(document, chunks, vectors, patience_s)
         try:
             settled = await self._writer.settle(document.id, document.content_hash, made_by)
         except BackendRejectedError:
@@ -171,6 +189,16 @@ class TwoStoreWriter:
             await self._writer.unsettle([document.id])
             await self._forget_lost(document.id, patience_s)
         return settled
+
+    async def _put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, patience_s: float) -> None:
+        try:
+            await self._ask(lambda: self._vectors.put(document, chunks, vectors), patience_s)
+        except BackendRejectedError:  # of this document, perhaps
+            raise
+        except BackendError as error:
+            self._refusal = str(error)
+            raise
+        self._refusal = None
 
     async def _forget_lost(self, document_id: str, patience_s: float) -> None:
         if await self._documents.stored(document_id) is None:

@@ -54,6 +54,9 @@ class Dependency:
         )
         self.troubles = 0
         """Failures so far; a health report made before the newest of them is stale."""
+        self.last_trouble: str | None = None
+        """What the newest of them said; None after a success."""
+
         self._ping = ping
         self._clock = clock
         self._fair_s = fair_s
@@ -98,17 +101,22 @@ class Dependency:
             result = await deadline.bound(self.name, work())
         except (BackendStartingError, BreakerOpenError):
             raise
-        except BackendTimeoutError:
-            self.troubles += 1
+        except BackendTimeoutError as error:
+            self._note(error)
             if fair:
                 admission.fail()
             raise
-        except BackendRejectedError:  # no sign that it is dead, but that it was well is no longer known
-            self.troubles += 1
+        except BackendRejectedError as error:  # no sign that it is dead, but that it was well is no longer known
+            self._note(error)
             raise
-        except BackendError:
-            self.troubles += 1
+        except BackendError as error:
+            self._note(error)
             admission.fail()
             raise
         admission.succeed()
+        self.last_trouble = None
         return result
+
+    def _note(self, error: BackendError) -> None:
+        self.troubles += 1
+        self.last_trouble = str(error)

@@ -1,24 +1,40 @@
 """How a command line finds the server of a data directory: a small file beside the index, written while it runs."""
 
+import asyncio
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 FILE_NAME = "server.json"
+LOOK_EVERY_S = 1.0
+"""How often a server looks whether it, or another one, is still announced."""
+
+STOP_S = 2.0
 _REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  (replaced, not bound to)
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """A server that says it is running; only its own answer at `/live` proves it."""
+    """A server that says it is running; only its own answer at `/live` proves it.
+
+    Attributes:
+        pid: its process.
+        url: where this machine reaches it.
+        instance: what it calls itself at `/live`.
+        bound: the address and port it listens on, which may be all of this machine's.
+    """
 
     pid: int
     url: str
     instance: str
+    bound: str = ""
 
 
 def server_url(host: str, port: int) -> str:
@@ -28,9 +44,18 @@ def server_url(host: str, port: int) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
+def bound_address(host: str, port: int) -> str:
+    """An address and its port as people write them, from what a listening socket says of itself."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_every_address(host: str) -> bool:
+    """Whether a server bound to `host` is reached by every address of its machine."""
+    return host in _REACHABLE
+
+
 def announce(data_dir: Path, announcement: Announcement) -> None:
-    """Write the file, whole or not at all, readable by this user only."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    """Write the file, whole or not at all, readable by this user only. Raises: OSError."""
     descriptor, name = tempfile.mkstemp(dir=data_dir, prefix=f".{FILE_NAME}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -45,8 +70,9 @@ def read_announcement(data_dir: Path) -> Announcement | None:
     """What the file says; None where there is none that can be read."""
     try:
         fields = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
-        return Announcement(int(fields["pid"]), str(fields["url"]), str(fields["instance"]))
-    except (OSError, ValueError, TypeError, KeyError):
+        bound = str(fields.get("bound", ""))
+        return Announcement(int(fields["pid"]), str(fields["url"]), str(fields["instance"]), bound)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
@@ -58,11 +84,78 @@ def withdraw(data_dir: Path, instance: str) -> None:
             (data_dir / FILE_NAME).unlink()
 
 
-@contextmanager
-def announced(data_dir: Path, announcement: Announcement) -> Iterator[None]:
-    """Have the file there for the time of the block."""
-    announce(data_dir, announcement)
+@asynccontextmanager
+async def announced(data_dir: Path, announcement: Announcement) -> AsyncIterator[None]:
+    """Have the file there for the time of the block, as far as it can be written.
+
+    The last of several servers on one directory to start is the one that is announced. When it stops or dies, another
+    one takes its place. A file that cannot be written is no reason not to serve: it is tried again.
+    """
+    keeper = _Keeper(data_dir, announcement)
+    await asyncio.to_thread(keeper.begin)
+    stop = asyncio.Event()
+    keeping = asyncio.create_task(keeper.run(stop), name="announce this server")
     try:
         yield
     finally:
-        withdraw(data_dir, announcement.instance)
+        stop.set()
+        await asyncio.wait({keeping}, timeout=STOP_S)
+        keeping.cancel()
+        await asyncio.to_thread(withdraw, data_dir, announcement.instance)
+
+
+class _Keeper:
+    """Writes the file, and again where it, or the server that it names, is gone."""
+
+    def __init__(self, data_dir: Path, announcement: Announcement) -> None:
+        self._data_dir = data_dir
+        self._announcement = announcement
+        self._replaced: set[str] = set()
+        self._has_failed = False
+
+    def begin(self) -> None:
+        with suppress(OSError):  # said by what follows
+            self._data_dir.mkdir(parents=True, exist_ok=True)
+        self._announce()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await stop.wait()
+            except TimeoutError:
+                await asyncio.to_thread(self._look)
+            else:
+                return
+
+    def _look(self) -> None:
+        found = read_announcement(self._data_dir)
+        if found is None:
+            self._announce()
+        elif found.instance not in self._replaced and not _is_running(found.pid):
+            # Once only: one that announces itself again lives where its process has another number.
+            self._replaced.add(found.instance)
+            self._announce()
+
+    def _announce(self) -> None:
+        try:
+            announce(self._data_dir, self._announcement)
+        except OSError as error:
+            if not self._has_failed:
+                logger.warning("commands will not find this server: %s cannot be written: %s", FILE_NAME, error)
+            self._has_failed = True
+        else:
+            self._has_failed = False
+
+
+def _is_running(pid: int) -> bool:
+    """Whether there is such a process, as far as can be told."""
+    if os.name != "posix":  # where asking means ending it
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return True

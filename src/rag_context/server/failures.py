@@ -10,16 +10,15 @@ from rag_context.contract.embeddings import OpenAiErrorResponse
 from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
 from rag_context.errors import (
     BackendError,
-    BackendStartingError,
     BackendUnavailableError,
     ConflictError,
     FieldError,
     InvalidInputError,
+    LostIndexError,
     NotFoundError,
     OverloadedError,
 )
 from rag_context.projects.records import ProjectError
-from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.server.exchange import RefusalError, Reply
 
 logger = logging.getLogger(__name__)
@@ -98,9 +97,11 @@ def error_reply(
 
 
 def log_failure(log: logging.Logger, error: BackendError) -> None:
-    """Log it with its cause; what has been said before, of a part that is known to be away, without."""
-    known = isinstance(error, BreakerOpenError | BackendStartingError)
-    log.warning("%s failed: %s", error.component, type(error).__name__, exc_info=None if known else error)
+    """Log it with its cause; what is known to happen, and the same for every caller until it is over, in one line."""
+    if isinstance(error, BackendUnavailableError | LostIndexError):
+        log.warning("%s failed: %s", error.component, error)
+    else:
+        log.warning("%s failed: %s", error.component, type(error).__name__, exc_info=error)
 
 
 def component_sentence(component: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from rag_context.contract.check import CheckResponse, FlawReport
-from rag_context.errors import BackendDataError, ForeignIndexError
+from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.ports import IndexAuditor
 from rag_context.types import Chunk, Counts, Document, Draft, Examination, Flaw, FlawKind, Origin, Thoroughness
@@ -65,11 +65,12 @@ class Audit:
 
         Raises:
             ForeignIndexError: it is another program's, or a newer version's.
+            LostIndexError: it is gone.
             BackendUnavailableError: it cannot be read now.
         """
         try:
             return await self._auditor.examine(judged, thoroughness)
-        except ForeignIndexError:
+        except (ForeignIndexError, LostIndexError):
             raise
         except BackendDataError as error:
             return Examination(Counts(0, 0, 0, 0), 0, (Flaw(FlawKind.DAMAGED_FILE, 1, (str(error),)),))

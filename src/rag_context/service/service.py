@@ -26,6 +26,7 @@ from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Recei
 from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
 from rag_context.projects.tenants import Tenants
 from rag_context.resilience.admission import Admissions
+from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
@@ -34,7 +35,7 @@ from rag_context.search.query import Answer, Level, Query
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.budget import within
 from rag_context.service.collections import CollectionService
-from rag_context.service.health import Finding, HealthMonitor
+from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, detail_of, judged
 from rag_context.service.likeness import Likeness
 from rag_context.service.meters import Meters
 from rag_context.service.naming import Naming
@@ -66,8 +67,8 @@ SPANS = {
 }
 """Length of each time range, and into how many slices its timeline is cut."""
 
-ROLES = ("vectors", "embedder", "documents")
-"""What a search at level 1 needs; anything else that fails only makes it slower."""
+PROBE = Query("health", limit=1)
+"""What is asked to see whether searches are answered again."""
 
 BULK_S = 15.0
 """A streamed document's wait for its vectors: few are embedded in vain, and receipts come before clients give up."""
@@ -118,6 +119,7 @@ class Service:
         self._clock = clock
         self._now = now
         self._counts = Counts(0, 0, 0, 0)
+        self._progress = IndexingProgress(clock)
         sources = parts.sources
         self._reading = Reading(sources.documents, sources.document_store, clock)
         self._likeness = Likeness(sources, clock)
@@ -252,29 +254,34 @@ class Service:
     async def health(self) -> HealthResponse:
         """Examine every part."""
         started = self._clock()
-        findings, counts = await asyncio.gather(self._parts.health.examine(), self._count())
-        by_name = {finding.name: finding for finding in findings}
-        status = {name: _judged(finding, counts) for name, finding in by_name.items()}
+        breaker = self._parts.chain.breaker
+        if breaker.state is BreakerState.HALF_OPEN:  # or a memory that nobody asks would stay closed to everybody
+            await self._parts.chain.search(PROBE)
+        counts = await self._count()  # first: a store that does not count is not believed any more
+        findings = await self._parts.health.examine(counts)
+        lack = self._progress.lack(counts, self._parts.upkeep.trouble)
+        status = {finding.name: judged(finding, lack) for finding in findings}
         return HealthResponse(
-            healthy=all(status[role] is Status.HEALTHY for role in ROLES),
+            healthy=breaker.closed and all(status[role] is Status.HEALTHY for role in ROLES),
             qdrant_status=status["vectors"],
             lm_studio_status=status["embedder"],
             mongo_status=status["documents"],
             latency=round((self._clock() - started) * 1000.0, 3),
             indexed_documents=counts.documents if counts else 0,
-            circuit_breaker_open=not self._parts.chain.breaker.closed,
+            circuit_breaker_open=not breaker.closed,
             components=[
                 ComponentHealth(
                     name=finding.name,
                     role=finding.role,
                     status=status[finding.name],
                     latency_ms=round(finding.latency_ms, 3),
-                    detail=_detail(finding, counts),
+                    detail=detail_of(finding, counts, lack),
                 )
                 for finding in findings
             ],
             embedding_model=self._model_name(),
             pending_documents=counts.pending if counts else 0,
+            indexing=counts is not None and counts.pending > 0,
             version=__version__,
         )
 
@@ -291,7 +298,7 @@ class Service:
 
     async def ready(self) -> bool:
         """Whether a search now would be answered at level 1."""
-        if not self._parts.upkeep.bound.is_set():
+        if not self._parts.upkeep.bound.is_set() or self._parts.chain.breaker.state is BreakerState.OPEN:
             return False
         findings = await self._parts.health.examine()
         return all(finding.status is Status.HEALTHY for finding in findings if finding.name in ROLES)
@@ -365,6 +372,7 @@ class Service:
             receipt = await self._parts.indexer.index(draft, like=like, at_least_s=at_least_s)
         except BackendError as error:
             self._recording.error("index", error, request_id)
+            self._parts.health.doubt_writes()
             raise
         if receipt.pending:
             self._parts.upkeep.sweep_soon()
@@ -387,23 +395,3 @@ class Service:
         except BackendError:
             return None
         return ModelName(name=model.name, dimension=model.dimension)
-
-
-def _judged(finding: Finding, counts: Counts | None) -> Status:
-    """A vector store that lacks vectors works, and is not healthy; without a cache everything works."""
-    if finding.name not in ROLES and finding.status is Status.UNAVAILABLE:
-        return Status.DEGRADED
-    if finding.name == "vectors" and finding.status is Status.HEALTHY and _missing_vectors(counts):
-        return Status.DEGRADED
-    return finding.status
-
-
-def _detail(finding: Finding, counts: Counts | None) -> str:
-    missing = _missing_vectors(counts)
-    if finding.name == "vectors" and finding.status is Status.HEALTHY and missing:
-        return f"{finding.detail}; {missing} chunks still lack their vector"
-    return finding.detail
-
-
-def _missing_vectors(counts: Counts | None) -> int:
-    return max(counts.chunks - counts.vectors, 0) if counts else 0

@@ -62,6 +62,7 @@ class Telemetry:
         self._errors: deque[ErrorRecord] = deque()
         self._retrieved: deque[str] = deque()
         self._turn = asyncio.Lock()
+        self._has_failed = False
         self.dropped = 0
         """Records that were lost because too many waited, or the store did not take them."""
 
@@ -118,7 +119,11 @@ class Telemetry:
                 await deadline.bound("documents", self._metrics.append(searches, errors))
         except BackendError as error:
             self.dropped += len(searches) + len(errors)
-            logger.warning("telemetry: %d records dropped: %s", len(searches) + len(errors), error)
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # /metrics counts the rest
+            logger.log(level, "telemetry: %d records dropped: %s", len(searches) + len(errors), error)
+            self._has_failed = True
+        else:
+            self._has_failed = self._has_failed and not (searches or errors)
         try:
             if retrieved:
                 await deadline.bound("documents", self._documents.record_retrievals(retrieved, self._now()))

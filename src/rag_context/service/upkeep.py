@@ -70,6 +70,9 @@ class Upkeep:
         self._documents = documents
         self._clock = clock
         self._sweep_now = asyncio.Event()
+        self.trouble: str | None = None
+        """Which documents could not be given vectors by the last sweep, and why; None where all could, or may yet."""
+
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
 
@@ -194,6 +197,7 @@ class Upkeep:
         done = 0
         is_away = False
         left: set[str] = set()
+        failures: list[BackendError] = []
         places = asyncio.Semaphore(together)
 
         async def complete(id_: str) -> None:
@@ -208,6 +212,7 @@ class Upkeep:
                     raise
                 except BackendError as error:
                     left.add(id_)
+                    failures.append(error)
                     logger.warning("document %s stays pending: %s", id_, error)
                     return
             if not is_complete:  # asked for again at once, one whose content is lost would be asked for without end
@@ -221,4 +226,5 @@ class Upkeep:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
+        self.trouble = f"{len(failures)} documents cannot be given vectors: {failures[0]}" if failures else None
         return done

@@ -51,6 +51,7 @@ class SqliteLedger:
         self._connection = connection
         self._lock = threading.Lock()
         self._is_closed = False
+        self._has_failed = False
 
     def close(self) -> None:
         """Close the file; a thread that still reads or writes is waited for, one that comes later finds nothing."""
@@ -106,7 +107,9 @@ class SqliteLedger:
                     with self._connection:
                         self._connection.executemany(sql, rows)
         except sqlite3.Error as error:
-            logger.warning("%s cannot be written: %s", FILE_NAME, error)
+            level = logging.DEBUG if self._has_failed else logging.WARNING  # not once for every file
+            logger.log(level, "%s cannot be written, so files are read again next time: %s", FILE_NAME, error)
+            self._has_failed = True
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from datetime import timedelta
 
 from rag_context.collections.embedding import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
-from rag_context.errors import ConfigurationError
 from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.indexing.reuse import StoredVectors
 from rag_context.indexing.transfer import Conflict, Exporter, Importer
@@ -30,7 +29,7 @@ from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, StoreSettings, check_available
-from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.wiring.collections import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
 from rag_context.wiring.projects import open_projects
@@ -69,8 +68,8 @@ async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
         ConfigurationError: the settings cannot work, or there is no index.
     """
     check_available(settings)
-    if settings.stores.documents == "embedded" and not (settings.data_dir / FILE_NAME).is_file():
-        raise ConfigurationError(f"There is no index in {str(settings.data_dir)!r}; choose another data_dir.")
+    if settings.stores.documents == "embedded":
+        require_index(settings.data_dir / FILE_NAME)
     async with open_stores(settings) as stores:
         yield Exporter(stores.documents, stores.vectors, stores.registry)
 
@@ -185,7 +184,7 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
             stores.reconciler,
             load,
         ),
-        health=HealthMonitor(dependencies),
+        health=HealthMonitor(dependencies, writes=stores.writes),
         admissions=_admissions(settings),
     )
 

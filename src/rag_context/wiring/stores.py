@@ -1,7 +1,7 @@
 """Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -27,6 +27,7 @@ from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.sqlite import (
     FILE_NAME,
     VECTORS_FILE_NAME,
+    begin_empty,
     open_auditor,
     open_database,
     open_documents,
@@ -57,12 +58,17 @@ class Stores:
     registry: ModelRegistry
     document_store: Dependency
     vector_store: Dependency
+    writes: Mapping[str, Callable[[], Awaitable[None]]]
+    """By the name of a store's guard: writes something there that changes nothing. Raises BackendError."""
+
     reconciler: Reconciler | None = None
     """Compares documents and vectors where two stores keep them."""
 
 
 class DocumentsAndRegistry(DocumentStore, ModelRegistry, Protocol):
-    """A document store remembers the model of its index."""
+    """A document store remembers the model of its index, and can be written to as a trial."""
+
+    async def try_write(self) -> None: ...
 
 
 class VectorHome(VectorStore, VectorWriter, Protocol):
@@ -114,6 +120,17 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
         yield TwoStoreAuditor(documents, Reconciler(home.documents, home.writer, vectors))
 
 
+def begin_empty_index(settings: Settings) -> str:
+    """Put an empty embedded index where one is gone; returns what that one held, "" where nothing is known of it.
+
+    Raises:
+        ConfigurationError: there is an index, or documents are not kept in a file.
+    """
+    if settings.stores.documents != "embedded":
+        raise ConfigurationError(f"Documents are kept in {TITLES[settings.stores.documents]}; nothing is changed here.")
+    return str(begin_empty(settings.data_dir / FILE_NAME))
+
+
 @asynccontextmanager
 async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
     """The cache that processes share; None where each has its own."""
@@ -137,6 +154,7 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         registry=store.documents,
         document_store=_guarded("documents", store.documents.ping, settings),
         vector_store=_guarded("vectors", store.vectors.ping, settings),
+        writes={"documents": store.documents.try_write},
     )
 
 
@@ -160,6 +178,7 @@ def _two_stores(home: DocumentHome, vectors: VectorHome, settings: Settings) -> 
         registry=writer,
         document_store=_guarded("documents", home.documents.ping, settings),
         vector_store=vector_store,
+        writes={"documents": home.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
     )
 

@@ -12,13 +12,20 @@ from rag_context import __version__
 from rag_context.embedders.fingerprint import PROBE
 from rag_context.embedders.openai_compatible.answers import Embedded, Question, Reply, read_models, read_vectors
 from rag_context.errors import BackendDataError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
+from rag_context.resilience.bodies import AT_ONCE, read_body
 
 COMPONENT = "embedder"
 CONNECTIONS = 20
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
-MAX_BODY_BYTES = 64 << 20
-"""Longer answers are garbage: 32 vectors of 4096 numbers in JSON are 3 MB."""
+BODY_BYTES = 1 << 20
+"""Room in an answer for everything but vectors: names, errors, a list of models."""
+
+NUMBER_BYTES = 40
+"""A number in JSON takes 25 bytes at most, and may be indented. Longer answers are garbage."""
+
+MOST_DIMENSIONS = 8192
+"""Numbers in a vector of a model that is not known yet."""
 
 EncodingFormat = Literal["float", "base64"]
 
@@ -55,32 +62,46 @@ class EmbeddingApi:
         self._timeout_s = timeout_s
         self._fields = {} if encoding_format is None else {"encoding_format": encoding_format}
         self._client = httpx2.AsyncClient(
-            headers={"User-Agent": f"rag-context/{__version__}", **_authorization(api_key)},
+            headers={
+                "User-Agent": f"rag-context/{__version__}",
+                "Accept-Encoding": "identity",  # unpacking costs more than it saves, and may cost anything
+                **_authorization(api_key),
+            },
             timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
             limits=httpx2.Limits(max_connections=CONNECTIONS, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,
         )
 
-    async def embed(self, texts: Sequence[str]) -> Embedded:
-        """The server's vectors of these texts. Raises: BackendError."""
+    async def embed(self, texts: Sequence[str], dimension: int = MOST_DIMENSIONS) -> Embedded:
+        """The server's vectors of these texts.
+
+        Args:
+            texts: what to embed.
+            dimension: how long the vectors are, at most; what is far longer is not read.
+
+        Raises:
+            BackendError: there are none.
+        """
         # Some servers refuse an empty text; a space is as empty to every model.
         fields = {"model": self._model, "input": [text or " " for text in texts], **self._fields}
         # A lone surrogate is legal in a Python text but in no encoding.
         body = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
-        reply = await self._exchange("POST", "embeddings", body)
+        reply = await self._exchange("POST", "embeddings", body, BODY_BYTES + len(texts) * dimension * NUMBER_BYTES)
         public = all(text == PROBE for text in texts) and not self._base.query  # which may hold a key
         question = Question(self.server, self._model, len(texts), public=public, with_key=self._with_key)
-        return read_vectors(reply, question)
+        if len(reply.body) <= AT_ONCE:
+            return read_vectors(reply, question)
+        return await asyncio.to_thread(read_vectors, reply, question)
 
     async def models(self) -> list[str]:
         """The names of the models that the server lists; none where it has no list. Raises: BackendError."""
-        return read_models(await self._exchange("GET", "models", None))
+        return read_models(await self._exchange("GET", "models", None, BODY_BYTES))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _exchange(self, method: str, path: str, body: bytes | None) -> Reply:
+    async def _exchange(self, method: str, path: str, body: bytes | None, limit: int) -> Reply:
         url = self._base.copy_with(path=self._base.path + path)
         headers = {} if body is None else {"Content-Type": "application/json"}
         try:
@@ -88,7 +109,9 @@ class EmbeddingApi:
                 asyncio.timeout(self._timeout_s),
                 self._client.stream(method, url, content=body, headers=headers) as response,
             ):
-                return Reply(response.status_code, response.headers, await self._read(response))
+                encoding = response.headers.get("content-encoding", "")
+                answered = await read_body(response.aiter_raw(), encoding, limit)
+                return Reply(response.status_code, response.headers, answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(COMPONENT, f"{self.server} did not answer in time") from error
         except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
@@ -96,16 +119,8 @@ class EmbeddingApi:
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached ({reason})") from error
-        except httpx2.DecodingError as error:
-            raise BackendDataError(COMPONENT, f"{self.server} answered bytes that cannot be decoded") from error
-
-    async def _read(self, response: httpx2.Response) -> bytes:
-        body = bytearray()
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > MAX_BODY_BYTES:
-                raise BackendDataError(COMPONENT, f"{self.server} answered more than {MAX_BODY_BYTES} bytes")
-        return bytes(body)
+        except ValueError as error:
+            raise BackendDataError(COMPONENT, f"{self.server} answered {error}") from error
 
 
 def _base(url: str) -> httpx2.URL:

@@ -205,7 +205,7 @@ class OpenAIEmbedder:
     async def _request(self, model: EmbeddingModel, texts: list[str]) -> Matrix:
         """One request, its vectors checked. After a failure the server may be another one, unless it is only busy."""
         try:
-            answer = await self._api.embed(texts)
+            answer = await self._api.embed(texts, model.dimension)
             vectors = self._checked(answer.vectors, model.dimension)
         except BackendError as error:
             busy = isinstance(error, BackendUnavailableError) and error.retry_after_s is not None

@@ -50,6 +50,9 @@ from rag_context.types import (
 
 RETRIEVALS_FLUSH_S = 1.0
 LAST_FLUSH_S = 2.0
+TRIAL_MS = 1_500
+"""How long a majority of the servers may take to acknowledge a trial."""
+
 _ATTEMPTS = 3
 _OF_OTHERS = {"_id": {"$gte": ObjectId("0" * 24), "$lte": ObjectId("f" * 24)}}
 
@@ -209,6 +212,17 @@ class MongoDocuments:
         # A change that broke off leaves them too low for a while.
         documents, pending = max(totals.documents, 0), max(totals.pending, 0)
         return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
+
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index, acknowledged as every write is.
+
+        Raises:
+            BackendError: a write would be refused now: no primary, no majority, no room, no right to write.
+        """
+        concern = WriteConcern("majority", wtimeout=TRIAL_MS, j=True)
+        async with self._mongo.reached():
+            trials = self._mongo.state.with_options(write_concern=concern)
+            await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
     async def ping(self) -> str:
         """Ask the server anew; returns one line for people."""

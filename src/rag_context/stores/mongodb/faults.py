@@ -62,7 +62,9 @@ def backend_error(error: Exception, place: str) -> BackendError:
             return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
         case BSONError() | UnicodeEncodeError() | OverflowError():
             return _unspeakable(error, place)
-        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout() | WTimeoutError():
+        case WTimeoutError():
+            return BackendTimeoutError(COMPONENT, f"No majority of MongoDB at {place} acknowledged the write in time.")
+        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
             return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
         case OperationFailure():
             return _failed_operation(error, place)

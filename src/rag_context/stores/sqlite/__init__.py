@@ -10,10 +10,12 @@ from rag_context.stores.sqlite.store import (
     VECTORS_FILE_NAME,
     SqliteDocumentHalf,
     SqliteStore,
+    begin_empty,
     open_auditor,
     open_database,
     open_documents,
     open_vectors,
+    require_index,
 )
 
 __all__ = [
@@ -21,8 +23,10 @@ __all__ = [
     "VECTORS_FILE_NAME",
     "SqliteDocumentHalf",
     "SqliteStore",
+    "begin_empty",
     "open_auditor",
     "open_database",
     "open_documents",
     "open_vectors",
+    "require_index",
 ]

@@ -1,13 +1,20 @@
 """Opening the file: where it is, whether it is still the same one, and what every connection is told first."""
 
+import errno
 import logging
 import os
+import shutil
 import sqlite3
 import threading
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import TypeAlias
 
-from rag_context.errors import BackendDataError, ConfigurationError
+from rag_context.errors import BackendDataError, BackendUnavailableError, ConfigurationError, LostIndexError
+from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault
+from rag_context.stores.sqlite.mark import IndexMark
 from rag_context.stores.sqlite.migration import bring_up_to_date
 
 logger = logging.getLogger(__name__)
@@ -16,27 +23,55 @@ READER_TIMEOUT_S = 0.25
 WRITER_SLICE_S = 0.05
 """The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
 
+THAW_EVERY_S = 1.0
+"""How often a file that is read as a frozen one is tried in the normal way."""
+
+LEAST_FREE_BYTES = 4 << 20
+"""With less free space than this, a document of the usual size is about to be refused."""
+
 _OLDEST_SQLITE = (3, 31, 0)
+_PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
+"""Why a directory cannot be made now, although it can be made later."""
+
+_Stamp: TypeAlias = tuple[int, ...]
 
 
 class DatabaseFile:
-    """The file at `path`; makes connections to it and notices when another file took its place."""
+    """The file at `path`; makes connections to it and notices when another file took its place.
 
-    def __init__(self, path: Path) -> None:
+    SQLite needs a file beside a database in WAL mode even to read it. Where that one cannot be made (a read-only
+    directory, a full disk), and no log holds changes, the file is read *frozen*: without locks, on the word that it
+    does not change. Whoever has the rights may change it nevertheless, so every frozen read is checked afterwards
+    (`Reader.is_intact`), and the normal way is tried again every second.
+
+    Args:
+        path: the file.
+        is_marked: whether a small file beside it remembers that there was an index.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, path: Path, *, is_marked: bool = True, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
+        self.mark = IndexMark(path.with_name(f"{path.name}.json")) if is_marked else None
         self.generation = 0
-        """Grows when the file was replaced: older connections lead to a file that nobody else sees."""
+        """Grows when the file was replaced: what is known of an older one is of no use."""
+        self.epoch = 0
+        """Grows when connections must be opened anew: with the generation, and when a frozen file thaws."""
+        self._clock = clock
         self._identity: tuple[int, int] | None = None
         self._prepared = False
+        self._has_directory = True
+        self._frozen: _Stamp | None = None
+        self._thaw_at = 0.0
         self._attempts = 0
         self._failure: Exception | None = None
         self._lock = threading.Lock()
 
     def check_place(self) -> None:
-        """Make the directory and see that it can be written.
+        """Make the directory, and see that there is something to read, or that it can be made.
 
         Raises:
-            ConfigurationError: the file can never be kept at this path.
+            ConfigurationError: there can never be a file at this path.
         """
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
@@ -44,34 +79,56 @@ class DatabaseFile:
         try:
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if error.errno in _PASSING:
+                self._has_directory = False
+                return
             raise ConfigurationError(
                 f"The data directory {str(directory)!r} cannot be made ({error.strerror}); choose another."
             ) from error
-        _check_rights(directory, os.W_OK | os.X_OK)
+        if not os.access(directory, os.X_OK):
+            raise ConfigurationError(_no_rights(directory, "read"))
         if self.path.is_dir():
             raise ConfigurationError(f"{str(self.path)!r} is a directory, not a database file; choose another path.")
         if self.path.exists():
-            _check_rights(self.path, os.W_OK)
+            if not os.access(self.path, os.R_OK):
+                raise ConfigurationError(_no_rights(self.path, "read"))
+        elif not os.access(directory, os.W_OK):
+            raise ConfigurationError(_no_rights(directory, "written"))
 
-    def reader(self) -> sqlite3.Connection:
-        """A connection that cannot write.
+    def reader(self) -> "Reader":
+        """Opens connections that cannot write."""
+        return Reader(self)
+
+    def open_reader(self, timeout_s: float = READER_TIMEOUT_S) -> tuple[sqlite3.Connection, _Stamp | None]:
+        """A connection that cannot write, and the stamp of a frozen file.
 
         Raises:
-            BackendDataError: the file is not ours, or newer than this program.
-            sqlite3.Error: it cannot be opened.
+            BackendError: the file is not ours, newer than this program, or gone.
+            sqlite3.Error, OSError: it cannot be opened.
         """
-        connection = self._connect(READER_TIMEOUT_S)
+        attempts = self._attempts
+        with self._lock:
+            self._make_ready(attempts)
+            frozen = self._frozen
+        connection = _open(self.path, timeout_s, is_frozen=frozen is not None)
         connection.executescript("PRAGMA query_only = ON; PRAGMA cache_size = -2048; PRAGMA temp_store = MEMORY")
-        return connection
+        return connection, frozen
 
     def writer(self) -> sqlite3.Connection:
         """A connection whose commits are on disk when they return.
 
         Raises:
-            BackendDataError: the file is not ours, or newer than this program.
-            sqlite3.Error: it cannot be opened.
+            BackendError: the file is not ours, newer than this program, gone, or cannot be written now.
+            sqlite3.Error, OSError: it cannot be opened.
         """
-        connection = self._connect(WRITER_SLICE_S)
+        attempts = self._attempts
+        with self._lock:
+            self._make_ready(attempts)
+            if self._frozen is not None:
+                raise BackendUnavailableError(
+                    COMPONENT, self.obstacle() or f"{str(self.path)!r} cannot be written now."
+                )
+        connection = _open(self.path, WRITER_SLICE_S)
         connection.executescript(
             "PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA cache_size = -16384;"
             "PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY"
@@ -83,60 +140,214 @@ class DatabaseFile:
         with self._lock:
             return self._is_replaced()
 
-    def _connect(self, timeout_s: float) -> sqlite3.Connection:
-        attempts = self._attempts
-        with self._lock:
-            if self._failure is not None and self._attempts != attempts:
-                raise self._failure  # of another thread, while this one waited for its turn
-            self._is_replaced()  # or this connection would know what older ones are never told
-            if not self._prepared or not self.path.exists():
-                self._attempts += 1
-                try:
-                    _prepare(self.path)
-                except (sqlite3.Error, BackendDataError) as error:
-                    self._failure = error
+    def can_be_kept(self) -> bool:
+        """Whether a connection for reading may stay open between two uses.
+
+        All connections of a process share SQLite's index of the log. One that was opened without the right to write
+        makes it read-only for all that come while it is open, also once the right is there.
+        """
+        return all(os.access(file, os.W_OK) for file in _existing(self.path))
+
+    def obstacle(self) -> str | None:
+        """One sentence that says why nothing can be written now; None where no reason is seen."""
+        for place in (*_existing(self.path), self.path.parent):
+            if not os.access(place, os.W_OK):
+                kind = "directory" if place == self.path.parent else "file"
+                return f"The {kind} {str(place)!r} cannot be written; give this program the right to write there."
+        return self.shortage()
+
+    def shortage(self) -> str | None:
+        """One sentence that says that there is hardly any space left; None where there is enough."""
+        try:
+            free = shutil.disk_usage(self.path.parent).free
+        except OSError:
+            return None
+        if free < LEAST_FREE_BYTES:
+            return f"No more than {free >> 10} KiB are left on the disk of {str(self.path.parent)!r}; free some space."
+        return None
+
+    def _make_ready(self, attempts: int) -> None:
+        """Prepare the file unless it is; called with the lock, which the caller has waited for since `attempts`."""
+        if self._failure is not None and self._attempts != attempts:
+            raise self._failure  # of another thread, while this one waited for its turn
+        self._is_replaced()  # or this connection would know what older ones are never told
+        if self._prepared and self.path.exists():
+            return
+        self._attempts += 1
+        try:
+            self._frozen = self._prepare()
+        except (sqlite3.Error, BackendDataError, BackendUnavailableError, OSError) as error:
+            self._failure = error
+            raise
+        self._failure = None
+        self._identity = _identity(self.path)
+        self._prepared = self._has_directory = True
+        self._thaw_at = self._clock() + THAW_EVERY_S
+
+    def _prepare(self) -> _Stamp | None:
+        """Make sure that the file is a database of ours in the newest form; returns its stamp where it is frozen.
+
+        A file that is not ours is left as it is.
+        """
+        self._make_new()
+        stamp = _stamp(self.path)
+        # A database that cannot be written must not get a log of the same rights, which would stay when they change.
+        if stamp is None or os.access(self.path, os.W_OK):
+            try:
+                with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
+                    bring_up_to_date(connection, self.path)
+            except sqlite3.Error as error:
+                stamp = _stamp(self.path)
+                if stamp is None or not is_access_fault(error):
                     raise
-                self._failure = None
-                self._identity = _identity(self.path)
-                self._prepared = True
-        return _open(self.path, timeout_s)
+            else:
+                return None
+        with closing(_open(self.path, READER_TIMEOUT_S, is_frozen=True)) as connection:
+            bring_up_to_date(connection, self.path)
+        logger.warning("%s is read only: %s", self.path.name, self.obstacle() or "it cannot be written now")
+        return stamp
+
+    def _make_new(self) -> None:
+        """Make the file where there is none, unless there was an index."""
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            size = None
+        if size:
+            return
+        directory = self.path.parent
+        if self._has_directory and not directory.is_dir():
+            raise BackendUnavailableError(
+                COMPONENT, f"The data directory {str(directory)!r} is gone; put it back, or restore it from a backup."
+            )
+        if self.mark is not None and (held := self.mark.known()):
+            raise LostIndexError(
+                COMPONENT,
+                f"{str(self.path)!r} is {'missing' if size is None else 'empty'}, but it held {held}; "
+                "restore it from a backup, or begin an empty index with `rag-context check --start-empty`.",
+            )
+        if size is None:
+            if not self._has_directory:
+                directory.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _is_replaced(self) -> bool:
-        if not self._prepared or self._identity == _identity(self.path):
+        if not self._prepared:
             return False
-        logger.warning("%s was removed or replaced while in use; opening what is there now", self.path.name)
+        if self._identity != _identity(self.path):
+            logger.warning("%s was removed or replaced while in use; opening what is there now", self.path.name)
+        elif self._frozen is None:
+            return False
+        elif self._frozen == _stamp(self.path):
+            self._try_to_thaw()
+            return False
         self.generation += 1
+        self.epoch += 1
         self._prepared = False
+        self._frozen = None
         return True
 
+    def _try_to_thaw(self) -> None:
+        """See whether a frozen file can be opened in the normal way by now."""
+        if self._clock() < self._thaw_at:
+            return
+        self._thaw_at = self._clock() + THAW_EVERY_S
+        if not os.access(self.path, os.W_OK):
+            return
+        try:
+            with closing(_open(self.path, READER_TIMEOUT_S)) as connection:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.Error:
+            return
+        logger.warning("%s can be written again", self.path.name)
+        self._frozen = None
+        self.epoch += 1
 
-def _check_rights(place: Path, mode: int) -> None:
-    if not os.access(place, mode):
-        raise ConfigurationError(f"{str(place)!r} cannot be written; change its permissions or choose another.")
+
+def checked(path: Path, *, is_marked: bool = True) -> DatabaseFile:
+    """The file at `path`, where one can be. Raises: ConfigurationError."""
+    file = DatabaseFile(path, is_marked=is_marked)
+    file.check_place()
+    return file
+
+
+class Reader:
+    """One thread's connection for reading: opened when it is needed, and anew when the file demands it."""
+
+    def __init__(self, file: DatabaseFile) -> None:
+        self._file = file
+        self._connection: sqlite3.Connection | None = None
+        self._epoch = -1
+        self._frozen: _Stamp | None = None
+        self._is_kept = True
+
+    def connection(self) -> sqlite3.Connection:
+        """The connection. Raises: BackendError, sqlite3.Error, OSError."""
+        if self._connection is None or self._epoch != self._file.epoch:
+            self.close()
+            self._epoch = self._file.epoch
+            self._connection, self._frozen = self._file.open_reader()
+            self._is_kept = self._frozen is not None or self._file.can_be_kept()
+        return self._connection
+
+    def is_intact(self) -> bool:
+        """Whether what was read is of one moment; False where a frozen file was changed meanwhile."""
+        if self._frozen is None or self._frozen == _stamp(self._file.path):
+            return True
+        self._file.notice_replacement()
+        return False
+
+    def release(self) -> None:
+        """Nothing is read for now."""
+        if not self._is_kept:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection; the next use opens another one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def _no_rights(place: Path, what: str) -> str:
+    return f"{str(place)!r} cannot be {what}; change its permissions or choose another."
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _existing(path: Path) -> list[Path]:
+    """The database's own files, as far as they are there."""
+    return [file for file in (path, _log(path), path.with_name(f"{path.name}-shm")) if os.path.exists(file)]  # noqa: PTH110  (no error where it may not be looked at)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file it is; None where there is none, or nothing in it."""
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_dev, status.st_ino
+    return (status.st_dev, status.st_ino) if status.st_size else None
 
 
-def _open(path: Path, timeout_s: float) -> sqlite3.Connection:
+def _stamp(path: Path) -> _Stamp | None:
+    """What changes with the file's content; None where it cannot be read frozen, for a log holds changes of it."""
+    try:
+        if _log(path).exists() and _log(path).stat().st_size:
+            return None
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _open(path: Path, timeout_s: float, *, is_frozen: bool = False) -> sqlite3.Connection:
     return sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=rw",
+        f"{path.absolute().as_uri()}?{'mode=ro&immutable=1' if is_frozen else 'mode=rw'}",
         uri=True,
         timeout=timeout_s,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
     )
-
-
-def _prepare(path: Path) -> None:
-    """Make sure that the file is a database of ours in the newest form; a file that is not is left as it is."""
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    with closing(_open(path, READER_TIMEOUT_S)) as connection:
-        bring_up_to_date(connection, path)

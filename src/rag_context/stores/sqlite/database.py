@@ -4,34 +4,38 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import TypeVar
 
-from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.errors import BackendTimeoutError, BackendUnavailableError
+from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.mark import Holdings
 from rag_context.stores.sqlite.watcher import Watcher
 from rag_context.stores.sqlite.workers import Readers
-from rag_context.stores.sqlite.writer import Writer
+from rag_context.stores.sqlite.writer import STATE, Writer
 
 T = TypeVar("T")
 
 READERS = 4
+
+PROBE_BYTES = LEAST_FREE_BYTES // 2
+"""What is written to see whether a file that refused a write takes one again."""
+
+_PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
 
 class Database:
     """One SQLite file, opened by its threads when they first need it; `close` ends them all.
 
     Args:
-        path: the file; made when it is not there.
+        file: the file; made when it is not there. One that is broken, locked or gone is the answer of the first
+            call, and of every one until it is mended.
         lock_timeout_s: how long a write waits for other processes that write.
-
-    Raises:
-        ConfigurationError: the file can never be kept there. Nothing else is raised here: a file that is broken
-            or locked is the answer of the first call, and of every one until it is mended.
     """
 
-    def __init__(self, path: Path, *, lock_timeout_s: float) -> None:
-        self.file = DatabaseFile(path)
-        self.file.check_place()
+    def __init__(self, file: DatabaseFile, *, lock_timeout_s: float) -> None:
+        self.file = file
         self._version = 0
         self._base = 0
         self._generation = 0
@@ -84,6 +88,28 @@ class Database:
         """As `write`, without back-pressure and without waiting."""
         return self._writer.post(work)
 
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index.
+
+        After a write that was refused it is as much as a large document: a little may fit where that one did not.
+
+        Raises:
+            BackendError: a write would be refused now; the message says why.
+        """
+        shortage = await asyncio.to_thread(self.file.shortage)
+        try:
+            if self._writer.refused is not None and shortage is None:
+                await self.write(partial(_write_much, PROBE_BYTES))
+                self._writer.acquit()
+            await self.write(_write_little)
+        except BackendTimeoutError:  # another process writes
+            raise
+        except BackendUnavailableError as error:
+            obstacle = await asyncio.to_thread(self.file.obstacle)
+            raise BackendUnavailableError(COMPONENT, obstacle or str(error)) from error
+        if shortage is not None:
+            raise BackendUnavailableError(COMPONENT, shortage)
+
     async def round(self) -> None:
         """Wait until the file was looked at.
 
@@ -104,17 +130,18 @@ class Database:
         self._writer.close()
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        version, name = connection.execute(
-            "SELECT version, (SELECT value FROM meta WHERE name = 'index') FROM totals"
-        ).fetchone()
-        self._publish(version)
+        version, *held = connection.execute(STATE).fetchone()
+        (name,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'index'").fetchone()
+        self._publish(version, Holdings(*held))
         with self._version_lock:
             self._name = name
         for follower in self._followers:
             follower(connection)
 
-    def _publish(self, stored: int) -> None:
+    def _publish(self, stored: int, held: Holdings) -> None:
         """Take note of the file's own count, which starts again when another file takes its place."""
+        if self.file.mark is not None:
+            self.file.mark.note(held)
         with self._version_lock:
             if self._generation != self.file.generation:
                 self._generation = self.file.generation
@@ -123,3 +150,11 @@ class Database:
                 self._stored = 0
             self._stored = max(self._stored, stored)
             self._version = max(self._version, self._base + stored)
+
+
+def _write_little(connection: sqlite3.Connection) -> None:
+    connection.execute(_PROBE.format(value="hex(randomblob(8))"))
+
+
+def _write_much(size: int, connection: sqlite3.Connection) -> None:
+    connection.execute(_PROBE.format(value="randomblob(?)"), (size,))

@@ -151,6 +151,10 @@ class SqliteDocuments:
         counts = await self.counts()
         return f"{counts.documents} documents in {counts.chunks} chunks, {counts.pending} pending"
 
+    async def try_write(self) -> None:
+        """Write something that changes nothing of the index. Raises: BackendError (why a write would be refused)."""
+        await self._database.try_write()
+
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
@@ -233,4 +237,4 @@ def _counts(connection: sqlite3.Connection) -> Counts:
 
 def _log_failure(written: "asyncio.Future[None]") -> None:
     if not written.cancelled() and (error := written.exception()) is not None:
-        logger.warning("retrieval statistics were not written: %s", error)
+        logger.info("retrieval statistics were not written: %s", error)

@@ -15,6 +15,7 @@ COMPONENT = "sqlite"
 
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
 _REFUSED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
+_ACCESS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
 _KEEPS_CONNECTION = _REFUSED | {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -40,20 +41,28 @@ def spoils_connection(error: Exception) -> bool:
     return isinstance(cause, sqlite3.Error) and result_code(cause) not in _KEEPS_CONNECTION
 
 
+def is_access_fault(error: sqlite3.Error) -> bool:
+    """Whether the file may be sound, and cannot be opened or written as it should be: rights, space, descriptors."""
+    return result_code(error) in _ACCESS
+
+
 def is_undecodable(error: Exception) -> bool:
     """Whether a row holds text that is no UTF-8, which Python's module complains of without any code of SQLite's."""
     return isinstance(error, sqlite3.OperationalError) and result_code(error) is None
 
 
 def is_fault(error: Exception) -> bool:
-    """Whether `error` came from SQLite itself, or from text it cannot hold, rather than from a mistake of ours."""
+    """Whether `error` came from SQLite, the file system, or what they cannot hold, and not from a mistake of ours."""
     if isinstance(error, sqlite3.Error):
         return result_code(error) is not None or is_undecodable(error)
-    return isinstance(error, UnicodeEncodeError | OverflowError)
+    return isinstance(error, UnicodeEncodeError | OverflowError | OSError)
 
 
 def backend_error(error: Exception, path: Path) -> BackendError:
     """The error of ours that says what `error` means; raise it `from error`."""
+    if isinstance(error, OSError):
+        reason = error.strerror or type(error).__name__
+        return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be opened ({reason}); it is tried again.")
     if not isinstance(error, sqlite3.Error):
         return BackendRejectedError(COMPONENT, f"{path.name!r} cannot hold this text or number: {error}.")
     if is_undecodable(error):
@@ -69,4 +78,8 @@ def backend_error(error: Exception, path: Path) -> BackendError:
         return BackendTimeoutError(COMPONENT, f"The call to {path.name!r} was interrupted.")
     if code == sqlite3.SQLITE_FULL:
         return BackendUnavailableError(COMPONENT, f"No space left for {str(path)!r}; free some and try again.")
+    if code == sqlite3.SQLITE_READONLY:
+        return BackendUnavailableError(
+            COMPONENT, f"{str(path)!r} cannot be written; give this program the right to write it and its directory."
+        )
     return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be read or written ({error}).")

@@ -1,19 +1,23 @@
 """The embedded store as a whole: one file, four ports."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.errors import BackendError, ConfigurationError
+from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
+from rag_context.stores.sqlite.mark import Holdings
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
+from rag_context.stores.sqlite.workers import translated
 
 FILE_NAME = "rag-context.db"
 """The database's name within a data directory."""
@@ -59,7 +63,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     Raises:
         ConfigurationError: the file can never be kept there.
     """
-    database = Database(path, lock_timeout_s=lock_timeout_s)
+    database = Database(checked(path), lock_timeout_s=lock_timeout_s)
     documents = SqliteDocuments(database)
     vectors, texts = SqliteVectors(database), SqliteTexts(database)
     warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
@@ -76,7 +80,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
 @asynccontextmanager
 async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentHalf]:
     """As `open_database`, for documents whose vectors another store keeps."""
-    database = Database(path, lock_timeout_s=lock_timeout_s)
+    database = Database(checked(path), lock_timeout_s=lock_timeout_s)
     documents, texts = SqliteDocumentsApart(database), SqliteTexts(database)
     warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
@@ -92,7 +96,7 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
 @asynccontextmanager
 async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorHalf]:
     """As `open_database`, for the vectors of documents that another store keeps."""
-    database = Database(path, lock_timeout_s=lock_timeout_s)
+    database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
     vectors = SqliteVectorHalf(database)
     try:
         database.follow(vectors.follow)
@@ -108,8 +112,7 @@ async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
     Raises:
         ConfigurationError: there is no file, or it cannot be written.
     """
-    _require(path)
-    database = Database(path, lock_timeout_s=lock_timeout_s)
+    database = Database(require_index(path), lock_timeout_s=lock_timeout_s)
     try:
         yield SqliteAuditor(database)
     finally:
@@ -122,6 +125,38 @@ async def _warm(texts: SqliteTexts) -> None:
         await texts.warm()
 
 
-def _require(path: Path) -> None:
-    if not path.is_file():
-        raise ConfigurationError(f"There is no index in {str(path.parent)!r}; choose another data_dir.")
+def begin_empty(path: Path) -> Holdings:
+    """Put an empty index where one was and is gone; returns what that one held. What is left of it is set aside.
+
+    Raises:
+        ConfigurationError: there is something at `path`, or nothing can be there; nothing is changed.
+        BackendError: the file cannot be made.
+    """
+    file = checked(path)
+    lost = file.mark.known() if file.mark is not None else Holdings()
+    if path.exists() and path.stat().st_size:
+        raise ConfigurationError(f"{str(path)!r} is not empty; an empty index is begun only where one is gone.")
+    try:
+        for suffix in ("-wal", "-shm"):
+            left = path.with_name(path.name + suffix)
+            if left.exists():
+                left.replace(left.with_name(f"{left.name}.lost"))
+        if file.mark is not None:
+            file.mark.forget()
+        file.writer().close()
+    except (OSError, sqlite3.Error) as error:
+        raise translated(error, file) from error
+    return lost
+
+
+def require_index(path: Path) -> DatabaseFile:
+    """The file at `path`, where there is one, or was: then it is missed by whoever reads it.
+
+    Raises:
+        ConfigurationError: there never was one.
+    """
+    file = DatabaseFile(path)
+    if not file.path.is_file() and not (file.mark is not None and file.mark.known()):
+        raise ConfigurationError(f"There is no index in {str(file.path.parent)!r}; choose another data_dir.")
+    file.check_place()
+    return file

@@ -34,8 +34,8 @@ class Watcher:
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._waiting: list[asyncio.Future[None]] = []
+        self._reader = file.reader()
         self._connection: sqlite3.Connection | None = None
-        self._generation = -1
         self._closing = False
         self._failed = False
         self._thread = threading.Thread(target=self._serve, name="rag-context-watcher", daemon=True)
@@ -78,40 +78,30 @@ class Watcher:
             pause_s = INTERVAL_S if error is None else min(2 * pause_s, LONGEST_INTERVAL_S)
             self._wake.wait(pause_s)
         self._release(BackendUnavailableError(COMPONENT, f"{self._file.path.name!r} was closed."))
-        self._disconnect()
+        self._reader.close()
 
     def _try_round(self) -> Exception | None:
         try:
             self._file.notice_replacement()
-            connection = self._connected()
+            connection = self._reader.connection()
+            with self._lock:
+                self._connection = connection
             try:
                 connection.execute("BEGIN")
                 self._look(connection)
             finally:
+                with self._lock:
+                    self._connection = None
                 connection.rollback()
+            self._reader.is_intact()  # else the next round begins anew, with what is there by then
         except BackendError as error:
-            self._disconnect()
+            self._reader.close()
             return error
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to those who wait)
-            self._disconnect()
+            self._reader.close()
             return translated(error, self._file) if is_fault(error) else error
+        self._reader.release()
         return None
-
-    def _connected(self) -> sqlite3.Connection:
-        if self._connection is None or self._generation != self._file.generation:
-            self._disconnect()
-            self._generation = self._file.generation
-            connection = self._file.reader()
-            with self._lock:
-                self._connection = connection
-        assert self._connection is not None  # noqa: S101  (set above)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
 
     def _release(self, error: Exception | None) -> None:
         with self._lock:

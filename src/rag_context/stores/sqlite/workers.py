@@ -9,10 +9,13 @@ from contextlib import suppress
 from typing import Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
-from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.connections import DatabaseFile, Reader
 from rag_context.stores.sqlite.faults import COMPONENT, backend_error, is_fault, is_undecodable, spoils_connection
 
 T = TypeVar("T")
+
+ATTEMPTS = 5
+"""So often a call is run that finds its snapshot changed."""
 
 
 class Call(Generic[T]):
@@ -33,20 +36,31 @@ class Call(Generic[T]):
             if self._connection is not None:
                 self._connection.interrupt()
 
-    def run(self, connection: sqlite3.Connection) -> None:
-        """Run the work within one read snapshot and hand its result over. Raises whatever the work raises."""
+    def run(self, reader: Reader) -> bool:
+        """Run the work within one read snapshot and hand its result over. Raises whatever the work raises.
+
+        Returns False, and hands nothing over, where the file was changed under the snapshot: read again.
+        """
+        connection = reader.connection()
         with self._lock:
             if self._given_up:
-                return
+                return True
             self._connection = connection
         try:
             connection.execute("BEGIN")
             result = self._work(connection)
+        except sqlite3.Error:
+            if reader.is_intact():
+                raise
+            return False
         finally:
             with self._lock:
                 self._connection = None
             connection.rollback()
+        if not reader.is_intact():
+            return False
         self._hand_over(self._settle, result)
+        return True
 
     def fail(self, error: Exception) -> None:
         """Hand `error` over in place of a result."""
@@ -104,27 +118,27 @@ class Readers:
             thread.join()
 
     def _serve(self) -> None:
-        connection: sqlite3.Connection | None = None
-        generation = -1
+        reader = self._file.reader()
         while (call := self._calls.get()) is not None:
             try:
-                if connection is None or generation != self._file.generation:
-                    if connection is not None:
-                        connection.close()
-                        connection = None
-                    generation = self._file.generation
-                    connection = self._file.reader()
-                call.run(connection)
+                _run(call, reader)
             except BackendError as error:
                 call.fail(error)
             except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
-                if connection is not None and spoils_connection(error):
-                    connection.close()
-                    connection = None
+                if spoils_connection(error):
+                    reader.close()
                 call.fail(translated(error, self._file) if is_fault(error) else error)
+            reader.release()
             del call
-        if connection is not None:
-            connection.close()
+        reader.close()
+
+
+def _run(call: Call[object], reader: Reader) -> None:
+    """Run a call; again where a frozen file was changed under it."""
+    for _ in range(ATTEMPTS):
+        if call.run(reader):
+            return
+    raise BackendUnavailableError(COMPONENT, "The file is being changed by a process that may write it; try again.")
 
 
 def translated(error: Exception, file: DatabaseFile) -> BackendError:

@@ -17,11 +17,15 @@ from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT, is_busy, is_fault, spoils_connection
+from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault, is_busy, is_fault, spoils_connection
+from rag_context.stores.sqlite.mark import Holdings
 from rag_context.stores.sqlite.workers import translated
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
+
+STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM totals"
+"""The index version, and what there is."""
 
 GROUP = 256
 """Most requests in one commit, and most callers that wait; the rest wait for a place."""
@@ -50,11 +54,11 @@ class Writer:
 
     Args:
         file: where to.
-        publish: told the index version that each commit left behind, before its callers are.
+        publish: told the index version that each commit left behind, and what there is, before its callers are.
         lock_timeout_s: how long to wait for other processes that write.
     """
 
-    def __init__(self, file: DatabaseFile, publish: Callable[[int], None], lock_timeout_s: float) -> None:
+    def __init__(self, file: DatabaseFile, publish: Callable[[int, Holdings], None], lock_timeout_s: float) -> None:
         self._file = file
         self._publish = publish
         self._lock_timeout_s = lock_timeout_s
@@ -62,8 +66,11 @@ class Writer:
         self._places = asyncio.Semaphore(GROUP)
         self._requests: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
-        self._generation = -1
+        self._epoch = -1
         self._closing = False
+        self.refused: BackendUnavailableError | None = None
+        """Why the file last took nothing; stays until `acquit`."""
+
         self._thread = threading.Thread(target=self._serve, name="rag-context-writer", daemon=True)
         self._thread.start()
 
@@ -85,6 +92,10 @@ class Writer:
         future: asyncio.Future[T] = self._loop.create_future()
         self._requests.put(_Request(work, future))
         return future
+
+    def acquit(self) -> None:
+        """Take the file for one that can be written."""
+        self.refused = None
 
     def close(self) -> None:
         """Commit what was asked for, close the connection, and wait for the thread. Blocks."""
@@ -121,7 +132,7 @@ class Writer:
             self._begin(connection)
             for request in batch:
                 self._attempt(connection, request)
-            version: int = connection.execute("SELECT version FROM totals").fetchone()[0]
+            version, *held = connection.execute(STATE).fetchone()
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
@@ -130,10 +141,12 @@ class Writer:
                     self._commit([request])
                 return
             ours = translated(error, self._file) if is_fault(error) else error
+            if isinstance(ours, BackendUnavailableError) and not isinstance(ours, BackendTimeoutError):
+                self.refused = ours
             for request in batch:
                 request.error = ours
             return
-        self._publish(version)
+        self._publish(version, Holdings(*held))
 
     def _attempt(self, connection: sqlite3.Connection, request: _Request) -> None:
         """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
@@ -142,8 +155,8 @@ class Writer:
         try:
             request.result = request.work(connection)
         except Exception as error:
-            if not connection.in_transaction:
-                raise
+            if not connection.in_transaction or (isinstance(error, sqlite3.Error) and is_access_fault(error)):
+                raise  # whatever stands in its way stands in everybody's, and the connection may be a part of it
             connection.execute("ROLLBACK TO request")
             request.error = translated(error, self._file) if is_fault(error) else error
         connection.execute("RELEASE request")
@@ -168,9 +181,9 @@ class Writer:
     def _connected(self) -> sqlite3.Connection:
         """The connection, new when the file is: what is written to a file that was removed is lost."""
         self._file.notice_replacement()
-        if self._connection is None or self._generation != self._file.generation:
+        if self._connection is None or self._epoch != self._file.epoch:
             self._disconnect()
-            self._generation = self._file.generation
+            self._epoch = self._file.epoch
             self._connection = self._file.writer()
         return self._connection
 

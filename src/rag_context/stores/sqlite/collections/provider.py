@@ -19,7 +19,7 @@ from rag_context.stores.sqlite.collections import changes, reading
 from rag_context.stores.sqlite.collections.memory import Memory
 from rag_context.stores.sqlite.collections.reading import CollectionRow
 from rag_context.stores.sqlite.collections.view import CollectionView, paths_of
-from rag_context.stores.sqlite.connections import DatabaseFile
+from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.types import Json, Matrix, Status, Vector
 
@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 
 
 class SqliteCollections:
-    """Collections in the file at `path`, which is opened by the first call.
+    """Collections in a file, which is opened by the first call.
 
     Args:
-        path: the file, beside whatever else it holds; made when it is not there.
+        file: the file, beside whatever else it holds; made when it is not there.
         lock_timeout_s: how long a write waits for others that write.
         clock: seconds, for what is idle.
         now: the date of what is made.
@@ -44,13 +44,13 @@ class SqliteCollections:
 
     def __init__(
         self,
-        path: FilePath,
+        file: DatabaseFile,
         *,
         lock_timeout_s: float = LOCK_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._file = path
+        self._file = file
         self._lock_timeout_s = lock_timeout_s
         self._clock = clock
         self._now = now
@@ -225,8 +225,7 @@ async def open_collections(
     Raises:
         ConfigurationError: the file can never be kept there.
     """
-    DatabaseFile(path).check_place()
-    collections = SqliteCollections(path, lock_timeout_s=lock_timeout_s)
+    collections = SqliteCollections(checked(path), lock_timeout_s=lock_timeout_s)
     try:
         yield collections
     finally:
