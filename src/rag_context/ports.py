@@ -22,6 +22,7 @@ from rag_context.types import (
     Held,
     Listing,
     Matrix,
+    Missing,
     Neighbours,
     Passage,
     Place,
@@ -166,6 +167,10 @@ class DocumentStore(Protocol):
     async def retrievals(self, document_id: str) -> Retrievals: ...
 
     async def counts(self) -> Counts: ...
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; nothing is counted where none lacks."""
+        ...
 
     async def ping(self) -> str: ...
 

@@ -264,6 +264,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """How many of so many passages have no vector; both are 0 where none lacks one."""
+
+    vectors: int = 0
+    passages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """`p = sigmoid(slope * cosine + intercept)`: how likely a passage of this cosine is relevant under this model."""
 

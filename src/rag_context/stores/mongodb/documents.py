@@ -40,6 +40,7 @@ from rag_context.types import (
     EmbeddingModel,
     Filter,
     Listing,
+    Missing,
     Neighbours,
     Passage,
     Place,
@@ -209,6 +210,19 @@ class MongoDocuments:
         # A change that broke off leaves them too low for a while.
         documents, pending = max(totals.documents, 0), max(totals.pending, 0)
         return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        if (await self._state.known()).totals.pending < 1:
+            return Missing()
+        lacking = await self._count_chunks({"status": PENDING, **condition(where)})
+        return Missing(lacking, await self._count_chunks({**OURS, **condition(where)})) if lacking else Missing()
+
+    async def _count_chunks(self, query: Entry) -> int:
+        total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": "$chunkCount"}}}]
+        async with self._mongo.reached():
+            found = await (await self._documents.aggregate(total)).to_list()
+        return int(found[0]["chunks"]) if found else 0
 
     async def ping(self) -> str:
         """Ask the server anew; returns one line for people."""

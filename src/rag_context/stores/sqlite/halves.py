@@ -40,6 +40,8 @@ SELECT documents, pending, chunks, chunks - (
 class SqliteDocumentsApart(SqliteDocuments):
     """`DocumentStore` and `ModelRegistry` where another store keeps the vectors: they count as there once settled."""
 
+    _are_apart = True
+
     async def counts(self) -> Counts:
         """How much the index holds; vectors are those that indexed documents must have."""
         return await self._database.read(lambda connection: Counts(*connection.execute(_SETTLED_COUNTS).fetchone()))
