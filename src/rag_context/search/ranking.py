@@ -30,7 +30,7 @@ SESSION_TURNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk with its exact raw scores; `cosine` is None where it is not known: it has no vector, or none was asked."""
+    """A chunk with its exact raw scores; `cosine` is None where it is unknown: without a vector, or none was asked."""
 
     chunk: ChunkRef
     cosine: float | None
