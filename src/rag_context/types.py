@@ -299,6 +299,14 @@ class EmbeddingModel:
 
 
 @dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A run that makes the vectors of `model` beside those that answer; `touched` when it last got on (since 1970)."""
+
+    model: EmbeddingModel
+    touched: float
+
+
+@dataclass(frozen=True, slots=True)
 class FileStamp:
     """What the system says of a file without reading it; it differs after most changes. Times in nanoseconds."""
 

@@ -38,6 +38,7 @@ def embedding_server() -> Iterator[EmbeddingServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # or every answer waits for an acknowledgement of its head
 
         def do_GET(self) -> None:
             self._reply(200, {"data": [{"id": name} for name in sorted(state.models)]})
@@ -67,6 +68,9 @@ def embedding_server() -> Iterator[EmbeddingServer]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """A client that was killed is no news."""
 
     server = Server(("127.0.0.1", 0), Handler)
     state.url = f"http://127.0.0.1:{server.server_port}"

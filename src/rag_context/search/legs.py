@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
+from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
@@ -39,6 +39,8 @@ class Sources:
     embedding: Dependency
     vector_store: Dependency
     document_store: Dependency
+    vectors_made_by: Callable[[], str | None] = lambda: None
+    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
 
 
 class Legs:
@@ -122,7 +124,10 @@ class Legs:
             hits = await sources.vector_store.call(
                 lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
             )
-        return VectorFinds(vector, hits, sources.embedder.model.calibration)
+        model = sources.embedder.model
+        if query.vector is None and sources.vectors_made_by() not in (None, model.fingerprint):
+            raise BackendRejectedError("vectors", "the vectors were just exchanged for those of another model")
+        return VectorFinds(vector, hits, model.calibration)
 
     async def _embedded(self) -> Vector:
         sources, text = self._sources, self._query.text

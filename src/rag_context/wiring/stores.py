@@ -19,6 +19,7 @@ from rag_context.ports import (
     MetricsStore,
     ModelRegistry,
     TextIndex,
+    VectorRebuilder,
     VectorStore,
     VectorWriter,
 )
@@ -59,6 +60,10 @@ class Stores:
     vector_store: Dependency
     reconciler: Reconciler | None = None
     """Compares documents and vectors where two stores keep them."""
+    rebuilder: VectorRebuilder | None = None
+    """Keeps new vectors beside those that answer."""
+    vectors_made_by: Callable[[], str | None] = lambda: None
+    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
 
 
 class DocumentsAndRegistry(DocumentStore, ModelRegistry, Protocol):
@@ -137,6 +142,8 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         registry=store.documents,
         document_store=_guarded("documents", store.documents.ping, settings),
         vector_store=_guarded("vectors", store.vectors.ping, settings),
+        rebuilder=store.rebuilder,
+        vectors_made_by=lambda: store.vectors.made_by,
     )
 
 

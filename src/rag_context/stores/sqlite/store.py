@@ -11,6 +11,7 @@ from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
 from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
@@ -33,6 +34,7 @@ class SqliteStore:
     vectors: SqliteVectors
     texts: SqliteTexts
     metrics: SqliteMetrics
+    rebuilder: SqliteRebuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
         database.follow(vectors.follow)
-        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database))
+        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database), SqliteRebuilder(database))
     finally:
         warming.cancel()
         await asyncio.wait({warming})
