@@ -123,6 +123,7 @@ class SearchChain:
         finds = await vector
         text, warning = (None, None) if words is None else await _if_it_can(words)
         gathered = await gather(self._sources, query, finds, text, _for_ranking(deadline))
+        self._sources.require_same_model(finds)
         answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)

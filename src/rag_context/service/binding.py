@@ -10,7 +10,6 @@ from rag_context.errors import BackendError, BackendRejectedError, BackendStarti
 from rag_context.ports import Embedder, ModelRegistry, Tokenizer, VectorRebuilder
 from rag_context.types import EmbeddingModel, Matrix, Vector
 
-
 OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
 """Loads the model that an index was made with, where it can still be had; it may answer None at first."""
 

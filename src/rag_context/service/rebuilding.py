@@ -7,6 +7,7 @@ over where it has not got on for a while.
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -75,11 +76,15 @@ class Rebuilding:
         return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
 
     async def work(self, on_done: Told = lambda _done: None, *, together: int = 1) -> bool:
-        """Go on with the run under way, where there is one for the model in use, to its end. Returns whether it did.
+        """Go on with the run under way, where there is one for the model in use, to its end.
+
+        Returns whether it did: another task or process may be at it.
 
         Raises:
             BackendError: an embedder or the store is not there; the run goes on later.
         """
+        if self._one_at_a_time.locked():
+            return False
         async with self._one_at_a_time:
             run = await self._due()
             if run is None:
@@ -103,19 +108,20 @@ class Rebuilding:
 
     async def _due(self) -> Rebuild | None:
         """The run to work on; a run that nobody will end is given up."""
-        await self._bound.bind()  # another process may have ended a run just now
-        model, recorded = self._inner.model, self._bound.recorded
         run = await self._rebuilder.under_way()
-        if run is None:
-            is_due = self._begin_on_mismatch and recorded is not None and not same_vectors(model, recorded)
-            if not is_due:
-                return None
+        if run is None and not self._begin_on_mismatch:
+            return None
+        model = self._inner.model
+        await self._bound.bind()  # another process may have ended a run just now
+        is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
+        still_s = math.inf if run is None else self._now() - run.touched
+        is_free = self._is_ours or not 0.0 <= still_s < LEASE_S
+        if run is not None and same_vectors(model, run.model):
+            return run if is_free else None
+        if self._begin_on_mismatch and not is_current and is_free:
             await self.begin()
             return await self._rebuilder.under_way()
-        still_s = self._now() - run.touched
-        if same_vectors(model, run.model):
-            return run if self._is_ours or not 0.0 <= still_s < LEASE_S else None
-        if recorded is not None and same_vectors(model, recorded) and still_s > ABANDONED_S:
+        if run is not None and is_current and still_s > ABANDONED_S:
             logger.warning("the vectors of %s are given up: nobody goes on with them", run.model.name)
             await self._rebuilder.abandon()
         return None

@@ -44,6 +44,7 @@ from rag_context.types import (
     Neighbours,
     Passage,
     Place,
+    Rebuild,
     Retrievals,
     Stored,
     Tenant,
@@ -311,6 +312,29 @@ class MongoDocuments:
         await self._state.forget_model()
         await self._state.change(self._await_vectors)
         return (await self._state.known()).totals.documents
+
+    async def answering(self) -> tuple[int, str | None]:
+        """The generation of vectors that answers, and the fingerprint of its model."""
+        return await self._state.answering()
+
+    async def run_under_way(self) -> Rebuild | None:
+        """The run that makes the next generation."""
+        entry, touched = await self._state.run()
+        model = model_of(entry)
+        return None if model is None else Rebuild(model, touched)
+
+    async def debris(self) -> int | None:
+        """A generation that may be there and does not answer."""
+        return await self._state.debris()
+
+    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
+        """Record the run under way, or that there is none, and what may be left of one."""
+        model, touched = (None, 0.0) if run is None else (model_entry(run.model), run.touched)
+        await self._state.record_run(model, touched, debris)
+
+    async def end_run(self, made_by: str, generation: int) -> bool:
+        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        return await self._state.end_run(made_by, generation)
 
     async def _one(self, document_id: str, projection: Entry) -> Entry | None:
         async with self._mongo.reached():

@@ -2,7 +2,7 @@
 
 `async with open_database(path) as store:` gives `store.documents`, `store.vectors`, `store.texts` and
 `store.metrics`, each of which fits its port. Several processes may hold the same file open. `open_documents` and
-`open_vectors` open a file that is one of two stores.
+`open_vectors` (or `start_vectors`) open a file that is one of two stores.
 """
 
 from rag_context.stores.sqlite.store import (
@@ -14,6 +14,7 @@ from rag_context.stores.sqlite.store import (
     open_database,
     open_documents,
     open_vectors,
+    start_vectors,
 )
 
 __all__ = [
@@ -25,4 +26,5 @@ __all__ = [
     "open_database",
     "open_documents",
     "open_vectors",
+    "start_vectors",
 ]

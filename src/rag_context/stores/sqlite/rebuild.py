@@ -17,8 +17,8 @@ from rag_context.types import EmbeddingModel, Matrix, Rebuild
 STRAGGLERS = 0.01
 """Where no more than this share of the documents came in since they were all looked at, they are left to follow."""
 
-_MODEL = "next_model"
-_TOUCHED = "next_touched"
+MODEL = "next_model"
+TOUCHED = "next_touched"
 
 _LACKS = """
 EXISTS (
@@ -50,7 +50,7 @@ class SqliteRebuilder:
 
     async def under_way(self) -> Rebuild | None:
         """The run that was begun and is not complete."""
-        return await self._database.read(_under_way)
+        return await self._database.read(read_run)
 
     async def begin(self, model: EmbeddingModel) -> None:
         """Begin to make the vectors of `model`; what another run has made is forgotten."""
@@ -93,18 +93,19 @@ class SqliteRebuilder:
 
 def forget_rebuild(connection: sqlite3.Connection) -> None:
     """Forget the run under way and what it has made; the space is used again."""
-    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (_MODEL, _TOUCHED))
+    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("DELETE FROM next_vectors")
 
 
-def _under_way(connection: sqlite3.Connection) -> Rebuild | None:
-    said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (_MODEL, _TOUCHED)))
-    return Rebuild(model_from(said[_MODEL]), float(said[_TOUCHED])) if _MODEL in said else None
+def read_run(connection: sqlite3.Connection) -> Rebuild | None:
+    """The run under way; None where there is none."""
+    said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
+    return Rebuild(model_from(said[MODEL]), float(said[TOUCHED])) if MODEL in said else None
 
 
 def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> None:
     forget_rebuild(connection)
-    connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", (_MODEL, json.dumps(asdict(model)), _TOUCHED, now))
+    connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", (MODEL, json.dumps(asdict(model)), TOUCHED, now))
 
 
 def _lacking(after: str, limit: int, connection: sqlite3.Connection) -> list[str]:
@@ -140,7 +141,7 @@ def _add(
            ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
         zip(chunks, vector_blobs(vectors), strict=True),
     )
-    connection.execute("UPDATE meta SET value = ? WHERE name = ?", (now, _TOUCHED))
+    connection.execute("UPDATE meta SET value = ? WHERE name = ?", (now, TOUCHED))
     return True
 
 
@@ -157,10 +158,8 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     connection.execute("ALTER TABLE next_vectors RENAME TO vectors")
     for statement in schema:
         connection.execute(statement)
-    connection.execute(
-        "UPDATE meta SET value = (SELECT value FROM meta WHERE name = ?) WHERE name = 'model'", (_MODEL,)
-    )
-    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (_MODEL, _TOUCHED))
+    connection.execute("UPDATE meta SET value = (SELECT value FROM meta WHERE name = ?) WHERE name = 'model'", (MODEL,))
+    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
     connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
     # Whoever has followed the old table cannot follow this one: the list of deletions ends, and starts again later.
@@ -174,6 +173,6 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
 
 
 def _require_run(made_by: str, connection: sqlite3.Connection) -> None:
-    run = _under_way(connection)
+    run = read_run(connection)
     if run is None or run.model.fingerprint != made_by:
         raise BackendRejectedError(COMPONENT, "No vectors of this model are being made.")

@@ -94,13 +94,19 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
 @asynccontextmanager
 async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorHalf]:
     """As `open_database`, for the vectors of documents that another store keeps."""
-    database = Database(path, lock_timeout_s=lock_timeout_s)
-    vectors = SqliteVectorHalf(database)
+    vectors = start_vectors(path, lock_timeout_s=lock_timeout_s)
     try:
-        database.follow(vectors.follow)
         yield vectors
     finally:
-        await database.close()
+        await vectors.close()
+
+
+def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorHalf:
+    """As `open_vectors`, for a caller that closes them itself."""
+    database = Database(path, lock_timeout_s=lock_timeout_s)
+    vectors = SqliteVectorHalf(database)
+    database.follow(vectors.follow)
+    return vectors
 
 
 @asynccontextmanager
