@@ -158,7 +158,7 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     connection.execute("ALTER TABLE next_vectors RENAME TO vectors")
     for statement in schema:
         connection.execute(statement)
-    connection.execute("UPDATE meta SET value = (SELECT value FROM meta WHERE name = ?) WHERE name = 'model'", (MODEL,))
+    connection.execute("INSERT OR REPLACE INTO meta SELECT 'model', value FROM meta WHERE name = ?", (MODEL,))
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
     connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
