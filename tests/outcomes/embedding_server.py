@@ -51,7 +51,9 @@ def embedding_server() -> Iterator[EmbeddingServer]:
                 self._reply(503 if state.is_down else 404, {"error": {"message": f"no model {model}"}})
                 return
             if any(len(text.split()) > LONG for text in texts):
-                time.sleep(state.long_text_s)
+                began = time.monotonic()
+                while time.monotonic() - began < state.long_text_s:  # which may be changed meanwhile
+                    time.sleep(0.01)
             data = [{"index": i, "embedding": _vector(model, text).tolist()} for i, text in enumerate(texts)]
             self._reply(200, {"data": data, "model": model})
 
