@@ -22,10 +22,12 @@ from rag_context.types import (
     Held,
     Listing,
     Matrix,
+    Missing,
     Neighbours,
     Passage,
     Place,
     ProjectRecord,
+    Rebuild,
     Retrievals,
     Stored,
     Tenant,
@@ -168,6 +170,10 @@ class DocumentStore(Protocol):
 
     async def counts(self) -> Counts: ...
 
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; nothing is counted where none lacks."""
+        ...
+
     async def ping(self) -> str: ...
 
 
@@ -281,6 +287,45 @@ class ModelRegistry(Protocol):
 
     async def drop_vectors(self) -> int:
         """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        ...
+
+
+class VectorRebuilder(Protocol):
+    """Makes room for new vectors beside those that answer, and puts them in their place once they are complete.
+
+    A run survives the end of the process. A document that is written or deleted meanwhile lacks its new vectors
+    again, or is gone from both.
+    """
+
+    async def under_way(self) -> Rebuild | None:
+        """The run that was begun and is not complete."""
+        ...
+
+    async def begin(self, model: EmbeddingModel) -> None:
+        """Begin to make the vectors of `model`; what another run has made is forgotten."""
+        ...
+
+    async def lacking(self, after: str, limit: int) -> list[str]:
+        """Ids, ascending, of documents behind the id `after` ("" for the first) that lack new vectors."""
+        ...
+
+    async def remaining(self) -> int:
+        """How many documents lack new vectors."""
+        ...
+
+    async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
+        """Store the new vectors of this version of a document; False where it changed or went away meanwhile."""
+        ...
+
+    async def switch(self, made_by: str, without: Collection[str]) -> bool:
+        """Put the new vectors and their model in the place of the old ones; False where too many are missing.
+
+        Documents that lack theirs then are pending. Those in `without` cannot have any, and keep nobody waiting.
+        """
+        ...
+
+    async def abandon(self) -> None:
+        """Forget the run under way and what it has made."""
         ...
 
 

@@ -264,6 +264,14 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
+class Missing:
+    """How many of so many passages have no vector; both are 0 where none lacks one."""
+
+    vectors: int = 0
+    passages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """`p = sigmoid(slope * cosine + intercept)`: how likely a passage of this cosine is relevant under this model."""
 
@@ -288,6 +296,14 @@ class EmbeddingModel:
     calibration: Calibration
     query_prefix: str = ""
     document_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A run that makes the vectors of `model` beside those that answer; `touched` when it last got on (since 1970)."""
+
+    model: EmbeddingModel
+    touched: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_URL, uuid5
 
 from rag_context.errors import BackendUnavailableError
+from rag_context.indexing.generations import VectorHome
 from rag_context.indexing.identity import chunk_ids
 from rag_context.indexing.indexer import Indexer, IndexingPolicy
 from rag_context.indexing.reconciliation import Reconciler
@@ -20,7 +21,7 @@ from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import open_documents, open_vectors
 from rag_context.testing import FakeEmbedder
 from rag_context.types import Chunk, Document, Filter, Matrix, Metadata, Span
-from rag_context.wiring.stores import DocumentHome, VectorHome
+from rag_context.wiring.stores import DocumentHome
 
 T = TypeVar("T")
 

@@ -53,8 +53,9 @@ class Bench:
         kind: str = DOCUMENTATION,
         tenant: Tenant | None = None,
         thread: str | None = None,
+        pending: bool = False,
     ) -> None:
-        """Store one document of one chunk."""
+        """Store one document of one chunk; `pending` without its vector."""
         document = Document(
             id=name,
             tenant=tenant or Tenant(),
@@ -69,4 +70,4 @@ class Bench:
             thread=thread if kind == CHAT else None,
         )
         chunk = Chunk(f"{name}-0", name, 0, text, Span(0, len(text), 1, 1))
-        await self.store.write(document, [chunk], await self.fake.embed_documents([text]))
+        await self.store.write(document, [chunk], None if pending else await self.fake.embed_documents([text]))

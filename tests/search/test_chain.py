@@ -18,7 +18,7 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
-from rag_context.types import Filter, Tenant
+from rag_context.types import Calibration, Filter, Tenant
 from tests.search.bench import TEXTS, Bench
 
 ASK = Query("how often are mongodb connections retried")
@@ -355,8 +355,14 @@ async def test_a_threshold_that_nothing_reaches_leaves_an_empty_level_1(bench: B
 
 async def test_the_holder_of_a_rare_term_is_never_lost(bench: Bench) -> None:
     await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
+    bench.fake.model = replace(bench.fake.model, calibration=Calibration(12.1, -4.01, threshold=1.0))
+    assert found(await bench.chain.search(Query("ERR4711"))) == ["code"]
+
+
+async def test_a_minimum_that_was_asked_for_is_one_for_the_holder_of_a_rare_term_too(bench: Bench) -> None:
+    await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
     answer = await bench.chain.search(Query("ERR4711", min_score=1.0))
-    assert found(answer) == ["code"]
+    assert (found(answer), answer.level) == ([], Level.PRIMARY)
 
 
 async def test_a_deleted_document_is_not_found(bench: Bench) -> None:

@@ -57,3 +57,44 @@ def test_a_candidate_better_on_both_sides_is_never_behind(values: list[float], d
         for j in range(len(values)):
             if values[i] >= values[j] and texts[i] >= texts[j]:
                 assert fused[i] >= fused[j] - 1e-12
+
+
+UNKNOWN = np.nan
+
+
+def test_an_unknown_cosine_leaves_a_candidate_to_its_words() -> None:
+    fused = fuse(np.array([0.8, UNKNOWN, 0.4]), np.array([2.0, 6.0, 8.0]), np.full(3, 0.5))
+    assert fused == pytest.approx([0.5 * 1.0 + 0.5 * 0.25, 0.75, 0.5 * 0.5 + 0.5 * 1.0])
+
+
+def test_a_poor_best_of_the_known_cosines_is_not_taken_for_the_best_of_all() -> None:
+    texts, weights = np.array([0.0, 4.0, 10.0]), np.full(3, 0.5)
+    junk, good, _best = fuse(np.array([0.1, UNKNOWN, UNKNOWN]), texts, weights, 0.4)
+    assert junk == pytest.approx(0.5 * 0.1 / 0.4)
+    assert junk < good
+    assert fuse(np.array([0.1, 0.1, 0.05]), texts, weights, 0.4)[0] == pytest.approx(0.5), "all are known"
+
+
+unknown_cosines = st.lists(st.one_of(st.floats(-1, 1), st.just(np.nan)), min_size=1, max_size=30)
+
+
+@given(unknown_cosines, st.data())
+def test_candidates_without_a_cosine_stand_among_themselves_as_their_words_order_them(
+    values: list[float], data: st.DataObject
+) -> None:
+    texts = np.array(data.draw(st.lists(scores, min_size=len(values), max_size=len(values))))
+    weights = np.array(data.draw(st.lists(st.sampled_from([0.5, 0.8]), min_size=len(values), max_size=len(values))))
+    fused = fuse(np.array(values), texts, weights, 0.4)
+    assert np.all((fused >= 0.0) & (fused <= 1.0 + 1e-9))
+    unknown = [i for i, value in enumerate(values) if np.isnan(value)]
+    for i in unknown:
+        assert fused[i] == fuse(np.full(len(values), np.nan), texts, weights)[i]
+        # The best words are never behind what is no better by any measure.
+        assert texts[i] < texts.max() or fused[i] >= fused.max() - 1e-9 or not texts.any()
+
+
+@given(cosines, st.data())
+def test_where_every_cosine_is_known_nothing_is_presumed(values: list[float], data: st.DataObject) -> None:
+    texts = np.array(data.draw(st.lists(scores, min_size=len(values), max_size=len(values))))
+    weights = np.full(len(values), 0.8)
+    assert np.array_equal(fuse(np.array(values), texts, weights, 0.4), fuse(np.array(values), texts, weights))

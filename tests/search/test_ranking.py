@@ -79,6 +79,18 @@ def test_a_neighbour_without_a_vector_speaks_by_its_words_only() -> None:
     assert scores[1] == pytest.approx(0.5 + 0.5 * 1.4 / 1.6)
 
 
+def test_a_candidate_without_a_vector_competes_by_its_words() -> None:
+    quoted, near, far = candidate("q", None, 9.0), candidate("n", 0.6, 3.0), candidate("f", 0.1, 6.0)
+    scores = smoothed_scores([quoted, near, far], {}, {}, 0.4)
+    assert scores == pytest.approx([1.0, 0.5 + 0.5 * 3.0 / 9.0, 0.5 * 0.1 / 0.6 + 0.5 * 6.0 / 9.0])
+
+
+def test_neighbours_do_not_make_a_poor_cosine_a_good_one() -> None:
+    middle, unknown = candidate("m", 0.2, 0.0), candidate("u", None, 5.0)
+    near = {"m": Neighbours(middle.chunk, middle.chunk)}
+    assert smoothed_scores([middle, unknown], near, {"m": middle}, 0.4) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
+
+
 def test_turns_of_a_good_talk_rise_together() -> None:
     good = [candidate(f"g{i}", 0.9, kind=CHAT, thread="good") for i in range(4)]
     weak = candidate("gw", 0.5, kind=CHAT, thread="good")
@@ -103,7 +115,11 @@ def test_nothing_ranks_to_nothing() -> None:
     ("score", "share", "kept"), [(0.3, 0.0, True), (0.29, 0.0, False), (0.01, 0.5, True), (0.29, 0.49, False)]
 )
 def test_the_relevant_and_the_holders_of_rare_terms_are_kept(score: float, share: float, kept: bool) -> None:
-    assert passes(candidate("a", share=share), score, 0.3) is kept
+    assert passes(candidate("a", 0.2, share=share), score, 0.3) is kept
+
+
+def test_no_threshold_of_cosines_applies_to_a_passage_without_one() -> None:
+    assert passes(candidate("a", None, share=0.1), 0.1, 0.3)
 
 
 def test_a_query_is_answerable_by_meaning_or_by_rare_words() -> None:

@@ -49,6 +49,16 @@ async def test_without_vectors_words_are_compared_and_it_is_said(house: House) -
     assert answer.warning == "Vector search unavailable, compared by words instead"
 
 
+async def test_while_vectors_are_missing_words_are_compared_and_it_is_said(house: House) -> None:
+    ids = await filled(house)
+    house.embedder.fault = DOWN
+    late = await house.index("Red foxes hunt mice and hares at night.", source="late")
+    house.embedder.fault = None
+    answer = await similar(house, ids["foxes"], limit=2)
+    assert late.document_id in [result.document_id for result in answer.results]
+    assert (answer.method, answer.fallback_level) == ("text", 2)
+
+
 async def test_only_documents_of_the_same_tenant_are_compared(house: House) -> None:
     """Q-2."""
     ids = await filled(house)

@@ -102,7 +102,7 @@ async def test_another_process_that_reindexed_is_noticed(house: House) -> None:
         await house.store.drop_vectors()
         await house.store.adopt_model(FakeEmbedder("another").model)
         async with asyncio.timeout(10):
-            while (await house.search(f"mongodb retry {house.clock.seconds}")).fallback_level == 1:
+            while (await house.search(f"mongodb retry {house.clock.seconds}")).legs["embedding"].status == "ok":
                 house.clock.advance(1.0)
                 await asyncio.sleep(0.05)
     with pytest.raises(BackendRejectedError, match="reindex"):

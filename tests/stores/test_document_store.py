@@ -14,6 +14,7 @@ from rag_context.types import (
     EmbeddingModel,
     Filter,
     Metadata,
+    Missing,
     Neighbours,
     Stored,
     Tenant,
@@ -328,6 +329,24 @@ async def test_dropping_the_vectors_makes_room_for_another_model(store: Stores) 
         document("a", "fox").id, document("a", "fox").content_hash, unit_vectors(1, dimension=8)
     )
     assert len(await store.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 1
+
+
+async def test_missing_vectors_are_counted_under_a_filter(store: Stores) -> None:
+    await store.documents.adopt_model(MODEL)
+    tenant = Tenant("p", "main", "0123456789abcdef")
+    await put(store, document("a", session_id="s-1", metadata=Metadata(tags=("x",))), vector=axis(0))
+    assert await store.documents.missing_vectors(Filter()) == Missing()
+    await put(store, document("b", "one two", session_id="s-2"), "one", "two")
+    await put(store, document("c", session_id="s-2"), vector=axis(1))
+    await put(store, document("d", tenant=tenant))
+    assert await store.documents.missing_vectors(Filter()) == Missing(2, 4)
+    assert await store.documents.missing_vectors(Filter(session_id="s-2")) == Missing(2, 3)
+    assert await store.documents.missing_vectors(Filter(session_id="s-1")) == Missing()
+    assert await store.documents.missing_vectors(Filter(tags=("x",))) == Missing()
+    assert await store.documents.missing_vectors(Filter(tenant)) == Missing(1, 1)
+    assert await store.documents.missing_vectors(Filter(Tenant("unknown"))) == Missing()
+    await store.documents.delete(document("b", "one two").id)
+    assert await store.documents.missing_vectors(Filter()) == Missing()
 
 
 async def test_retrievals_of_unknown_documents_are_no_error(store: Stores) -> None:

@@ -16,7 +16,7 @@ from rag_context.wiring import OnMismatch, open_service
 
 
 def run(chosen: Chosen) -> ExitCode:
-    """Reindex in this process; a running server follows by itself and answers by text meanwhile."""
+    """Reindex in this process; the old vectors answer meanwhile, and a running server follows by itself."""
     screen = Screen()
     loaded = load_available(chosen)
     configure_logging("error")

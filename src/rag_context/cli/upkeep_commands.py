@@ -15,7 +15,7 @@ group = typer.Typer()
 
 @group.command(epilog=EPILOG)
 def reindex(data_dir: DataDir = None, config: Config = None) -> None:
-    """Make all vectors anew with the configured model; searches are answered by text meanwhile."""
+    """Make all vectors again with the configured model; the old ones answer until the new ones are complete."""
     from rag_context.cli import reindex as work
 
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir})))

@@ -1,4 +1,4 @@
-"""Making the vectors anew, behind the searches."""
+"""Making the vectors again, beside those that answer."""
 
 from typing import Annotated, Literal
 
@@ -31,11 +31,15 @@ class ReindexResponse(WireResponse):
     status: Annotated[
         Literal["current", "running", "waiting", "needed"],
         Field(
-            description="current: every document has its vectors; running: they are being made; waiting: they will be "
-            "made once the embedder is there; needed: they are another model's, and nothing was begun"
+            description="current: every document has its vectors; running: they are being made, and the old ones "
+            "answer where they can; waiting: they will be made once the embedder is there; needed: they are another "
+            "model's, and nothing was begun"
         ),
     ]
     documents: Annotated[Count, Field(description="Documents in the index")]
     done: Annotated[Count, Field(description="Documents that have their vectors")]
-    pending: Annotated[Count, Field(description="Documents that wait for theirs; found by their words meanwhile")]
+    pending: Annotated[
+        Count,
+        Field(description="Documents that wait for theirs; the old vectors answer meanwhile, where there are some"),
+    ]
     detail: Annotated[str | None, Field(description="Why it waits, or is needed")] = None

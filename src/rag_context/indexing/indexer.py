@@ -19,7 +19,7 @@ from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.indexing.redaction import redact
 from rag_context.indexing.reuse import StoredVectors
 from rag_context.indexing.titles import code_file, own_title, title_of
-from rag_context.ports import DocumentStore, Embedder, IndexWriter
+from rag_context.ports import DocumentStore, Embedder, IndexWriter, VectorRebuilder
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.retry import retrying
@@ -170,6 +170,31 @@ class Indexer:
                 return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
             return await retrying(lambda: self._writer.recut(document, chunks, vectors, maker))
 
+    async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
+        """Give a document the vectors of another model beside those that answer; False where it cannot have them.
+
+        What that model would cut otherwise is cut anew for both: its window may be the smaller one.
+
+        Raises:
+            BackendError: an embedder or the store failed.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document, embedder)
+            maker = embedder.model.fingerprint
+            vectors = await self._embed([chunk.embedded for chunk in chunks], None, embedder)
+            if vectors is None:
+                return False
+            stored = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in stored] != [chunk.id for chunk in chunks]:
+                made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
+                old = (None, None) if made is None else (made.vectors, made.by)
+                if not await retrying(lambda: self._writer.recut(document, chunks, *old)):
+                    return False
+            return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, maker))
+
     async def recut(self, id_: str) -> bool:
         """Cut a stored document anew; it is pending until `complete`. False where it went away or changed meanwhile.
 
@@ -248,7 +273,9 @@ class Indexer:
         known.update(zip(missing, made, strict=True))
         return np.stack([known[text] for text in texts])
 
-    async def _embed(self, texts: Sequence[str], deadline: Deadline | None) -> Matrix | None:
+    async def _embed(
+        self, texts: Sequence[str], deadline: Deadline | None, embedder: Embedder | None = None
+    ) -> Matrix | None:
         """Vectors of all texts, or None where the deadline passed although the embedder works.
 
         Only the first slice's delay is held against the embedder: a long document is no fault of it.
@@ -258,17 +285,18 @@ class Indexer:
             part = texts[start : start + SLICE]
             patience = Deadline.after(SLICE_S, self._clock)
             if deadline is None or not rows:
-                rows.append(await self._embed_slice(part, deadline or patience))
+                rows.append(await self._embed_slice(part, deadline or patience, embedder))
                 continue
             try:
                 async with asyncio.timeout(deadline.remaining_s):
-                    rows.append(await self._embed_slice(part, patience))
+                    rows.append(await self._embed_slice(part, patience, embedder))
             except TimeoutError:
                 return None
         return np.concatenate(rows)
 
-    async def _embed_slice(self, texts: Sequence[str], deadline: Deadline) -> Matrix:
-        return await self._embedding.call(lambda: self._embedder.embed_documents(texts), deadline)
+    async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
+        embedder = other or self._embedder
+        return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
         """Near-duplicates; a report that may fail without harm to what was stored."""
@@ -310,19 +338,20 @@ class Indexer:
         )
         return document, self._cut(document)
 
-    def _cut(self, document: Document) -> list[Chunk]:
+    def _cut(self, document: Document, other: Embedder | None = None) -> list[Chunk]:
+        embedder = other or self._embedder
         spans = split(
             document.content,
             content_type=document.content_type,
             source=document.source,
-            tokenizer=self._embedder.tokenizer,
-            window=max(self._window() - CONTEXT_TOKENS, CONTEXT_TOKENS),
+            tokenizer=embedder.tokenizer,
+            window=max(self._window(embedder) - CONTEXT_TOKENS, CONTEXT_TOKENS),
         )
         title = own_title(document.content, document.content_type)
         file = code_file(document.source, document.content_type)
         texts = [document.content[span.start : span.end] for span in spans]
         contexts = [
-            context_of(title, span.heading, text, self._embedder.tokenizer, file=file)
+            context_of(title, span.heading, text, embedder.tokenizer, file=file)
             for span, text in zip(spans, texts, strict=True)
         ]
         ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
@@ -331,9 +360,9 @@ class Indexer:
             for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
         ]
 
-    def _window(self) -> int:
+    def _window(self, embedder: Embedder) -> int:
         try:
-            return self._embedder.model.window
+            return embedder.model.window
         except BackendError:
             return self._policy.window
 

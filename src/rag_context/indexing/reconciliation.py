@@ -176,6 +176,13 @@ class TwoStoreAuditor:
         await self._documents.distrust(document_ids)
 
 
+def lacks_vectors(stored: Stored, held: Held | None) -> bool:
+    """Whether a vector store has other vectors of a document than it should, whatever the document says of itself."""
+    if held is None:
+        return bool(stored.chunk_ids)
+    return held.chunk_ids != frozenset(stored.chunk_ids) or held.revisions != {stored.content_hash}
+
+
 def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> Divergence:
     """Which of the documents that are said to be indexed lack vectors, and which have others than theirs."""
     missing: list[str] = []

@@ -10,11 +10,20 @@ from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.hedge import hedged
+from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.gather import Gathered, gather
 from rag_context.search.legs import Legs, Sources, status_of
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
-from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
-from rag_context.types import CHAT, Calibration, ChunkRef, Passage, TextHit
+from rag_context.search.ranking import (
+    Ranked,
+    answerable,
+    best_first,
+    passes,
+    presumed_best,
+    relevance,
+    smoothed_scores,
+)
+from rag_context.types import CHAT, Calibration, ChunkRef, Missing, Passage, TextHit
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +71,7 @@ class SearchChain:
         self.breaker = breaker
         self._deadline_s = deadline_s
         self._clock = clock
+        self._coverage = Coverage(sources.documents, sources.document_store, clock)
         self._known_total = 0
         self._known_version = -1
 
@@ -102,19 +112,21 @@ class SearchChain:
         """Level 1: what was asked for, whole or with a label that says which leg is missing."""
         if query.mode is Mode.TEXT:
             return await self._from_text(query, legs, deadline, Level.PRIMARY)
-        text, warning = None, None
         if query.has_words:
             legs.while_vector_is_late(HEDGE_SHARE * self._deadline_s, legs.start_text)
             legs.while_vector_is_late(READY_SHARE * self._deadline_s, lambda: self._make_ready(query, legs, deadline))
-        if query.has_words and query.mode is not Mode.VECTOR:
-            words = legs.start_text()
-            finds = await legs.start_vector()
-            text, warning = await _if_it_can(words)
-        else:
-            finds = await legs.start_vector()
+        vector = legs.start_vector()
+        words = legs.start_text() if query.has_words and query.mode is not Mode.VECTOR else None
+        missing = await self._coverage.missing(query.where, _for_ranking(deadline))
+        if words is None and query.has_words and matters(missing):
+            words = legs.start_text()  # vectors alone would hide what has none
+        finds = await vector
+        text, warning = (None, None) if words is None else await _if_it_can(words)
         gathered = await gather(self._sources, query, finds, text, _for_ranking(deadline))
+        self._sources.require_same_model(finds)
         answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
-        return answer if warning is None else replace(answer, warning=warning)
+        answer = answer if warning is None else replace(answer, warning=warning)
+        return _labelled(answer, missing)
 
     async def _text(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
         """Level 2: the words alone, made ready where the vectors kept everybody waiting."""
@@ -207,16 +219,24 @@ def _nothing(reports: Mapping[str, LegReport], error: str) -> Answer:
     return Answer((), Level.EMPTY, dict(reports), 0, warning=WARNINGS[Level.EMPTY], error=error)
 
 
+def _labelled(answer: Answer, missing: Missing) -> Answer:
+    """`answer` as what it is: not of level 1 where vectors of what it could have found are missing."""
+    if not matters(missing):
+        return answer
+    warning = described(missing) if answer.warning is None else f"{described(missing)}; {answer.warning}"
+    return replace(answer, level=Level.TEXT, warning=warning, unanswerable=False)
+
+
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
-    """The best `limit` that pass the threshold. Without a cosine only a threshold that was asked for applies."""
-    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored)
+    """The best `limit` that pass: the least score that was asked for, or else the model's threshold of cosines."""
+    best = presumed_best(calibration)
+    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
     default = calibration.threshold if calibration is not None else 0.0
-    threshold = default if query.min_score is None else query.min_score
     kept: list[Ranked] = []
     for i in best_first(gathered.candidates, fused):
         candidate = gathered.candidates[i]
         score = relevance(candidate, calibration)
-        if passes(candidate, score, threshold):
+        if score >= query.min_score if query.min_score is not None else passes(candidate, score, default):
             kept.append(Ranked(candidate, float(fused[i]), score))
         if len(kept) == query.limit:
             break

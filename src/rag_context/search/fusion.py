@@ -21,26 +21,37 @@ def vector_weight(content_type: str) -> float:
     return CODE_VECTOR_WEIGHT if content_type == CODE else VECTOR_WEIGHT
 
 
-def fuse(cosines: Floats, text_scores: Floats, weights: Floats) -> Floats:
+def fuse(cosines: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:
     """`a * max(cos, 0) / max cos + (1 - a) * text / max text`, element by element.
 
+    An unknown cosine is not a cosine of 0. What is expected of it is what the words say: its share of the best cosine
+    is taken to be the candidate's share of the best text score, so that such a candidate is placed by its text score
+    alone, on the scale of all the others. The best cosine may then be among the unknown ones, and the best of the
+    known ones may be poor: it counts as best only from `presumed_best` up.
+
     Args:
-        cosines: `(n,)` cosine of each candidate to the query; 0 where it has no vector.
+        cosines: `(n,)` cosine of each candidate to the query; NaN where it has no vector.
         text_scores: `(n,)` BM25 of each candidate, 0 and up.
         weights: `(n,)` share `a` of the vector in each candidate's score, 0..1.
+        presumed_best: the least cosine that the best of all candidates is taken to have where some are unknown.
 
     Returns:
         `(n,)` fused scores, 0..1. They order candidates of one query and mean nothing beside another's.
         Where one side has nothing to say of any candidate, the other side alone orders them.
     """
-    by_vector, by_text = _by_best(np.maximum(cosines, 0.0)), _by_best(text_scores)
+    unknown = np.isnan(cosines)
+    by_text = _by_best(text_scores, 0.0)
+    if unknown.all():
+        return by_text
+    known = np.maximum(np.where(unknown, 0.0, cosines), 0.0)
+    by_vector = np.where(unknown, by_text, _by_best(known, presumed_best if unknown.any() else 0.0))
     if not by_text.any():
         return by_vector
     if not by_vector.any():
         return by_text
-    return weights * by_vector + (1.0 - weights) * by_text
+    return np.where(unknown, by_text, weights * by_vector + (1.0 - weights) * by_text)
 
 
-def _by_best(scores: Floats) -> Floats:
-    best = scores.max(initial=0.0)
+def _by_best(scores: Floats, presumed_best: float) -> Floats:
+    best = max(scores.max(initial=0.0), presumed_best)
     return scores / best if best > 0.0 else np.zeros_like(scores)

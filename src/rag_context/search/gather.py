@@ -10,7 +10,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.legs import Sources, VectorFinds
 from rag_context.search.query import Query
-from rag_context.search.ranking import Candidate, best_first, fused_scores
+from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best
 from rag_context.types import ChunkRef, Neighbours, TextHit, VectorHit
 
 T = TypeVar("T")
@@ -62,7 +62,8 @@ async def gather(
     raw = await exact.complete(raw, refs)
     union = [_candidate(ref, raw) for ref in refs.values()]
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
-    shortlist = [union[i] for i in best_first(union, fused_scores(union))[:size]]
+    first = fused_scores(union, presumed_best(finds.calibration if finds else None))
+    shortlist = [union[i] for i in best_first(union, first)[:size]]
     neighbours = await exact.neighbours(shortlist)
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}

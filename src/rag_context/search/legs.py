@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
+from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
@@ -26,6 +26,8 @@ class VectorFinds:
     vector: Vector
     hits: Sequence[VectorHit]
     calibration: Calibration
+    made_by: str | None = None
+    """Fingerprint of the model that made the query's vector; None where the caller brought it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,17 @@ class Sources:
     embedding: Dependency
     vector_store: Dependency
     document_store: Dependency
+    vectors_made_by: Callable[[], str | None] = lambda: None
+    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
+
+    def require_same_model(self, finds: VectorFinds) -> None:
+        """Refuse what was found where another model's vectors have taken the place of those that were to be asked.
+
+        Raises:
+            BackendRejectedError: they have.
+        """
+        if finds.made_by is not None and self.vectors_made_by() not in (None, finds.made_by):
+            raise BackendRejectedError("vectors", "The vectors were just exchanged for those of another model.")
 
 
 class Legs:
@@ -115,19 +128,25 @@ class Legs:
 
     async def _walk_vector(self) -> VectorFinds:
         sources, query = self._sources, self._query
-        vector = query.vector
-        if vector is None:
-            vector = await self._embedded()
+        vector, made_by = (query.vector, None) if query.vector is not None else await self._embedded()
         with self._reported("vector"):
             hits = await sources.vector_store.call(
                 lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
             )
-        return VectorFinds(vector, hits, sources.embedder.model.calibration)
+        finds = VectorFinds(vector, hits, sources.embedder.model.calibration, made_by)
+        sources.require_same_model(finds)
+        return finds
 
-    async def _embedded(self) -> Vector:
-        sources, text = self._sources, self._query.text
+    async def _embedded(self) -> tuple[Vector, str]:
+        """The query's vector, and the fingerprint of the model that made it."""
+        embedder, text = self._sources.embedder, self._query.text
+
+        async def embedded() -> tuple[Vector, str]:
+            made_by = embedder.model.fingerprint  # before: a model that is exchanged meanwhile is found out
+            return await embedder.embed_query(text), made_by
+
         with self._reported("embedding"):
-            return await sources.embedding.call(lambda: sources.embedder.embed_query(text), self._deadline)
+            return await self._sources.embedding.call(embedded, self._deadline)
 
     async def _walk_text(self) -> Sequence[TextHit]:
         with self._reported("text"):

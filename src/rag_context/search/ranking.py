@@ -30,7 +30,7 @@ SESSION_TURNS = 3
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk with its exact raw scores; `cosine` is None where it has no vector or no vector was asked for."""
+    """A chunk with its exact raw scores; `cosine` is None where it is unknown: without a vector, or none was asked."""
 
     chunk: ChunkRef
     cosine: float | None
@@ -54,15 +54,16 @@ def relevance(candidate: Candidate, calibration: Calibration | None) -> float:
     return 1.0 / (1.0 + math.exp(-(calibration.slope * candidate.cosine + calibration.intercept)))
 
 
-def fused_scores(candidates: Sequence[Candidate]) -> Floats:
-    """Fused score of each candidate by itself, `(n,)`."""
-    return fuse(*_raw(candidates), _weights(candidates))
+def fused_scores(candidates: Sequence[Candidate], presumed_best: float = 0.0) -> Floats:
+    """Fused score of each candidate by itself, `(n,)`; `presumed_best` as `smoothed_scores` explains it."""
+    return fuse(*_raw(candidates), _weights(candidates), presumed_best)
 
 
 def smoothed_scores(
     candidates: Sequence[Candidate],
     neighbours: Mapping[str, Neighbours],
     scored: Mapping[str, Candidate],
+    presumed_best: float = 0.0,
 ) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
 
@@ -73,6 +74,7 @@ def smoothed_scores(
         candidates: what is ranked.
         neighbours: chunk id to its neighbours; chunks without an entry have none.
         scored: raw scores by chunk id, of the neighbours too.
+        presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
     """
     cosines, texts = _raw(candidates)
     for i, candidate in enumerate(candidates):
@@ -83,7 +85,9 @@ def smoothed_scores(
             cosine = other.cosine if other is not None else None
             cosines[i] += NEIGHBOUR_WEIGHT * (own_cosine if cosine is None else max(cosine, 0.0))
             texts[i] += NEIGHBOUR_WEIGHT * (own_text if other is None else other.bm25)
-    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates)))
+    # A best candidate has as good neighbours, or none: then it counts as its own.
+    best = (1.0 + 2.0 * NEIGHBOUR_WEIGHT) * presumed_best
+    return _with_session_prior(candidates, fuse(cosines, texts, _weights(candidates), best))
 
 
 def best_first(candidates: Sequence[Candidate], scores: Floats) -> list[int]:
@@ -92,8 +96,11 @@ def best_first(candidates: Sequence[Candidate], scores: Floats) -> list[int]:
 
 
 def passes(candidate: Candidate, score: float, threshold: float) -> bool:
-    """Whether a passage is returned: relevant enough, or the holder of the query's rare terms."""
-    return score >= threshold or candidate.share >= RARE_TERMS_SHARE
+    """Whether a passage is returned where no minimum was asked for: relevant enough, or it holds the rare terms.
+
+    `threshold` is one of cosines, and says nothing of a passage whose cosine is not known.
+    """
+    return candidate.cosine is None or score >= threshold or candidate.share >= RARE_TERMS_SHARE
 
 
 def answerable(candidates: Sequence[Candidate], calibration: Calibration) -> bool:
@@ -104,8 +111,16 @@ def answerable(candidates: Sequence[Candidate], calibration: Calibration) -> boo
     )
 
 
+def presumed_best(calibration: Calibration | None) -> float:
+    """The least best cosine of a query that something answers: what the missing cosines are measured by."""
+    return 0.0 if calibration is None else calibration.answerable_cosine
+
+
 def _raw(candidates: Sequence[Candidate]) -> tuple[Floats, Floats]:
-    cosines = np.array([max(candidate.cosine or 0.0, 0.0) for candidate in candidates], dtype=np.float64)
+    cosines = np.array(
+        [math.nan if candidate.cosine is None else max(candidate.cosine, 0.0) for candidate in candidates],
+        dtype=np.float64,
+    )
     texts = np.array([candidate.bm25 for candidate in candidates], dtype=np.float64)
     return cosines, texts
 

@@ -215,7 +215,7 @@ def _reindex_tool(service: Service) -> Tool[ReindexRequest]:
         title="Make vectors anew",
         description=(
             "Have all vectors made anew after the embedding model was changed, and say how far that is. Nothing is "
-            "lost: documents stay and are found by their words meanwhile. It runs in the background, once, and "
+            "lost: the old vectors answer until the new ones are complete. It runs in the background, once, and "
             "survives a restart; call it again, or with statusOnly, to see how far it is. Where the vectors are "
             "already the model's it does nothing, unless force is set. Call it only when asked to, or when "
             "rag_context_health says that the model differs."

@@ -1,41 +1,67 @@
 """An embedder bound to an index: it refuses to make vectors that the index could not compare with its own."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from rag_context.embedders.fingerprint import same_model
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
-from rag_context.ports import Embedder, ModelRegistry, Tokenizer
+from rag_context.ports import Embedder, ModelRegistry, Tokenizer, VectorRebuilder
 from rag_context.types import EmbeddingModel, Matrix, Vector
+
+OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
+"""Loads the model that an index was made with, where it can still be had; it may answer None at first."""
 
 
 class BoundEmbedder:
     """Passes calls on while the model is the one that made the index.
 
+    While the vectors of the model in use are being made beside those of the index's, the index's own answers, where
+    it can be loaded.
+
     Args:
         inner: the embedder.
         registry: remembers the index's model.
+        rebuilder: knows whether vectors are being made anew; None where they cannot be, beside others.
+        open_former: loads the index's own model.
     """
 
-    def __init__(self, inner: Embedder, registry: ModelRegistry) -> None:
+    def __init__(
+        self,
+        inner: Embedder,
+        registry: ModelRegistry,
+        rebuilder: VectorRebuilder | None = None,
+        open_former: OpenFormer | None = None,
+    ) -> None:
         self._inner = inner
         self._registry = registry
+        self._rebuilder = rebuilder
+        self._open_former = open_former
+        self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
         self._trouble = ""
 
     @property
     def model(self) -> EmbeddingModel:
-        return self._matching()
+        return self._matching()[1]
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self._inner.tokenizer
 
+    @property
+    def recorded(self) -> EmbeddingModel | None:
+        """The index's model, as it was when they were last compared."""
+        return self._recorded
+
     async def bind(self) -> None:
         """Compare with the index, and give an index without a model this one. Raises: BackendError."""
         try:
-            self._recorded = await self._agreed()
+            recorded = await self._agreed()
+            if recorded is not None and not same_vectors(self._inner.model, recorded):
+                self._former = self._former or await self._opened(recorded)
+            self._recorded = recorded
         except BackendError as error:
             self._trouble = f": {error}"
             raise
@@ -44,7 +70,7 @@ class BoundEmbedder:
         """The model that the index records by now."""
         model = self._inner.model
         recorded = await self._registry.recorded_model()
-        if recorded is None or not same_vectors(model, recorded):
+        if recorded is None or not (same_vectors(model, recorded) or self._former is not None):
             # What is known of the model may be old: another process drops the vectors when the model has changed.
             await self._inner.ping()
         if recorded is None:
@@ -53,27 +79,37 @@ class BoundEmbedder:
             recorded = await self._registry.recorded_model()
         return recorded
 
+    async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:
+        """The index's own model, while vectors of the model in use are being made."""
+        if self._rebuilder is None or self._open_former is None:
+            return None
+        run = await self._rebuilder.under_way()
+        is_ours = run is not None and same_vectors(self._inner.model, run.model)
+        return await self._open_former(recorded) if is_ours else None
+
     async def embed_query(self, text: str) -> Vector:
-        self._matching()
-        return await self._inner.embed_query(text)
+        return await self._matching()[0].embed_query(text)
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
-        self._matching()
-        return await self._inner.embed_documents(texts)
+        return await self._matching()[0].embed_documents(texts)
 
     async def ping(self) -> str:
         said = await self._inner.ping()
         self._matching()
         return said
 
-    def _matching(self) -> EmbeddingModel:
+    def _matching(self) -> tuple[Embedder, EmbeddingModel]:
+        """The embedder that fits the index, and its model."""
         model = self._inner.model
         if self._recorded is None:
             raise BackendStartingError("embedder", f"the model has not been compared with the index yet{self._trouble}")
+        embedder = self._inner
         if not same_vectors(model, self._recorded):
-            raise BackendRejectedError("embedder", mismatch(self._recorded, model))
+            if self._former is None or not same_vectors(self._former.model, self._recorded):
+                raise BackendRejectedError("embedder", mismatch(self._recorded, model))
+            embedder = self._former
         # Its own fingerprint may differ from the index's by float noise, and stores compare letter by letter.
-        return replace(model, fingerprint=self._recorded.fingerprint)
+        return embedder, replace(embedder.model, fingerprint=self._recorded.fingerprint)
 
 
 def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:

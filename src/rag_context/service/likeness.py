@@ -10,9 +10,10 @@ import numpy as np
 
 from rag_context.contract.metadata import metadata_json
 from rag_context.contract.similar import SimilarDocument, SimilarResponse
-from rag_context.errors import BackendError
+from rag_context.errors import BackendError, BackendStartingError
 from rag_context.indexing.indexer import STORE_S
 from rag_context.resilience.deadline import Deadline
+from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.legs import Sources
 from rag_context.search.ranking import Candidate, relevance
 from rag_context.types import Chunk, ChunkRef, Document, Filter, Matrix, Passage
@@ -50,6 +51,7 @@ class Likeness:
 
     def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources = sources
+        self._coverage = Coverage(sources.documents, sources.document_store, clock)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> SimilarResponse:
@@ -59,6 +61,9 @@ class Likeness:
         store = self._sources.document_store
         chunks = await store.call(lambda: self._sources.documents.chunks(document.id), deadline)
         try:
+            missing = await self._coverage.missing(where, deadline)
+            if matters(missing):
+                raise BackendStartingError("vectors", described(missing))
             near = await self._by_vectors(document.id, chunks, limit, where, deadline)
             by_words = False
         except BackendError as error:

@@ -1,12 +1,13 @@
-"""Making all vectors anew behind the searches: begun on request, carried on by the upkeep, in step by its counts.
+"""Making all vectors anew behind the searches: begun on request, carried on by the upkeep, told as it is.
 
-Nothing of a run is kept here. What it has still to do is which documents are pending, so a run survives the end of
-the process, and every process that uses the index sees how far it is.
+Nothing of a run is kept here. What it has still to do is in the store, so a run survives the end of the process, and
+every process that uses the index sees how far it is.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from rag_context.contract.reindex import ReindexRequest, ReindexResponse
@@ -16,6 +17,7 @@ from rag_context.ports import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.legs import Sources
 from rag_context.service.binding import BoundEmbedder
+from rag_context.service.rebuilding import Rebuilding
 from rag_context.types import Counts
 
 WAIT_S = 300.0
@@ -34,6 +36,7 @@ class Reindexing:
         registry: forgets vectors.
         sweep_soon: has pending documents completed now rather than later.
         clock: monotonic seconds.
+        rebuilding: makes vectors beside those that answer; without it, those go first.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class Reindexing:
         registry: ModelRegistry,
         sweep_soon: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        rebuilding: Rebuilding | None = None,
     ) -> None:
+        self._rebuilding = rebuilding
         self._sources = sources
         self._embedder = embedder
         self._registry = registry
@@ -63,7 +68,7 @@ class Reindexing:
         counts = await self._count()
         if request.wait:
             counts = await self._wait(counts, on_progress)
-        return self._report(counts)
+        return await self._report(counts)
 
     async def _wait(self, counts: Counts, on_progress: Progress) -> Counts:
         until = self._clock() + WAIT_S
@@ -87,18 +92,21 @@ class Reindexing:
         else:
             # A run under way is carried on, or an impatient caller would start it over and over.
             is_needed = force and not pending
-        if is_needed:
+        if is_needed and self._rebuilding is not None:
+            await self._rebuilding.begin()
+        elif is_needed:
             await self._registry.drop_vectors()
             await self._embedder.bind()
         self._sweep_soon()
 
-    def _report(self, counts: Counts) -> ReindexResponse:
+    async def _report(self, counts: Counts) -> ReindexResponse:
         status: Literal["current", "running", "waiting", "needed"] = "running" if counts.pending else "current"
         detail = None
         try:
             _ = self._embedder.model
         except BackendRejectedError as error:
-            status, detail = "needed", str(error)
+            if not await self._is_under_way():
+                status, detail = "needed", str(error)
         except BackendError as error:
             if counts.pending:
                 status, detail = "waiting", str(error)
@@ -110,7 +118,15 @@ class Reindexing:
             detail=detail,
         )
 
+    async def _is_under_way(self) -> bool:
+        return self._rebuilding is not None and await self._rebuilding.remaining() is not None
+
     async def _count(self) -> Counts:
-        return await self._sources.document_store.call(
-            self._sources.documents.counts, Deadline.after(STORE_S, self._clock)
-        )
+        """The counts; documents that lack new vectors while they are made are taken for pending."""
+        store, documents = self._sources.document_store, self._sources.documents
+        counts = await store.call(documents.counts, Deadline.after(STORE_S, self._clock))
+        if self._rebuilding is None:
+            return counts
+        left = await store.call(self._rebuilding.remaining, Deadline.after(STORE_S, self._clock))
+        # At 0 they are about to take the place of the old ones.
+        return counts if left is None else replace(counts, pending=max(left, counts.pending, 1))

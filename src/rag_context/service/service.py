@@ -41,11 +41,12 @@ from rag_context.service.meters import Meters
 from rag_context.service.naming import Naming
 from rag_context.service.projects import ProjectParts, ProjectService
 from rag_context.service.reading import Reading
+from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.recording import Recording
-from rag_context.service.reindexing import Progress, Reindexing
+from rag_context.service.reindexing import LOOK_EVERY_S, Progress, Reindexing
 from rag_context.service.removal import meant, remove
 from rag_context.service.telemetry import Telemetry
-from rag_context.service.upkeep import Upkeep
+from rag_context.service.upkeep import SWEEP_TOGETHER, Upkeep
 from rag_context.service.wording import (
     bulk_receipt,
     draft_of,
@@ -91,6 +92,7 @@ class Parts:
     telemetry: Telemetry
     upkeep: Upkeep
     health: HealthMonitor
+    rebuilding: Rebuilding | None = None
     projects: ProjectParts | None = None
     collections: CollectionService | None = None
     admissions: Admissions = field(default_factory=Admissions.unlimited)
@@ -123,7 +125,9 @@ class Service:
         sources = parts.sources
         self._reading = Reading(sources.documents, sources.document_store, clock)
         self._likeness = Likeness(sources, clock)
-        self._reindexing = Reindexing(sources, parts.embedder, parts.registry, parts.upkeep.sweep_soon, clock)
+        self._reindexing = Reindexing(
+            sources, parts.embedder, parts.registry, parts.upkeep.sweep_soon, clock, parts.rebuilding
+        )
         cache = parts.cache
         self._meters = Meters(
             breaker_state=lambda: parts.chain.breaker.state,
@@ -313,7 +317,7 @@ class Service:
         return self._parts.upkeep.bound.is_set()
 
     async def reindex(self, on_progress: Callable[[int, int], None]) -> int:
-        """Make all vectors anew with the configured model; text answers meanwhile. Returns how many documents.
+        """Make all vectors anew with the configured model; the old ones answer meanwhile. Returns how many documents.
 
         An interrupted run is finished by the next start, or by the next call.
 
@@ -323,6 +327,18 @@ class Service:
         Raises:
             BackendError: the model or the store is not there, or another process works with another model.
         """
+        rebuilding = self._parts.rebuilding
+        if rebuilding is not None:
+            await rebuilding.begin()
+            total = await rebuilding.remaining() or 0
+            on_progress(0, total)
+            while not await rebuilding.work(lambda done: on_progress(done, max(total, done)), together=SWEEP_TOGETHER):
+                left = await rebuilding.remaining()
+                if left is None:  # this process's upkeep, or another process, was faster
+                    break
+                on_progress(max(total - left, 0), total)
+                await asyncio.sleep(LOOK_EVERY_S)
+            return total
         total = await self._parts.registry.drop_vectors()
         await self._parts.embedder.bind()
         _ = self._parts.embedder.model  # another process may have given the index its own model meanwhile

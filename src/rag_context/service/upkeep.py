@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
@@ -13,6 +14,7 @@ from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
+from rag_context.service.rebuilding import Rebuilding
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ PROBE_PATIENCE_S = 5.0
 BIND_EVERY_S = 1.0
 BIND_SOON_S = 0.02
 SWEEP_EVERY_S = 10.0
+REBUILD_EVERY_S = 1.0
 RECONCILE_EVERY_S = 10.0
 RECONCILE_SOON_S = 1.0
 RECONCILE_PATIENCE_S = 30.0
@@ -49,6 +52,7 @@ class Upkeep:
         documents: knows which are pending.
         clock: monotonic seconds.
         reconciler: compares documents and vectors where two stores keep them.
+        rebuilding: makes all vectors anew where that was begun.
         load: reads into memory what the first search needs; `bound` is set after it.
     """
 
@@ -60,9 +64,11 @@ class Upkeep:
         documents: DocumentStore,
         clock: Callable[[], float],
         reconciler: Reconciler | None = None,
+        rebuilding: Rebuilding | None = None,
         load: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._reconciler = reconciler
+        self._rebuilding = rebuilding
         self._load = load
         self._dependencies = tuple(dependencies)
         self._embedder = embedder
@@ -73,6 +79,7 @@ class Upkeep:
         self.trouble: str | None = None
         """Which documents could not be given vectors by the last sweep, and why; None where all could, or may yet."""
 
+        self._rebuild_now = asyncio.Event()
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
 
@@ -86,6 +93,7 @@ class Upkeep:
             group.create_task(self._bind())
             group.create_task(self._sweep())
             group.create_task(self._reconcile())
+            group.create_task(self._rebuild())
 
     async def _probe(self) -> None:
         away: set[str] = set()
@@ -158,6 +166,18 @@ class Upkeep:
                 logger.debug("documents and vectors cannot be compared now: %s", error)
             await asyncio.sleep(RECONCILE_SOON_S if looks else RECONCILE_EVERY_S)
 
+    async def _rebuild(self) -> None:
+        """Go on with what was begun, here or by another process, as soon as nobody else does."""
+        while self._rebuilding is not None:
+            try:
+                await self._rebuilding.work()
+            except BackendError as error:
+                logger.debug("new vectors wait: %s", error)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REBUILD_EVERY_S):
+                    await self._rebuild_now.wait()
+            self._rebuild_now.clear()
+
     async def _within_reason(self, work: Awaitable[T]) -> T:
         return await Deadline.after(RECONCILE_PATIENCE_S, self._clock).bound("vectors", work)
 
@@ -179,8 +199,9 @@ class Upkeep:
             )
 
     def sweep_soon(self) -> None:
-        """Have pending documents completed now rather than at the next turn."""
+        """Have pending documents completed, and a run gone on with, now rather than at the next turn."""
         self._sweep_now.set()
+        self._rebuild_now.set()
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
         """Complete pending documents until none is left that can be; returns how many were.

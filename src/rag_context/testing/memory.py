@@ -21,6 +21,7 @@ from rag_context.types import (
     Filter,
     Listing,
     Matrix,
+    Missing,
     Neighbours,
     Passage,
     Place,
@@ -182,6 +183,11 @@ class MemoryStore:
             chunks=sum(len(entry.chunks) for entry in entries),
             vectors=sum(len(entry.chunks) for entry in entries if entry.vectors is not None),
         )
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        visible = self.visible(where)
+        missing = sum(vector is None for _, _, vector in visible)
+        return Missing(missing, len(visible)) if missing else Missing()
 
     async def ping(self) -> str:
         return f"{len(self._entries)} documents in memory"

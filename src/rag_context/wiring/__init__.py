@@ -23,15 +23,16 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
 from rag_context.service.audit import Audit
-from rag_context.service.binding import BoundEmbedder, same_vectors
+from rag_context.service.binding import BoundEmbedder, OpenFormer, same_vectors
 from rag_context.service.health import HealthMonitor
+from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.wiring.collections import open_all_connections, open_collection_service
-from rag_context.wiring.embedder import OnMismatch, check_model, open_embedder
+from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.projects import open_projects
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
@@ -106,7 +107,15 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         embedder = await stack.enter_async_context(open_embedder(settings))
         await check_model(stores, embedder, settings, on_mismatch)
         shared = await stack.enter_async_context(_open_shared(settings.stores))
-        parts = _parts(stores, CachedEmbedder(embedder, shared=shared), shared, settings)
+        former = await stack.enter_async_context(former_embedders(settings))
+        parts = _parts(
+            stores,
+            CachedEmbedder(embedder, shared=shared),
+            shared,
+            settings,
+            former,
+            begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
+        )
         own = TextEmbedder(parts.embedder, parts.sources.embedding)
         collections = await stack.enter_async_context(open_collection_service(settings, own, parts.admissions))
         stack.push_async_callback(parts.telemetry.flush)
@@ -129,8 +138,16 @@ async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | N
             yield level
 
 
-def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, settings: Settings) -> Parts:
-    bound = BoundEmbedder(embedder, stores.registry)
+def _parts(
+    stores: Stores,
+    embedder: Embedder,
+    shared: SecondLevel | None,
+    settings: Settings,
+    open_former: OpenFormer,
+    *,
+    begin_on_mismatch: bool,
+) -> Parts:
+    bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
     sources = Sources(
         embedder=bound,
         vectors=stores.vectors,
@@ -139,6 +156,7 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
         embedding=Dependency("embedder", bound.ping),
         vector_store=stores.vector_store,
         document_store=stores.document_store,
+        vectors_made_by=stores.vectors_made_by,
     )
     indexer = Indexer(
         embedder=bound,
@@ -150,6 +168,11 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
         stored_vectors=StoredVectors(
             stores.documents, sources.document_store, stores.vectors, sources.vector_store, stores.registry
         ),
+    )
+    rebuilding = (
+        Rebuilding(stores.rebuilder, embedder, bound, indexer, begin_on_mismatch=begin_on_mismatch)
+        if stores.rebuilder is not None
+        else None
     )
     breaker = Breaker(
         "search",
@@ -182,9 +205,11 @@ def _parts(stores: Stores, embedder: Embedder, shared: SecondLevel | None, setti
             stores.documents,
             time.monotonic,
             stores.reconciler,
+            rebuilding,
             load,
         ),
         health=HealthMonitor(dependencies, writes=stores.writes),
+        rebuilding=rebuilding,
         admissions=_admissions(settings),
     )
 

@@ -5,17 +5,22 @@ import hashlib
 import logging
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rag_context.embedders.fingerprint import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.ports import Embedder
-from rag_context.settings import Settings
+from rag_context.service.binding import OpenFormer
+from rag_context.settings import EmbedderSettings, Settings
+from rag_context.types import EmbeddingModel
 from rag_context.wiring.stores import Stores
+
+if TYPE_CHECKING:
+    from rag_context.embedders.openai_compatible import OpenAIEmbedder
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +49,7 @@ async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
     """Start the configured embedder; its model loads, or its server is asked, behind it."""
     chosen = settings.embedder
     if chosen.kind == "openai_compatible" and chosen.url is not None and chosen.model is not None:
-        from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only where chosen)
-
-        server = OpenAIEmbedder(
-            url=chosen.url,
-            model=chosen.model,
-            api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
-            timeout_s=chosen.timeout_s,
-        )
+        server = _server(chosen, chosen.url, chosen.model)
         await server.start()
         try:
             yield server
@@ -64,6 +62,49 @@ async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
         yield bundled
     finally:
         await bundled.close()
+
+
+@asynccontextmanager
+async def former_embedders(settings: Settings) -> AsyncIterator[OpenFormer]:
+    """Loads the model that made an index, where it is the bundled one or the embedding server still has it.
+
+    It is asked for over and over while it is needed, and answers None until it is there.
+    """
+    async with AsyncExitStack() as stack:
+        opened: dict[str, StartedEmbedder] = {}
+
+        async def open_former(model: EmbeddingModel) -> Embedder | None:
+            if model.fingerprint not in opened:
+                former = await _former(model, settings)
+                if former is None:
+                    return None
+                await former.start()
+                stack.push_async_callback(former.close)
+                opened[model.fingerprint] = former
+            embedder = opened[model.fingerprint]
+            is_it = await embedder.ready(SERVER_PATIENCE_S) and same_model(
+                embedder.model.fingerprint, model.fingerprint
+            )
+            return embedder if is_it else None
+
+        yield open_former
+
+
+async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | OpenAIEmbedder | None":
+    if await asyncio.to_thread(_fingerprint, BUNDLED) == model.fingerprint:
+        return OnnxEmbedder(BUNDLED, workers=1)
+    return None if settings.embedder.url is None else _server(settings.embedder, settings.embedder.url, model.name)
+
+
+def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
+    from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only where chosen)
+
+    return OpenAIEmbedder(
+        url=url,
+        model=model,
+        api_key=chosen.api_key.get_secret_value() if chosen.api_key else None,
+        timeout_s=chosen.timeout_s,
+    )
 
 
 async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Settings, on_mismatch: OnMismatch) -> None:
@@ -80,8 +121,13 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
         found = await _found_fingerprint(embedder, settings) if recorded is not None else None
         if recorded is None or found is None or same_model(found, recorded.fingerprint):
             return
-        if counts.vectors == 0 or on_mismatch is OnMismatch.REINDEX:
+        run = None if stores.rebuilder is None else await stores.rebuilder.under_way()
+        if run is not None and same_model(found, run.model.fingerprint):
+            return  # it goes on, whoever began it
+        if counts.vectors == 0 or (on_mismatch is OnMismatch.REINDEX and stores.rebuilder is None):
             await stores.registry.drop_vectors()
+            return
+        if on_mismatch is OnMismatch.REINDEX:
             return
     except BackendError as error:
         logger.warning("the index cannot be read yet: %s", error)

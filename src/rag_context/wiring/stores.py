@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
+from rag_context.indexing.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorHome
 from rag_context.indexing.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.indexing.two_stores import TwoStoreWriter
 from rag_context.ports import (
@@ -19,8 +20,8 @@ from rag_context.ports import (
     MetricsStore,
     ModelRegistry,
     TextIndex,
+    VectorRebuilder,
     VectorStore,
-    VectorWriter,
 )
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
@@ -31,7 +32,7 @@ from rag_context.stores.sqlite import (
     open_auditor,
     open_database,
     open_documents,
-    open_vectors,
+    start_vectors,
 )
 
 FAIR_SHARE = 1.0 / 3.0
@@ -63,16 +64,20 @@ class Stores:
 
     reconciler: Reconciler | None = None
     """Compares documents and vectors where two stores keep them."""
+    rebuilder: VectorRebuilder | None = None
+    """Keeps new vectors beside those that answer."""
+    vectors_made_by: Callable[[], str | None] = lambda: None
+    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
 
 
-class DocumentsAndRegistry(DocumentStore, ModelRegistry, Protocol):
+class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Protocol):
     """A document store remembers the model of its index, and can be written to as a trial."""
 
     async def try_write(self) -> None: ...
 
 
-class VectorHome(VectorStore, VectorWriter, Protocol):
-    """A vector store that is written to by itself."""
+OpenGeneration: TypeAlias = Callable[[int], VectorHome]
+"""The vectors of a generation: those of 0 under the name that the settings say, the others under names beside it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,8 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
     async with AsyncExitStack() as stack:
         documents = await stack.enter_async_context(_open_document_auditor(settings))
         home = await stack.enter_async_context(_open_documents(settings))
-        vectors = await stack.enter_async_context(_open_vectors(settings))
+        generations = await stack.enter_async_context(_open_vectors(settings))
+        vectors = VectorGenerations(generations, home.documents)
         yield TwoStoreAuditor(documents, Reconciler(home.documents, home.writer, vectors))
 
 
@@ -155,10 +161,13 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         document_store=_guarded("documents", store.documents.ping, settings),
         vector_store=_guarded("vectors", store.vectors.ping, settings),
         writes={"documents": store.documents.try_write},
+        rebuilder=store.rebuilder,
+        vectors_made_by=lambda: store.vectors.made_by,
     )
 
 
-def _two_stores(home: DocumentHome, vectors: VectorHome, settings: Settings) -> Stores:
+def _two_stores(home: DocumentHome, generations: OpenGeneration, settings: Settings) -> Stores:
+    vectors = VectorGenerations(generations, home.documents)
     vector_store = _guarded("vectors", vectors.ping, settings)
     reconciler = Reconciler(home.documents, home.writer, vectors)
     writer = TwoStoreWriter(
@@ -180,6 +189,8 @@ def _two_stores(home: DocumentHome, vectors: VectorHome, settings: Settings) -> 
         vector_store=vector_store,
         writes={"documents": home.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
+        rebuilder=GenerationRebuilder(home.documents, home.writer, home.documents, vectors),
+        vectors_made_by=lambda: vectors.made_by,
     )
 
 
@@ -216,12 +227,21 @@ async def _open_document_auditor(settings: Settings) -> AsyncIterator[IndexAudit
 
 
 @asynccontextmanager
-async def _open_vectors(settings: Settings) -> AsyncIterator[VectorHome]:
+async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
     chosen = settings.stores
+    name = "-generation-{}"
     match chosen.vectors:
         case "embedded":
-            async with open_vectors(settings.data_dir / VECTORS_FILE_NAME) as half:
-                yield half
+            async with AsyncExitStack() as stack:
+                first = settings.data_dir / VECTORS_FILE_NAME
+
+                def opened(generation: int) -> VectorHome:
+                    number = f"{first.stem}{name.format(generation)}{first.suffix}"
+                    half = start_vectors(first if generation == 0 else first.with_name(number))
+                    stack.push_async_callback(half.close)
+                    return half
+
+                yield opened
         case "qdrant":
             await asyncio.to_thread(import_module, "rag_context.stores.qdrant")  # seconds, not on the loop
             from rag_context.stores.qdrant import CollectionPlan, open_qdrant  # noqa: PLC0415  (an extra)
@@ -239,18 +259,18 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[VectorHome]:
                 transport=chosen.qdrant_transport,
                 grpc_port=chosen.qdrant_grpc_port,
             ) as qdrant:
-                yield qdrant
+                yield lambda generation: qdrant.sibling(name.format(generation)) if generation else qdrant
         case "chroma":
             await asyncio.to_thread(import_module, "rag_context.stores.chroma")
             from rag_context.stores.chroma import open_chroma_dir, open_chroma_server  # noqa: PLC0415  (an extra)
 
             if chosen.chroma_dir is not None:
                 async with open_chroma_dir(chosen.chroma_dir, chosen.chroma_collection) as chroma:
-                    yield chroma
+                    yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
             else:
                 url = _required(chosen.chroma_url, "stores.chroma_url")
                 async with open_chroma_server(url, chosen.chroma_collection) as chroma:
-                    yield chroma
+                    yield lambda generation: chroma.sibling(name.format(generation)) if generation else chroma
 
 
 def _required(value: str | None, name: str) -> str:

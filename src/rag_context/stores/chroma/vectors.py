@@ -193,6 +193,15 @@ class ChromaVectors:
         await self._api.drop(self._name)
         await self._open()
 
+    async def remove(self) -> None:
+        """Remove the collection; it may be gone already. Raises: BackendError."""
+        await self._api.drop(self._name)
+        self._opened = None
+
+    def sibling(self, suffix: str) -> "ChromaVectors":
+        """Another collection in the same place, under this one's name and `suffix`."""
+        return ChromaVectors(self._api, f"{self._name}{suffix}")
+
     async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
         """From the cheapest way to the surest, until one is certain of its answer."""
         wide = max(WIDE * limit, WIDE_LEAST)

@@ -40,9 +40,11 @@ from rag_context.types import (
     EmbeddingModel,
     Filter,
     Listing,
+    Missing,
     Neighbours,
     Passage,
     Place,
+    Rebuild,
     Retrievals,
     Stored,
     Tenant,
@@ -224,6 +226,19 @@ class MongoDocuments:
             trials = self._mongo.state.with_options(write_concern=concern)
             await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        if (await self._state.known()).totals.pending < 1:
+            return Missing()
+        lacking = await self._count_chunks({"status": PENDING, **condition(where)})
+        return Missing(lacking, await self._count_chunks({**OURS, **condition(where)})) if lacking else Missing()
+
+    async def _count_chunks(self, query: Entry) -> int:
+        total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": "$chunkCount"}}}]
+        async with self._mongo.reached():
+            found = await (await self._documents.aggregate(total)).to_list()
+        return int(found[0]["chunks"]) if found else 0
+
     async def ping(self) -> str:
         """Ask the server anew; returns one line for people."""
         totals = (await self._state.look()).totals
@@ -311,6 +326,29 @@ class MongoDocuments:
         await self._state.forget_model()
         await self._state.change(self._await_vectors)
         return (await self._state.known()).totals.documents
+
+    async def answering(self) -> tuple[int, str | None]:
+        """The generation of vectors that answers, and the fingerprint of its model."""
+        return await self._state.answering()
+
+    async def run_under_way(self) -> Rebuild | None:
+        """The run that makes the next generation."""
+        entry, touched = await self._state.run()
+        model = model_of(entry)
+        return None if model is None else Rebuild(model, touched)
+
+    async def debris(self) -> int | None:
+        """A generation that may be there and does not answer."""
+        return await self._state.debris()
+
+    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
+        """Record the run under way, or that there is none, and what may be left of one."""
+        model, touched = (None, 0.0) if run is None else (model_entry(run.model), run.touched)
+        await self._state.record_run(model, touched, debris)
+
+    async def end_run(self, made_by: str, generation: int) -> bool:
+        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        return await self._state.end_run(made_by, generation)
 
     async def _one(self, document_id: str, projection: Entry) -> Entry | None:
         async with self._mongo.reached():

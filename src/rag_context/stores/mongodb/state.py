@@ -160,7 +160,57 @@ class IndexState:
     async def forget_model(self) -> None:
         """Record no model; the counters are counted again, since much changes at once. Raises: BackendError."""
         async with self._mongo.reached():
-            await self._records.update_one({"_id": _ID}, {"$unset": {"model": ""}, "$set": {"recount": True}})
+            await self._records.update_one(
+                {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}}
+            )
+
+    async def answering(self) -> tuple[int, str | None]:
+        """The generation of vectors that answers, and the fingerprint of its model. Raises: BackendError."""
+        entry = await self._entry()
+        model = entry.get("model")
+        return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
+
+    async def run(self) -> tuple[Mapping[str, Any] | None, float]:
+        """The model whose vectors are being made, and when that last got on. Raises: BackendError."""
+        entry = await self._entry()
+        return entry.get("next"), float(entry.get("nextTouched", 0.0))
+
+    async def debris(self) -> int | None:
+        """A generation of vectors that may be there and does not answer. Raises: BackendError."""
+        return (await self._entry()).get("debris")
+
+    async def record_run(self, model: Mapping[str, Any] | None, touched: float, debris: int | None) -> None:
+        """Record the run under way, or that there is none, and what may be left. Raises: BackendError."""
+        said = {"next": model and dict(model), "nextTouched": touched, "debris": debris}
+        await self.look()  # which makes the record where it is missing
+        async with self._mongo.reached():
+            await self._records.update_one({"_id": _ID}, {"$set": said})
+
+    async def end_run(self, made_by: str, generation: int) -> bool:
+        """Have a generation answer, unless no run of the model `made_by` is under way; the version grows.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        before = await self._entry()
+        model = before.get("next")
+        if model is None or model["fingerprint"] != made_by:
+            return False
+        former = int(before.get("generation", 0))
+        ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
+        async with self._mongo.reached():
+            entry = await self._records.find_one_and_update(
+                {"_id": _ID, "next.fingerprint": made_by},
+                {"$set": ended, "$inc": {"begun": 1, "version": 1}},
+                return_document=ReturnDocument.AFTER,
+            )
+        if entry is not None:
+            self._publish(entry)
+        return entry is not None
+
+    async def _entry(self) -> Entry:
+        async with self._mongo.reached():
+            return await self._records.find_one({"_id": _ID}) or {}
 
     async def count(self) -> Totals:
         """Count what there is, from an index. Raises: BackendError."""

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
 
@@ -69,7 +70,7 @@ async def open_qdrant(
 
 
 class QdrantVectors:
-    """`VectorStore` and `VectorWriter` over one collection; a point per chunk, its id the chunk's.
+    """`VectorHome` over one collection; a point per chunk, its id the chunk's.
 
     A collection that was never there is an empty one. One that this process has seen and that is gone is an error to
     searches (there should be vectors, and an empty answer would be a lie), and made anew by the next `put`.
@@ -78,6 +79,7 @@ class QdrantVectors:
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
         self._connection = connection
         self._client = connection.client
+        self._plan = plan
         self._name = plan.name
         self._collection = QdrantCollection(connection, plan)
 
@@ -213,6 +215,14 @@ class QdrantVectors:
             BackendError: it could not be removed.
         """
         await self._collection.remove()
+
+    async def remove(self) -> None:
+        """Remove the collection; it may be gone already. Raises: BackendError."""
+        await self._collection.remove()
+
+    def sibling(self, suffix: str) -> "QdrantVectors":
+        """Another collection of the same server and the same plan, under this one's name and `suffix`."""
+        return QdrantVectors(self._connection, replace(self._plan, name=f"{self._name}{suffix}"))
 
     async def _asked(self, work: Awaitable[T], nothing: T) -> T:
         """`work`, or `nothing` where there never was a collection."""

@@ -2,7 +2,7 @@
 
 `async with open_database(path) as store:` gives `store.documents`, `store.vectors`, `store.texts` and
 `store.metrics`, each of which fits its port. Several processes may hold the same file open. `open_documents` and
-`open_vectors` open a file that is one of two stores.
+`open_vectors` (or `start_vectors`) open a file that is one of two stores.
 """
 
 from rag_context.stores.sqlite.store import (
@@ -16,6 +16,7 @@ from rag_context.stores.sqlite.store import (
     open_documents,
     open_vectors,
     require_index,
+    start_vectors,
 )
 
 __all__ = [
@@ -29,4 +30,5 @@ __all__ = [
     "open_documents",
     "open_vectors",
     "require_index",
+    "start_vectors",
 ]

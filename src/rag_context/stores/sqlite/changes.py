@@ -72,7 +72,7 @@ def write_document(
     _remove_chunks(key, connection)
     first = _put_chunks(key, document, chunks, terms, connection)
     if vectors is not None:
-        _put_vectors(enumerate(_blobs(vectors), first), connection)
+        _put_vectors(enumerate(vector_blobs(vectors), first), connection)
     else:
         known = [kept.get((chunk.id, chunk.text, chunk.context)) for chunk in chunks]
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
@@ -110,7 +110,7 @@ def attach_vectors(
     _check_maker(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
-    _put_vectors(zip(chunks, _blobs(vectors), strict=True), connection)
+    _put_vectors(zip(chunks, vector_blobs(vectors), strict=True), connection)
     connection.execute("UPDATE documents SET status = ? WHERE key = ?", (INDEXED, key))
     forget_old_deletions(connection)
     return True
@@ -246,7 +246,8 @@ def _put_vectors(vectors: Iterable[tuple[int, bytes]], connection: sqlite3.Conne
     connection.executemany("INSERT INTO vectors (chunk, vector) VALUES (?, ?)", vectors)
 
 
-def _blobs(vectors: Matrix) -> list[bytes]:
+def vector_blobs(vectors: Matrix) -> list[bytes]:
+    """Each row as it is stored."""
     return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 
@@ -259,9 +260,14 @@ def _check_maker(made_by: str | None, connection: sqlite3.Connection) -> None:
         raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
 
 
-def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:
+def check_size(vectors: Matrix, chunks: int) -> None:
+    """Refuse another number of vectors than there are chunks. Raises: BackendRejectedError."""
     if len(vectors) != chunks:
         raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were given for {chunks} chunks.")
+
+
+def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:
+    check_size(vectors, chunks)
     stored = connection.execute("SELECT length(vector) / 4 FROM vectors LIMIT 1").fetchone()
     if stored is not None and chunks and vectors.shape[1] != stored[0]:
         raise BackendRejectedError(

@@ -21,6 +21,7 @@ from rag_context.types import (
     Filter,
     Listing,
     Matrix,
+    Missing,
     Neighbours,
     Passage,
     Place,
@@ -42,6 +43,9 @@ class SqliteDocuments:
 
     Every method raises `BackendError` where the file cannot be read or written.
     """
+
+    _are_apart = False
+    """Whether another store keeps the vectors."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -145,6 +149,10 @@ class SqliteDocuments:
         """How much the index holds."""
         return await self._database.read(_counts)
 
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
+        return await self._database.read(partial(_missing_vectors, self._are_apart, where))
+
     async def ping(self) -> str:
         """Look at the file anew; returns one line for people."""
         await self._database.round()
@@ -233,6 +241,22 @@ def _matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list
 
 def _counts(connection: sqlite3.Connection) -> Counts:
     return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
+
+
+_VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
+_LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
+
+
+def _missing_vectors(are_apart: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
+    """Looks at pending documents only, as long as none of those that pass the filter lacks a vector."""
+    if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
+        return Missing()
+    said, values = condition(where)
+    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {said}")
+    lacking: int = connection.execute(pending if are_apart else pending + _LACKS, values).fetchone()[0]
+    if not lacking:
+        return Missing()
+    return Missing(lacking, connection.execute(_VISIBLE.format(index="", where=said), values).fetchone()[0])
 
 
 def _log_failure(written: "asyncio.Future[None]") -> None:

@@ -3,15 +3,15 @@
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 
-from rag_context.stores.sqlite import changes, registry
+from rag_context.stores.sqlite import changes, rebuild, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
 from rag_context.stores.sqlite.vectors import SqliteVectors
-from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Held, Matrix
+from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Held, Matrix, Rebuild
 
 _PAGE = 1000
 
@@ -30,6 +30,9 @@ SELECT id FROM documents AS d WHERE id > ? AND EXISTS (
 ) ORDER BY id LIMIT ?
 """
 
+_GENERATION = "generation"
+_DEBRIS = "debris"
+
 _SETTLED_COUNTS = """
 SELECT documents, pending, chunks, chunks - (
     SELECT count(*) FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE d.status = 'pending'
@@ -40,9 +43,36 @@ SELECT documents, pending, chunks, chunks - (
 class SqliteDocumentsApart(SqliteDocuments):
     """`DocumentStore` and `ModelRegistry` where another store keeps the vectors: they count as there once settled."""
 
+    _are_apart = True
+
     async def counts(self) -> Counts:
         """How much the index holds; vectors are those that indexed documents must have."""
         return await self._database.read(lambda connection: Counts(*connection.execute(_SETTLED_COUNTS).fetchone()))
+
+    async def answering(self) -> tuple[int, str | None]:
+        """The generation of vectors that answers, and the fingerprint of its model."""
+        return await self._database.read(_answering)
+
+    async def run_under_way(self) -> Rebuild | None:
+        """The run that makes the next generation."""
+        return await self._database.read(rebuild.read_run)
+
+    async def debris(self) -> int | None:
+        """A generation that may be there and does not answer."""
+        return await self._database.read(partial(_number, _DEBRIS))
+
+    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
+        """Record the run under way, or that there is none, and what may be left of one."""
+        values = {
+            rebuild.MODEL: None if run is None else json.dumps(asdict(run.model)),
+            rebuild.TOUCHED: None if run is None else run.touched,
+            _DEBRIS: debris,
+        }
+        await self._database.write(partial(_note, values))
+
+    async def end_run(self, made_by: str, generation: int) -> bool:
+        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        return await self._database.write(partial(_end_run, made_by, generation))
 
 
 class SqliteDocumentWriter:
@@ -79,7 +109,11 @@ class SqliteDocumentWriter:
 
 
 class SqliteVectorHalf(SqliteVectors):
-    """`VectorStore` and `VectorWriter` over an embedded file that another store's documents are copied into."""
+    """`VectorHome` over an embedded file that another store's documents are copied into."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._is_closed = False
 
     async def prepare(self, model: EmbeddingModel) -> None:
         """Record the model; the file itself needs nothing.
@@ -122,6 +156,48 @@ class SqliteVectorHalf(SqliteVectors):
     async def clear(self) -> None:
         """Forget all vectors, and the model that made them."""
         await self._database.write(registry.forget_vectors)
+
+    async def remove(self) -> None:
+        """Close the file and remove it with what belongs to it."""
+        await self.close()
+        path = self._database.file.path
+        for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+            each.unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """Close the file; it may be closed already."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self._database.close()
+
+
+def _number(name: str, connection: sqlite3.Connection) -> int | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _note(values: Mapping[str, object], connection: sqlite3.Connection) -> None:
+    for name, value in values.items():
+        if value is None:
+            connection.execute("DELETE FROM meta WHERE name = ?", (name,))
+        else:
+            connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, str(value)))
+
+
+def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
+    model = registry.read_model(connection)
+    return _number(_GENERATION, connection) or 0, None if model is None else model.fingerprint
+
+
+def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> bool:
+    run = rebuild.read_run(connection)
+    if run is None or run.model.fingerprint != made_by:
+        return False
+    former, _ = _answering(connection)
+    _note({rebuild.MODEL: None, rebuild.TOUCHED: None, _GENERATION: generation, _DEBRIS: former}, connection)
+    _note({"model": json.dumps(asdict(run.model))}, connection)
+    connection.execute("UPDATE totals SET version = version + 1")
+    return True
 
 
 def _discard(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:

@@ -14,9 +14,12 @@ _NAME = "model"
 def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
     """The recorded model; None where none is recorded."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME,)).fetchone()
-    if row is None:
-        return None
-    fields = json.loads(row[0])
+    return None if row is None else model_from(row[0])
+
+
+def model_from(stored: str) -> EmbeddingModel:
+    """A model as it is recorded."""
+    fields = json.loads(stored)
     return EmbeddingModel(**{**fields, "calibration": Calibration(**fields["calibration"])})
 
 
@@ -40,9 +43,13 @@ def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
 
 
 def forget_vectors(connection: sqlite3.Connection) -> int:
-    """Drop all vectors and the model; every document becomes pending. Returns how many documents there are."""
-    connection.execute("DELETE FROM meta WHERE name = ?", (_NAME,))
+    """Drop all vectors and the model; every document becomes pending. Returns how many documents there are.
+
+    So do those that were being made beside them.
+    """
+    connection.execute("DELETE FROM meta WHERE name IN (?, 'next_model', 'next_touched')", (_NAME,))
     connection.execute("DELETE FROM vectors")
+    connection.execute("DELETE FROM next_vectors")
     connection.execute("UPDATE totals SET forgotten = max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions))")
     connection.execute("DELETE FROM deletions")
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (PENDING, PENDING))

@@ -14,6 +14,7 @@ from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
 from rag_context.stores.sqlite.mark import Holdings
 from rag_context.stores.sqlite.metrics import SqliteMetrics
+from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
@@ -37,6 +38,7 @@ class SqliteStore:
     vectors: SqliteVectors
     texts: SqliteTexts
     metrics: SqliteMetrics
+    rebuilder: SqliteRebuilder
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,7 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
         database.follow(vectors.follow)
-        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database))
+        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database), SqliteRebuilder(database))
     finally:
         warming.cancel()
         await asyncio.wait({warming})
@@ -96,13 +98,19 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
 @asynccontextmanager
 async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorHalf]:
     """As `open_database`, for the vectors of documents that another store keeps."""
-    database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
-    vectors = SqliteVectorHalf(database)
+    vectors = start_vectors(path, lock_timeout_s=lock_timeout_s)
     try:
-        database.follow(vectors.follow)
         yield vectors
     finally:
-        await database.close()
+        await vectors.close()
+
+
+def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorHalf:
+    """As `open_vectors`, for a caller that closes them itself."""
+    database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
+    vectors = SqliteVectorHalf(database)
+    database.follow(vectors.follow)
+    return vectors
 
 
 @asynccontextmanager

@@ -55,6 +55,7 @@ class _Loaded:
     version: int
     last_vector: int
     last_deletion: int
+    made_by: str | None
     matrix: VectorMatrix = field(default_factory=VectorMatrix)
 
 
@@ -70,6 +71,12 @@ class SqliteVectors:
         self._changing = threading.Lock()
         self._loaded: _Loaded | None = None
         self._loading = False
+
+    @property
+    def made_by(self) -> str | None:
+        """Fingerprint of the model of the vectors that answer now; None while it is not known. No I/O."""
+        loaded = self._loaded
+        return None if loaded is None else loaded.made_by
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
@@ -191,7 +198,7 @@ def _load(generation: int, connection: sqlite3.Connection) -> _Loaded:
 
 def _catch_up(loaded: _Loaded, connection: sqlite3.Connection) -> None:
     """Read everything first: an interrupted reader must leave the matrix as it was."""
-    version, last_vector, last_deletion = _position(connection)
+    version, last_vector, last_deletion, made_by = _position(connection)
     if version <= loaded.version:
         return
     deletions = connection.execute("SELECT chunk FROM deletions WHERE seq > ?", (loaded.last_deletion,))
@@ -200,13 +207,15 @@ def _catch_up(loaded: _Loaded, connection: sqlite3.Connection) -> None:
     if gone or new:
         loaded.matrix.change(gone, new)
     loaded.version, loaded.last_vector, loaded.last_deletion = version, last_vector, last_deletion
+    loaded.made_by = made_by
 
 
-def _position(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """The snapshot's version, and its newest vector and deletion."""
-    row: tuple[int, int, int] = connection.execute(
+def _position(connection: sqlite3.Connection) -> tuple[int, int, int, str | None]:
+    """The snapshot's version, its newest vector and deletion, and the fingerprint of its model."""
+    row: tuple[int, int, int, str | None] = connection.execute(
         """SELECT version, (SELECT ifnull(max(seq), 0) FROM vectors),
-                  max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions)) FROM totals"""
+                  max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions)),
+                  (SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model') FROM totals"""
     ).fetchone()
     return row
 

@@ -1,0 +1,178 @@
+"""New vectors beside those that answer: how far they are, and how they take their place."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict
+from functools import partial
+
+from rag_context.errors import BackendRejectedError
+from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, vector_blobs
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.registry import model_from
+from rag_context.types import EmbeddingModel, Matrix, Rebuild
+
+STRAGGLERS = 0.01
+"""Where no more than this share of the documents came in since they were all looked at, they are left to follow."""
+
+MODEL = "next_model"
+TOUCHED = "next_touched"
+
+_LACKS = """
+EXISTS (
+    SELECT 1 FROM chunks AS c WHERE c.document = d.key
+    AND NOT EXISTS (SELECT 1 FROM next_vectors AS n WHERE n.chunk = c.key)
+)
+"""
+
+_SCHEMA = """
+SELECT sql FROM sqlite_master
+WHERE (type = 'table' AND name = 'next_vectors')
+   OR (type = 'trigger' AND (tbl_name = 'vectors' OR name = 'chunks_replaced'))
+ORDER BY type
+"""
+"""What is made again after the switch; tables come before triggers."""
+
+
+class SqliteRebuilder:
+    """`VectorRebuilder` within the embedded file. Every method raises `BackendError` where it cannot be used.
+
+    Args:
+        database: the file.
+        now: the wall clock, in seconds since 1970: what several processes have in common.
+    """
+
+    def __init__(self, database: Database, now: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._now = now
+
+    async def under_way(self) -> Rebuild | None:
+        """The run that was begun and is not complete."""
+        return await self._database.read(read_run)
+
+    async def begin(self, model: EmbeddingModel) -> None:
+        """Begin to make the vectors of `model`; what another run has made is forgotten."""
+        await self._database.write(partial(_begin, model, self._now()))
+
+    async def lacking(self, after: str, limit: int) -> list[str]:
+        """Ids, ascending, of documents behind the id `after` that lack new vectors."""
+        return await self._database.read(partial(_lacking, after, limit))
+
+    async def remaining(self) -> int:
+        """How many documents lack new vectors."""
+        return await self._database.read(_remaining)
+
+    async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
+        """Store the new vectors of this version of a document; False where it changed or went away meanwhile.
+
+        Raises:
+            BackendRejectedError: no run of the model `made_by` is under way, or they do not fit the chunks.
+        """
+        return await self._database.write(partial(_add, document_id, content_hash, vectors, made_by, self._now()))
+
+    async def switch(self, made_by: str, without: Collection[str]) -> bool:
+        """Put the new vectors in the place of the old ones, which are gone then; False where too many are missing.
+
+        Documents that lack theirs are pending from then on.
+
+        Args:
+            made_by: fingerprint of the run's model.
+            without: documents that cannot have vectors.
+
+        Raises:
+            BackendRejectedError: no run of this model is under way.
+        """
+        return await self._database.write(partial(_switch, made_by, frozenset(without)))
+
+    async def abandon(self) -> None:
+        """Forget the run and what it has made."""
+        await self._database.write(forget_rebuild)
+
+
+def forget_rebuild(connection: sqlite3.Connection) -> None:
+    """Forget the run under way and what it has made; the space is used again."""
+    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
+    connection.execute("DELETE FROM next_vectors")
+
+
+def read_run(connection: sqlite3.Connection) -> Rebuild | None:
+    """The run under way; None where there is none."""
+    said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
+    return Rebuild(model_from(said[MODEL]), float(said[TOUCHED])) if MODEL in said else None
+
+
+def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> None:
+    forget_rebuild(connection)
+    connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", (MODEL, json.dumps(asdict(model)), TOUCHED, now))
+
+
+def _lacking(after: str, limit: int, connection: sqlite3.Connection) -> list[str]:
+    rows = connection.execute(
+        f"SELECT id FROM documents AS d WHERE id > ? AND {_LACKS} ORDER BY id LIMIT ?",  # noqa: S608
+        (after, limit),
+    )
+    return [id_ for (id_,) in rows]
+
+
+def _remaining(connection: sqlite3.Connection) -> int:
+    count: int = connection.execute(f"SELECT count(*) FROM documents AS d WHERE {_LACKS}").fetchone()[0]  # noqa: S608
+    return count
+
+
+def _add(
+    document_id: str, content_hash: str, vectors: Matrix, made_by: str, now: float, connection: sqlite3.Connection
+) -> bool:
+    _require_run(made_by, connection)
+    chunks = [
+        key
+        for (key,) in connection.execute(
+            """SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
+               WHERE d.id = ? AND d.content_hash = ? ORDER BY c.position""",
+            (document_id, content_hash),
+        )
+    ]
+    if not chunks:
+        return False
+    check_size(vectors, len(chunks))
+    connection.executemany(
+        """INSERT INTO next_vectors (chunk, vector) VALUES (?, ?)
+           ON CONFLICT (chunk) DO UPDATE SET vector = excluded.vector""",
+        zip(chunks, vector_blobs(vectors), strict=True),
+    )
+    connection.execute("UPDATE meta SET value = ? WHERE name = ?", (now, TOUCHED))
+    return True
+
+
+def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connection) -> bool:
+    """One table takes the other's name: that takes no longer for many vectors than for few."""
+    _require_run(made_by, connection)
+    documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
+    lacking = _lacking("", -1, connection)
+    if len(set(lacking) - without) > STRAGGLERS * documents:
+        return False
+    schema = [sql for (sql,) in connection.execute(_SCHEMA)]
+    connection.execute("DROP TABLE vectors")  # its triggers go with it, and do not fire
+    connection.execute("DROP TRIGGER chunks_replaced")  # or it would follow the new table's name
+    connection.execute("ALTER TABLE next_vectors RENAME TO vectors")
+    for statement in schema:
+        connection.execute(statement)
+    connection.execute("INSERT OR REPLACE INTO meta SELECT 'model', value FROM meta WHERE name = ?", (MODEL,))
+    connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
+    connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
+    connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
+    # Whoever has followed the old table cannot follow this one: the list of deletions ends, and starts again later.
+    connection.execute("INSERT INTO deletions (chunk) VALUES ('')")
+    connection.execute(
+        """UPDATE totals SET version = version + 1, vectors = (SELECT count(*) FROM vectors),
+           forgotten = (SELECT max(seq) FROM deletions)"""
+    )
+    connection.execute("DELETE FROM deletions")
+    return True
+
+
+def _require_run(made_by: str, connection: sqlite3.Connection) -> None:
+    run = read_run(connection)
+    if run is None or run.model.fingerprint != made_by:
+        raise BackendRejectedError(COMPONENT, "No vectors of this model are being made.")

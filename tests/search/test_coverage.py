@@ -1,0 +1,127 @@
+"""What an answer says of vectors that are missing, and how that is counted."""
+
+import pytest
+
+from rag_context.errors import BackendUnavailableError
+from rag_context.ports import DocumentStore
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
+from rag_context.search.query import Level, Mode, Query
+from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
+from rag_context.types import CODE, Filter, Missing
+from tests.search.bench import Bench
+
+QUOTE = "the grey heron waits at the lower weir until the sluice is opened"
+
+
+async def filled(bench: Bench, whole: int, pending: int) -> None:
+    for i in range(whole):
+        await bench.add(f"w{i}", f"Number {i} speaks of the heron, the weir and the sluice.")
+    for i in range(pending):
+        await bench.add(f"p{i}", f"Number {i}: {QUOTE} for the {i}th time.", pending=True)
+
+
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
+async def test_an_answer_says_how_many_vectors_are_missing(bench: Bench, mode: Mode) -> None:
+    await filled(bench, 6, 1)
+    answer = await bench.chain.search(Query(QUOTE, mode=mode))
+    assert answer.level is Level.TEXT
+    assert answer.warning == "1 of 10 passages have no vectors yet and are ranked by keyword search alone"
+    assert answer.results[0].passage.document_id == "p0"
+    assert not answer.unanswerable
+
+
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
+async def test_where_no_vector_is_there_words_answer_at_level_2(mode: Mode) -> None:
+    bench = Bench()
+    await filled(bench, 0, 3)
+    by_words = await bench.chain.search(Query(f"{QUOTE} 2th", mode=Mode.TEXT))
+    answer = await bench.chain.search(Query(f"{QUOTE} 2th", mode=mode))
+    assert answer.level is Level.TEXT
+    assert (answer.warning or "").startswith("3 of 3 passages have no vectors yet")
+    assert [r.passage.chunk.id for r in answer.results] == [r.passage.chunk.id for r in by_words.results]
+    assert [r.ranked.score for r in answer.results] == [r.ranked.score for r in by_words.results]
+
+
+async def test_one_in_a_hundred_is_no_matter(bench: Bench) -> None:
+    await filled(bench, 97, 1)
+    answer = await bench.chain.search(Query(QUOTE))
+    assert (answer.level, answer.warning) == (Level.PRIMARY, None)
+    assert answer.results[0].passage.document_id == "p0"
+
+
+async def test_only_what_the_filter_lets_through_counts(bench: Bench) -> None:
+    await filled(bench, 3, 3)
+    await bench.add("code", "def weir(): ...", kind=CODE)
+    assert (await bench.chain.search(Query(QUOTE, where=Filter(content_type=CODE)))).level is Level.PRIMARY
+    assert (await bench.chain.search(Query(QUOTE))).level is Level.TEXT
+
+
+async def test_words_as_asked_are_level_1_whatever_is_missing(bench: Bench) -> None:
+    await filled(bench, 0, 3)
+    answer = await bench.chain.search(Query(QUOTE, mode=Mode.TEXT))
+    assert (answer.level, answer.warning) == (Level.PRIMARY, None)
+
+
+async def test_a_threshold_of_cosines_hides_no_passage_without_one(bench: Bench) -> None:
+    await filled(bench, 3, 3)
+    asked = Query("heron elephants bicycles parliaments umbrellas", limit=20)  # a small share of its words
+    found = {result.passage.document_id for result in (await bench.chain.search(asked)).results}
+    assert {"p0", "p1", "p2"} <= found
+
+
+class Counting(MemoryStore):
+    """Counts how often it counts, and says how long that took."""
+
+    def __init__(self, clock: FrozenClock, takes_s: float) -> None:
+        super().__init__()
+        self.clock, self.takes_s, self.counted = clock, takes_s, 0
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        self.counted += 1
+        self.clock.advance(self.takes_s)
+        return Missing(self.counted, 100)
+
+
+async def test_a_count_stands_while_the_index_does_not_change() -> None:
+    clock = FrozenClock()
+    store = Counting(clock, 0.0)
+    coverage = Coverage(store, Dependency("documents", store.ping), clock)
+    deadline = Deadline.after(60.0, clock)
+    for _ in range(3):
+        assert await coverage.missing(Filter(), deadline) == Missing(1, 100)
+    store.version += 1
+    assert await coverage.missing(Filter(), deadline) == Missing(2, 100)
+    assert await coverage.missing(Filter(content_type=CODE), deadline) == Missing(3, 100), "another filter"
+
+
+async def test_counting_takes_a_bounded_share_of_the_time() -> None:
+    clock = FrozenClock()
+    store = Counting(clock, 0.1)
+    coverage = Coverage(store, Dependency("documents", store.ping), clock)
+    for _ in range(1000):
+        store.version += 1
+        await coverage.missing(Filter(), Deadline.after(60.0, clock))
+        clock.advance(0.01)
+    assert 5 <= store.counted <= 1 + COUNTING_SHARE * clock() / store.takes_s
+
+
+async def test_what_cannot_be_counted_is_as_it_was() -> None:
+    clock = FrozenClock()
+    store = Counting(clock, 0.0)
+    faulty: Faulty[DocumentStore] = Faulty(store, "missing_vectors")
+    coverage = Coverage(faulty.port, Dependency("documents", store.ping), clock)
+    deadline = Deadline.after(60.0, clock)
+    await coverage.missing(Filter(), deadline)
+    store.version += 1
+    faulty.fault = Fault(BackendUnavailableError("documents", "gone"))
+    assert await coverage.missing(Filter(), deadline) == Missing(1, 100)
+    faulty.fault = None
+    assert await coverage.missing(Filter(), deadline) == Missing(2, 100)
+
+
+@pytest.mark.parametrize(("vectors", "counts"), [(0, False), (10, False), (11, True), (1000, True)])
+def test_more_than_one_in_a_hundred_matters(vectors: int, counts: bool) -> None:
+    assert matters(Missing(vectors, 1000)) is counts
+    assert not matters(Missing())

@@ -1,0 +1,145 @@
+"""New vectors beside those that answer, in the embedded file: never mixed, never half."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import BackendRejectedError
+from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.types import Calibration, Counts, Document, EmbeddingModel, Filter
+from tests.stores.builders import axis, chunks_of, document, unit_vectors
+
+OLD = EmbeddingModel("old", 16, "0" * 64, 254, Calibration(12.1, -4.01))
+NEW = EmbeddingModel("new", 8, "e" * 64, 254, Calibration(12.1, -4.01))
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    """Three documents with the old model's vectors, along the first three axes."""
+    async with open_database(tmp_path / "rag-context.db") as opened:
+        await opened.documents.adopt_model(OLD)
+        for number, name in enumerate("abc"):
+            written = document(name)
+            await opened.documents.write(written, chunks_of(written), axis(number)[None], OLD.fingerprint)
+        yield opened
+
+
+async def add(file: SqliteStore, written: Document, seed: int) -> bool:
+    rows = unit_vectors(1, dimension=8, seed=seed) if seed else unit_vectors(1, dimension=8)
+    return await file.rebuilder.add(written.id, written.content_hash, rows, NEW.fingerprint)
+
+
+async def nearest(file: SqliteStore, number: int) -> str:
+    return (await file.vectors.search(axis(number), limit=1, where=Filter()))[0].chunk.document_id
+
+
+async def test_the_old_vectors_answer_until_the_new_ones_are_complete(file: SqliteStore) -> None:
+    await file.rebuilder.begin(NEW)
+    everything = sorted(document(name).id for name in "abc")
+    assert await file.rebuilder.lacking("", 10) == everything
+    assert await file.rebuilder.lacking(everything[0], 1) == [everything[1]]
+    for number, name in enumerate("abc"):
+        assert not await file.rebuilder.switch(NEW.fingerprint, ())
+        assert await nearest(file, 1) == document("b").id
+        assert file.vectors.made_by == OLD.fingerprint
+        assert await add(file, document(name), number)
+    assert await file.rebuilder.remaining() == 0
+    assert await file.rebuilder.switch(NEW.fingerprint, ())
+    assert (await file.documents.recorded_model(), await file.rebuilder.under_way()) == (NEW, None)
+    assert await file.documents.counts() == Counts(3, 0, 3, 3)
+    assert len(await file.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 3
+    assert file.vectors.made_by == NEW.fingerprint
+
+
+async def test_it_can_be_done_again_and_again(file: SqliteStore) -> None:
+    for _ in range(3):
+        await file.rebuilder.begin(NEW)
+        for number, name in enumerate("abc"):
+            assert await add(file, document(name), number)
+        assert await file.rebuilder.switch(NEW.fingerprint, ())
+        written = document("a", "replaced")
+        await file.documents.write(
+            written, chunks_of(written, "replaced"), unit_vectors(1, dimension=8), NEW.fingerprint
+        )
+        await file.documents.delete(written.id)
+        assert await file.documents.counts() == Counts(2, 0, 2, 2)
+        written = document("a")
+        await file.documents.write(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint)
+
+
+async def test_what_is_written_or_deleted_meanwhile_is_right_in_both(file: SqliteStore) -> None:
+    await file.rebuilder.begin(NEW)
+    for number, name in enumerate("abc"):
+        await add(file, document(name), number)
+    changed = document("a", "another text")
+    await file.documents.write(changed, chunks_of(changed, "another text"), axis(5)[None], OLD.fingerprint)
+    await file.documents.delete(document("b").id)
+    assert await file.rebuilder.lacking("", 10) == [changed.id]
+    assert not await add(file, document("a"), 0), "an earlier version"
+    assert not await add(file, document("b"), 0), "it is gone"
+    assert await nearest(file, 5) == changed.id
+    assert await add(file, changed, 1)
+    assert await file.rebuilder.switch(NEW.fingerprint, ())
+    assert await file.documents.counts() == Counts(2, 0, 2, 2)
+
+
+async def test_a_document_that_can_have_no_vectors_keeps_nobody_waiting(file: SqliteStore) -> None:
+    await file.rebuilder.begin(NEW)
+    await add(file, document("a"), 0)
+    await add(file, document("b"), 1)
+    assert await file.rebuilder.switch(NEW.fingerprint, {document("c").id})
+    assert await file.documents.counts() == Counts(3, 1, 3, 2)
+    assert await file.documents.pending(10) == [document("c").id]
+
+
+async def test_a_pending_document_has_its_vectors_with_the_others(file: SqliteStore) -> None:
+    late = document("d")
+    await file.documents.write(late, chunks_of(late), None)
+    await file.rebuilder.begin(NEW)
+    for number, name in enumerate("abcd"):
+        await add(file, document(name), number)
+    assert await file.rebuilder.switch(NEW.fingerprint, ())
+    assert await file.documents.counts() == Counts(4, 0, 4, 4)
+
+
+async def test_vectors_of_another_model_than_the_runs_are_refused(file: SqliteStore) -> None:
+    with pytest.raises(BackendRejectedError):
+        await add(file, document("a"), 0)
+    await file.rebuilder.begin(OLD)
+    with pytest.raises(BackendRejectedError):
+        await add(file, document("a"), 0)
+    with pytest.raises(BackendRejectedError):
+        await file.rebuilder.switch(NEW.fingerprint, ())
+    assert await nearest(file, 2) == document("c").id
+
+
+@pytest.mark.parametrize("how", ["abandon", "begin", "drop"])
+async def test_what_an_abandoned_run_has_made_is_forgotten(file: SqliteStore, how: str) -> None:
+    await file.rebuilder.begin(NEW)
+    await add(file, document("a"), 0)
+    match how:
+        case "abandon":
+            await file.rebuilder.abandon()
+        case "begin":
+            await file.rebuilder.begin(NEW)
+        case "drop":
+            await file.documents.drop_vectors()
+    left = await file.database.read(
+        lambda connection: connection.execute("SELECT count(*) FROM next_vectors").fetchone()
+    )
+    assert left == (0,)
+    assert (await file.rebuilder.under_way() is None) is (how != "begin")
+
+
+async def test_another_process_follows(file: SqliteStore, tmp_path: Path) -> None:
+    async with open_database(tmp_path / "rag-context.db") as other:
+        assert await nearest(other, 1) == document("b").id
+        await file.rebuilder.begin(NEW)
+        for number, name in enumerate("abc"):
+            await add(file, document(name), number)
+        await file.rebuilder.switch(NEW.fingerprint, ())
+        assert len(await other.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 3
+        written = document("d")
+        await other.documents.write(written, chunks_of(written), unit_vectors(1, dimension=8), NEW.fingerprint)
+        assert len(await file.vectors.search(unit_vectors(1, dimension=8)[0], limit=5, where=Filter())) == 4
