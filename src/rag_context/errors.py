@@ -11,8 +11,9 @@
         │   ├── BackendTimeoutError     it did not answer in time
         │   └── BackendStartingError    it is not ready yet; no fault of it
         ├── BackendRejectedError        it answered no
-        └── BackendDataError            it answered nonsense
-            └── ForeignIndexError       its file is another program's, or a newer version's
+        ├── BackendDataError            it answered nonsense
+        │   └── ForeignIndexError       its file is another program's, or a newer version's
+        └── ProviderFailedError         a provider of collections raised something else than the errors above
 
 The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
 """
@@ -102,3 +103,12 @@ class BackendDataError(BackendError):
 
 class ForeignIndexError(BackendDataError):
     """The file is another program's, or was written by a newer version of this one."""
+
+
+class ProviderFailedError(BackendError):
+    """A provider of collections, most likely a plug-in, raised what it must not. Says of what kind, never its text."""
+
+    def __init__(self, component: str, provider: str, connection: str, error: Exception) -> None:
+        super().__init__(
+            component, f"The provider '{provider}' of connection '{connection}' failed with {type(error).__name__}"
+        )

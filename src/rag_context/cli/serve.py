@@ -70,6 +70,8 @@ async def _serve(
 ) -> None:
     url = server_url(options.host, options.port)
     async with open_service(settings, on_mismatch) as service:
+        if on_mismatch is OnMismatch.REINDEX and service.collections is not None:
+            service.collections.upkeep.begin_reindexing()
         app = create_app(service, options)
         with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id)):
             screen.note(

@@ -15,6 +15,7 @@ from rag_context.errors import (
     FieldError,
     InvalidInputError,
     NotFoundError,
+    ProviderFailedError,
 )
 from rag_context.projects.records import ProjectError
 from rag_context.server.exchange import RefusalError, Reply
@@ -109,5 +110,6 @@ def retry_after(seconds: float | None) -> str:
 def _unavailable(error: BackendError, request_id: str) -> Reply:
     wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
     headers = ((b"retry-after", retry_after(wait).encode()),)
-    sentence = component_sentence(error.component)
+    # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
+    sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
     return error_reply(503, ErrorCode.SERVICE_UNAVAILABLE, sentence, request_id, headers=headers)

@@ -201,7 +201,10 @@ class Service:
 
     async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
         """Have all vectors made anew in the background where that is needed. Raises: BackendError."""
-        return await self._reindexing.reindex(request, on_progress)
+        answer = await self._reindexing.reindex(request, on_progress)
+        if self._parts.collections is not None:
+            return await self._parts.collections.upkeep.reindex_behind(request, answer)
+        return answer
 
     async def rank(self, query: Query) -> Answer:
         """Answer a query in the domain's own words, for measuring: any limit, nothing remembered of it.
@@ -232,6 +235,8 @@ class Service:
         """Examine every part."""
         started = self._clock()
         findings, counts = await asyncio.gather(self._parts.health.examine(), self._count())
+        if self._parts.collections is not None:
+            findings = (*findings, *await self._parts.collections.upkeep.examine())
         by_name = {finding.name: finding for finding in findings}
         status = {name: _judged(finding, counts) for name, finding in by_name.items()}
         return HealthResponse(

@@ -100,8 +100,10 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         embedder = await stack.enter_async_context(open_embedder(settings))
         await check_model(stores, embedder, settings, on_mismatch)
         shared = await stack.enter_async_context(_open_shared(settings.stores))
-        parts = _parts(stores, CachedEmbedder(embedder, shared=shared), shared, settings)
-        own = TextEmbedder(parts.embedder, parts.sources.embedding)
+        cached = CachedEmbedder(embedder, shared=shared)
+        parts = _parts(stores, cached, shared, settings)
+        # Not the one that is bound to the documents' index: each collection records a model of its own.
+        own = TextEmbedder(cached, Dependency("embedder", cached.ping))
         collections = await stack.enter_async_context(open_collection_service(settings, own))
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
