@@ -12,9 +12,10 @@
         │   ├── BackendStartingError    it is not ready yet; no fault of it
         │   └── OverloadedError         this process has too much to do now   HTTP 503
         ├── BackendRejectedError        it answered no
-        └── BackendDataError            it answered nonsense
-            ├── ForeignIndexError       its file is another program's, or a newer version's
-            └── LostIndexError          there was an index, and its file is empty or missing
+        ├── BackendDataError            it answered nonsense
+        │   ├── ForeignIndexError       its file is another program's, or a newer version's
+        │   └── LostIndexError          there was an index, and its file is empty or missing
+        └── ProviderFailedError         a provider of collections raised something else than the errors above
 
 The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
 """
@@ -112,3 +113,12 @@ class ForeignIndexError(BackendDataError):
 
 class LostIndexError(BackendDataError):
     """There was an index, and its file is empty or missing; it is never taken for a new one."""
+
+
+class ProviderFailedError(BackendError):
+    """A provider of collections, most likely a plug-in, raised what it must not. Says of what kind, never its text."""
+
+    def __init__(self, component: str, provider: str, connection: str, error: Exception) -> None:
+        super().__init__(
+            component, f"The provider '{provider}' of connection '{connection}' failed with {type(error).__name__}"
+        )

@@ -7,7 +7,7 @@ A provider is async, raises only our own errors, applies every `Clause` exactly 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rag_context.clauses import Clause
 from rag_context.types import Json, Matrix, Status, Vector
@@ -38,6 +38,8 @@ class Collection:
     created: datetime | None = None
     count: int = 0
     """Documents in it."""
+    foreign: bool = False
+    """Another program made it, in the same database; it can be read, not written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +146,61 @@ class Provider(Protocol):
 
     async def health(self) -> ProviderHealth:
         """How it is; never raises."""
+        ...
+
+
+@runtime_checkable
+class BulkCalls(Protocol):
+    """What a provider may have beside the calls of `Provider`, to make work on many documents cheap.
+
+    The built-in ones have them. A plug-in need not: what it lacks is done page by page (`collections/paging.py`).
+    """
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        """The ids of all entries that a clause lets through, in order."""
+        ...
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given entries; unknown ones are left out."""
+        ...
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that a clause still lets through; returns how many."""
+        ...
+
+
+@runtime_checkable
+class Switching(Protocol):
+    """A provider whose collections can be reindexed: built beside the old vectors, then put in their place."""
+
+    async def switch(self, name: str, built: str) -> bool:
+        """Put the entries of the collection `built`, with its metadata and dimension, in place of those of `name`.
+
+        One step for whoever reads; labels and date stay, and `built` is gone afterwards.
+
+        Returns:
+            False, and nothing changed, where the provider can tell that the two do not hold the same documents.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordScore:
+    """How an entry answers a query by keywords: its BM25, and the share (0..1) of the query's idf that it holds."""
+
+    bm25: float
+    share: float
+
+
+@runtime_checkable
+class KeywordProvider(Protocol):
+    """A provider with a keyword index; of the others, documents are read and scored (`collections/keywords.py`)."""
+
+    async def keyword_scores(
+        self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
+    ) -> dict[str, KeywordScore]:
+        """The `limit` entries of highest BM25 that a clause lets through, equal ones by id; and the scores of `also`.
+
+        Entries without any of the query's terms are left out.
+        """
         ...

@@ -59,7 +59,7 @@ def test_names_are_steps_of_an_address_whatever_is_in_them() -> None:
         collection_calls.delete("a/b c", "100 %?#", "default").path
         == "/collections/a%2Fb%20c/documents/100%20%25%3F%23"
     )
-    call = collection_calls.documents("ä", {"n": {"$gt": 1}}, 5, 10, "crm")
+    call = collection_calls.documents("ä", {"n": {"$gt": 1}}, 5, 10, None, False, "crm")
     assert (
         call.path
         == "/collections/%C3%A4/documents?connection=crm&limit=5&offset=10&where=%7B%22n%22%3A%7B%22%24gt%22%3A1%7D%7D"

@@ -45,4 +45,5 @@ async def chroma_collections(place: str | Path) -> AsyncIterator[Provider]:
 async def drop_all(provider: Provider) -> None:
     """Remove all collections of a provider."""
     for collection in await provider.collections():
-        await provider.drop(collection.name)
+        if not collection.foreign:
+            await provider.drop(collection.name)

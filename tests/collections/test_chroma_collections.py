@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag_context.clauses import EVERYTHING
-from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir
 from rag_context.stores.chroma.api import CollectionGoneError, Rows
@@ -56,7 +56,7 @@ def notes(count: int) -> list[Entry]:
     return [Entry(f"{number:04d}", f"text {number}", {"number": number}) for number in range(count)]
 
 
-async def test_others_collections_are_neither_listed_nor_touched(
+async def test_others_collections_are_listed_as_such_and_never_touched(
     chroma_collections_server: ServerProcess, api: ChromaServer
 ) -> None:
     prefix = f"test-{uuid4().hex[:8]}"
@@ -66,7 +66,21 @@ async def test_others_collections_are_neither_listed_nor_touched(
             assert made is not None
             await api.upsert(made.id, Rows(["1"], [{"mine": True}], ["text"], axes(1)))
         await provider.create(Collection("docs"))
-        assert [collection.name for collection in await provider.collections()] == ["docs"]
+        listed = {collection.name: collection.foreign for collection in await provider.collections()}
+        assert listed == {
+            "docs": False,
+            f"{prefix}.theirs": True,
+            f"{prefix}.docs.backup": True,
+            f"{prefix}-docs": True,
+        }
+        assert not await provider.create(Collection(f"{prefix}-docs"))
+        for name in (f"{prefix}.theirs", f"{prefix}-docs"):
+            with pytest.raises(NotFoundError):
+                await provider.drop(name)
+            with pytest.raises(NotFoundError):
+                await provider.delete(name, "1")
+            with pytest.raises(NotFoundError):
+                await provider.upsert(name, notes(1), axes(1))
         with pytest.raises(BackendRejectedError, match="not made by rag-context"):
             await provider.create(Collection("theirs"))
         with pytest.raises(BackendRejectedError, match="not made by rag-context"):
@@ -219,7 +233,7 @@ async def test_a_folder_is_kept_and_measured_and_shared_with_the_vectors_of_docu
         await vectors.put(written, chunks_of(written), axis(0)[None])
         await provider.create(Collection("docs"))
         await provider.upsert("docs", notes(5), axes(5))
-        assert [collection.name for collection in await provider.collections()] == ["docs"]
+        assert [collection.name for collection in await provider.collections()] == ["docs", "documents"]
         assert await vectors.count() == 1
         health = await provider.health()
         assert health.collections == 1

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from rag_context.collections.connections import Connection, Connections, Place, closing
-from rag_context.errors import BackendTimeoutError, BackendUnavailableError, ConfigurationError, NotFoundError
+from rag_context.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConfigurationError,
+    NotFoundError,
+    ProviderFailedError,
+)
 from rag_context.provider import Provider
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.settings import ConnectionSettings, Settings
@@ -206,3 +212,30 @@ class TestSettings:
             health = await connections["archive"].health()
             assert health.status is Status.UNAVAILABLE
             assert await used(connections["default"]) == 0
+
+
+async def test_opening_a_provider_takes_nothing_of_the_time_of_the_first_work() -> None:
+    """What it imports takes seconds, once."""
+    house = House(gate=asyncio.Event())
+    connection = house.connection("slow")
+    asked = asyncio.create_task(connection.call(lambda provider: provider.collections(), 0.2))
+    await asyncio.sleep(0.6)
+    assert not asked.done()
+    assert house.gate is not None
+    house.gate.set()
+    assert await asked == []
+    await connection.close()
+
+
+async def test_what_a_provider_raises_is_a_failure_of_it_and_its_text_is_kept_back() -> None:
+    """V-1: a plug-in may raise anything."""
+
+    async def failing(_: Provider) -> None:
+        raise KeyError("password=hunter2")
+
+    connection = House().connection("a")
+    with pytest.raises(ProviderFailedError) as caught:
+        await connection.call(failing, LONG_S)
+    assert str(caught.value) == "The provider 'memory' of connection 'a' failed with KeyError"
+    assert await used(connection) == 0
+    await connection.close()

@@ -277,7 +277,7 @@ async def test_an_unknown_document_is_404(client: httpx2.AsyncClient) -> None:
         ("limit=1.5", "limit must be a whole number"),
         ("limit=", "limit must be a whole number"),
         ("limit=5&limit=6", "limit given twice"),
-        ("filter={}", "Unknown field 'filter'; known are connection, where, limit, offset"),
+        ("filter={}", "Unknown field 'filter'; known are connection, where, limit, offset, ids, include"),
         ("Limit=1", "Unknown field 'Limit'; did you mean 'limit'?"),
         ("where=", "Invalid 'where' filter: must be valid JSON"),
         ("where=[1]", "Invalid 'where' filter: must be a JSON object"),
@@ -337,7 +337,10 @@ async def test_a_filter_too_deep_is_refused(client: httpx2.AsyncClient, depth: i
         ({"embedding": "abc"}, "embedding must be an array of numbers"),
         ({"embedding": [1], "top_k": 0}, "top_k must be at least 1"),
         ({"embedding": [1], "where": "x"}, "where must be an object"),
-        ({"embedding": [1], "limit": 3}, "Unknown field 'limit'; known are embedding, text, where, top_k"),
+        (
+            {"embedding": [1], "limit": 3},
+            "Unknown field 'limit'; known are embedding, text, mode, min_score, where, top_k",
+        ),
         ({"text": " "}, "text must not be empty; leave it out instead"),
     ],
 )

@@ -9,8 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
+from rag_context.collections.keywords import keyword_scores
+from rag_context.collections.paging import bulk
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.provider import Collection, Entry, Provider
+from rag_context.testing.collections import MemoryCollections
 from rag_context.types import Json, Matrix, Status, Vector
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, documents
@@ -332,3 +335,55 @@ async def test_every_filter_lets_through_what_the_evaluator_does(
         assert ([entry.id for entry in page.entries], page.total) == (expected[1:6], len(expected)), where
         hits = await provider.search(NAME, axis(0), limit=100, where=where)
         assert sorted(hit.entry.id for hit in hits) == expected, where
+
+
+async def test_keyword_scores_are_the_same_on_every_provider(provider: Provider) -> None:
+    """V-7: an index of its own or not, also after changes, and of those that a filter lets through."""
+    texts = [
+        "Logs are kept for 31 days.",
+        "The nightly backup is kept for nine days, and the backup of the backup for two.",
+        "Granite is hard.",
+        "Error ERR-4107: the session has expired",
+        "日本語のログ",
+    ]
+    await provider.create(Collection(NAME))
+    entries = [Entry(f"{number}", text, {"number": number}) for number, text in enumerate(texts)]
+    await provider.upsert(NAME, entries, rows(*(axis(number % 4) for number in range(len(entries)))))
+
+    async def asked(text: str, where: Clause = EVERYTHING, limit: int = 10) -> dict[str, tuple[float, float]]:
+        found = await keyword_scores(provider, NAME, text, where, limit=limit, also=["2"])
+        return {id_: (round(score.bm25, 6), round(score.share, 6)) for id_, score in found.items()}
+
+    reference = MemoryCollections()
+    await reference.create(Collection(NAME))
+    await reference.upsert(NAME, entries, rows(*(axis(number % 4) for number in range(len(entries)))))
+
+    async def expected(text: str, where: Clause = EVERYTHING, limit: int = 10) -> dict[str, tuple[float, float]]:
+        found = await keyword_scores(reference, NAME, text, where, limit=limit, also=["2"])
+        return {id_: (round(score.bm25, 6), round(score.share, 6)) for id_, score in found.items()}
+
+    for text in ("how long are backups kept?", "err-4107 granite", "ログ", "nothing of this zebra", "the of", ""):
+        assert await asked(text) == await expected(text)
+        assert await asked(text, limit=1) == await expected(text, limit=1)
+    later = Comparison(("number",), Operator.AT_LEAST, 1)
+    assert await asked("days kept backup", later) == await expected("days kept backup", later)
+    assert set(await asked("days kept", limit=1)) == {"0"}
+    changed = [Entry("0", "Backup and backup", {"number": 0}), Entry("9", "Granite days", {"number": 9})]
+    for each in (provider, reference):
+        await each.upsert(NAME, changed, rows(axis(0), axis(1)))
+        await each.delete(NAME, "1")
+    for text in ("backup", "granite days", "how long are backups kept?"):
+        assert await asked(text) == await expected(text)
+
+
+async def test_many_are_listed_read_and_removed_at_once(provider: Provider) -> None:
+    """V-7: by the provider's own calls, or page by page where it has none."""
+    await filled(provider, [{"number": number, "even": number % 2 == 0} for number in range(30)])
+    even = Comparison(("even",), Operator.EQUAL, True)
+    many = bulk(provider)
+    assert await many.ids(NAME, even) == [f"{number:04d}" for number in range(0, 30, 2)]
+    there = await many.get(NAME, ["0003", "nobody", "0004", "0003"])
+    assert {id_: entry.text for id_, entry in there.items()} == {"0003": "text 3", "0004": "text 4"}
+    assert await many.delete_many(NAME, ["0003", "0004", "nobody"], even) == 1
+    assert await many.delete_many(NAME, await many.ids(NAME, even), even) == 14
+    assert len(await many.ids(NAME, EVERYTHING)) == 15

@@ -58,7 +58,9 @@ async def homes(client: AsyncQdrantClient, provider: Provider) -> list[str]:
     return [each.name for each in (await client.get_collections()).collections if each.name.startswith(f"{prefix}.")]
 
 
-async def test_others_collections_are_neither_listed_nor_touched(provider: Provider, client: AsyncQdrantClient) -> None:
+async def test_others_collections_are_listed_as_such_and_never_touched(
+    provider: Provider, client: AsyncQdrantClient
+) -> None:
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
     (home,) = await homes(client, provider)
@@ -68,7 +70,11 @@ async def test_others_collections_are_neither_listed_nor_touched(provider: Provi
         await client.delete_collection(name)
         await client.create_collection(name, models.VectorParams(size=2, distance=models.Distance.DOT))
         await client.upsert(name, [models.PointStruct(id=1, vector=[1.0, 2.0], payload={"mine": True})])
-    assert [collection.name for collection in await provider.collections()] == ["docs"]
+    listed = {collection.name: collection.foreign for collection in await provider.collections()}
+    assert listed == {"docs": False, **dict.fromkeys(others, True)}
+    assert not await provider.create(Collection(others[0]))
+    with pytest.raises(NotFoundError):
+        await provider.drop(others[0])
     await provider.empty("docs")
     await provider.drop("docs")
     for name in others:

@@ -45,6 +45,8 @@ async def test_every_tool_answers_in_words_too() -> None:
             arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}
             if name == "rag_context_delete":
                 arguments = {"documentId": "d1"}
+            if name == "collection_create":
+                arguments = {**tool.example, "name": "another"}
             told = await client.call_tool(name, arguments or dict(tool.example))
             assert not told.is_error, name
             assert read(told).strip(), name

@@ -45,7 +45,15 @@ async def test_every_tool_of_the_registry_is_listed_with_its_schemas_and_hints()
         assert shown.annotations.read_only_hint is (tool.access is Access.READ)
         assert shown.annotations.open_world_hint is False
     destructive = {name for name, tool in listed.items() if tool.annotations and tool.annotations.destructive_hint}
-    assert destructive == {"rag_context_index", "rag_context_delete"}
+    assert destructive == {
+        "rag_context_index",
+        "rag_context_delete",
+        "collection_add",
+        "collection_update_document",
+        "collection_set_metadata",
+        "collection_delete_documents",
+        "collection_delete",
+    }
 
 
 async def test_schemas_hold_nothing_that_strict_clients_refuse() -> None:

@@ -32,9 +32,17 @@ expected-statuses = ["2xx", "400", "401", "403", "404", "409", "5xx"]
     for path in (
         "/collections",
         "/collections/{name}/documents",
+        "/collections/{name}/documents/{id}/metadata",
         "/collections/{name}/metadata",
         "/collections/{name}/query",
         "/providers/{name}/test",
+        "/tools/collection_add",
+        "/tools/collection_create",
+        "/tools/collection_delete_documents",
+        "/tools/collection_documents",
+        "/tools/collection_query",
+        "/tools/collection_set_metadata",
+        "/tools/collection_update_document",
     )
 )
 """Whether vectors fit a collection and each other, keys deep in metadata, and configurations of plug-ins: no schema
@@ -49,7 +57,7 @@ def fuzz(schema: str, door: Running, *, checks: str, phases: str, directory: Pat
         *("--checks", checks, "--mode", "all", "--max-examples", "10", "--seed", "7", "--no-color"),
         *("--phases", phases, "--warnings", "off"),
     ]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
@@ -101,6 +109,7 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/collections/{name}/documents",
         "/collections/{name}/documents/all",
         "/collections/{name}/documents/{id}",
+        "/collections/{name}/documents/{id}/metadata",
         "/collections/{name}/metadata",
         "/collections/{name}/metadata-values",
         "/collections/{name}/query",
@@ -115,6 +124,17 @@ def test_the_description_covers_every_route(client: httpx2.Client) -> None:
         "/providers/{name}/test",
         "/ready",
         "/tools",
+        "/tools/collection_add",
+        "/tools/collection_create",
+        "/tools/collection_delete",
+        "/tools/collection_delete_documents",
+        "/tools/collection_documents",
+        "/tools/collection_get",
+        "/tools/collection_list",
+        "/tools/collection_query",
+        "/tools/collection_set_metadata",
+        "/tools/collection_update_document",
+        "/tools/collection_values",
         "/tools/rag_context_converse",
         "/tools/rag_context_delete",
         "/tools/rag_context_get",

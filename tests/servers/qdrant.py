@@ -106,6 +106,7 @@ class StandIn:
         return await self.memory.query_points(
             name,
             query=asked.query,
+            using=asked.using,
             prefetch=asked.prefetch,
             query_filter=asked.filter,
             limit=_at_least_one(asked.limit),

@@ -38,6 +38,8 @@ class Question:
     embedding: str | None
     where: str | None
     limit: int
+    mode: str
+    min_score: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,18 @@ class Page:
     where: str | None
     limit: int
     offset: int
+    ids: Sequence[str] | None
+    embeddings: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Which documents go: those of the ids, or those that pass a filter (JSON)."""
+
+    ids: Sequence[str]
+    where: str | None
+    dry_run: bool
+    confirm: bool
 
 
 _Work = Callable[[CollectionsDoor], Awaitable[Answer]]
@@ -98,8 +112,17 @@ def run_empty(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
     )
 
 
-def run_remove(chosen: Chosen, named: Named, ids: Sequence[str]) -> ExitCode:
-    """Documents go, one after the other."""
+def run_remove(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
+    """Documents go: by a filter at once, by ids one after the other."""
+    if (what.where is None) == (not what.ids):
+        raise InvalidInputError("Say what to delete: one or more IDs, or --where '{...}'.")
+    if what.where is not None:
+        return _remove_matching(chosen, named, what)
+    if what.dry_run:
+        raise InvalidInputError(
+            "--dry-run goes with --where; `rag-context collections documents --id` shows documents."
+        )
+    ids = what.ids
 
     async def work(door: CollectionsDoor) -> Answer:
         for id_ in ids:
@@ -109,6 +132,37 @@ def run_remove(chosen: Chosen, named: Named, ids: Sequence[str]) -> ExitCode:
         return {"status": "deleted", "collection": named.name, "ids": list(ids)}
 
     return _about(chosen, named, work, lambda answer, screen: screen.note(f"{_documents(len(answer['ids']))} deleted."))
+
+
+def _remove_matching(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
+    fields = {
+        "where": what.where,
+        "dry_run": "true" if what.dry_run else "false",
+        "confirm": "true" if what.confirm else "false",
+    }
+
+    def show(answer: Answer, screen: Screen) -> None:
+        for id_ in answer["ids"]:
+            screen.show(safe(id_))
+        more = answer["count_deleted"] - len(answer["ids"])
+        rest = f" (the first {len(answer['ids'])} are listed)" if more > 0 else ""
+        done = "would be deleted" if answer["status"] == "preview" else "deleted"
+        screen.note(f"{_documents(answer['count_deleted'])} {done}{rest}.")
+
+    return _about(
+        chosen, named, lambda door: door.ask("DELETE", "collections", named.name, "documents", fields=fields), show
+    )
+
+
+def run_update(chosen: Chosen, named: Named, id_: str, metadata: str, merge: str) -> ExitCode:
+    """Other metadata of a document."""
+    body, steps = {"metadata": json_of(metadata, "JSON")}, ("collections", named.name, "documents", id_, "metadata")
+    return _about(
+        chosen,
+        named,
+        lambda door: door.tell("PUT", *steps, body=body, fields={"merge": merge}),
+        lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
+    )
 
 
 def run_metadata(chosen: Chosen, named: Named, metadata: str, merge: str) -> ExitCode:
@@ -124,7 +178,13 @@ def run_metadata(chosen: Chosen, named: Named, metadata: str, merge: str) -> Exi
 
 def run_documents(chosen: Chosen, named: Named, page: Page) -> ExitCode:
     """A page of documents."""
-    fields = {"where": page.where, "limit": str(page.limit), "offset": str(page.offset)}
+    fields = {
+        "where": page.where,
+        "limit": str(page.limit),
+        "offset": str(page.offset),
+        "ids": json.dumps(list(page.ids)) if page.ids else None,
+        "include": "embeddings" if page.embeddings else None,
+    }
 
     def show(answer: Answer, screen: Screen) -> None:
         _show_documents(answer["documents"], screen)
@@ -138,17 +198,19 @@ def run_documents(chosen: Chosen, named: Named, page: Page) -> ExitCode:
 
 def run_query(chosen: Chosen, named: Named, question: Question) -> ExitCode:
     """The nearest documents."""
-    if (question.text is None) == (question.embedding is None):
+    if question.text is None and question.embedding is None:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
     body = {
         "text": question.text,
         "embedding": json_of(question.embedding, "--embedding"),
         "where": json_of(question.where, "--where"),
         "top_k": question.limit,
+        "mode": question.mode,
+        "min_score": question.min_score,
     }
 
     async def work(door: CollectionsDoor) -> Answer:
-        if question.text is not None:
+        if question.text is not None and question.mode != "text":
             await door.model_loaded()
         return await door.tell("POST", "collections", named.name, "query", body=body)
 
@@ -245,6 +307,8 @@ def _show_one(answer: Answer, screen: Screen) -> None:
         ("Documents", str(answer["count"])),
         ("Dimension", str(answer.get("dimension", "none yet"))),
         ("Embeddings", _labels(answer)),
+        ("Model", answer.get("model", {}).get("name", "")),
+        ("Made by", "another program; it can only be read" if answer.get("read_only") else ""),
         ("Created", answer.get("created", "")),
         ("Metadata", _compact(answer["metadata"])),
     ):

@@ -122,15 +122,19 @@ def query(
     ] = None,
     where: Where = None,
     limit: Annotated[int, typer.Option(metavar="N", help="Most results.")] = 10,
+    mode: Annotated[
+        str, typer.Option(metavar="vector|text|hybrid", help="By the nearest vectors, by keywords, or by both.")
+    ] = "vector",
+    min_score: Annotated[float | None, typer.Option(metavar="X", help="Leave out what scores below this.")] = None,
     connection: OnConnection = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Find the documents nearest to a text or a vector."""
+    """Find documents by a text or a vector."""
     from rag_context.cli import collections as work
 
-    question = work.Question(text=text, embedding=embedding, where=where, limit=limit)
+    question = work.Question(text, embedding, where, limit, mode, min_score)
     raise typer.Exit(work.run_query(_chosen(config, data_dir), work.Named(name, connection, as_json), question))
 
 
@@ -140,6 +144,10 @@ def documents(
     where: Where = None,
     limit: Annotated[int, typer.Option(metavar="N", help="Most documents, up to 1000.")] = 100,
     offset: Annotated[int, typer.Option(metavar="N", help="How many to pass over.")] = 0,
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only the document of this id; may be repeated.")
+    ] = None,
+    embeddings: Annotated[bool, typer.Option("--embeddings", help="With --json: the vectors too.")] = False,
     connection: OnConnection = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -148,7 +156,7 @@ def documents(
     """List documents by id, and how many there are in all."""
     from rag_context.cli import collections as work
 
-    page = work.Page(where=where, limit=limit, offset=offset)
+    page = work.Page(where, limit, offset, ids, embeddings)
     raise typer.Exit(work.run_documents(_chosen(config, data_dir), work.Named(name, connection, as_json), page))
 
 
@@ -185,18 +193,42 @@ def metadata(
 
 
 @group.command(epilog=EPILOG)
-def remove(
+def update(
     name: Name,
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of documents.")],
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Id of the document.")],
+    values: Annotated[str, typer.Argument(metavar="JSON", help="A JSON object.")],
+    merge: Annotated[bool, typer.Option("--merge", help="Set these keys and keep the others.")] = False,
     connection: OnConnection = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Delete documents by id."""
+    """Replace the metadata of one document, or with --merge a part of it; text and vector stay."""
     from rag_context.cli import collections as work
 
-    raise typer.Exit(work.run_remove(_chosen(config, data_dir), work.Named(name, connection, as_json), ids))
+    named = work.Named(name, connection, as_json)
+    raise typer.Exit(work.run_update(_chosen(config, data_dir), named, id_, values, "true" if merge else "false"))
+
+
+@group.command(epilog=EPILOG)
+def remove(
+    name: Name,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Ids of documents.")] = None,
+    where: Where = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --where: only say what would go.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="With --where: also more than 100 documents, or more than half.")
+    ] = False,
+    connection: OnConnection = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Delete documents by id, or those that pass a filter."""
+    from rag_context.cli import collections as work
+
+    what = work.Removal(ids or [], where, dry_run, yes)
+    raise typer.Exit(work.run_remove(_chosen(config, data_dir), work.Named(name, connection, as_json), what))
 
 
 @group.command(epilog=EPILOG)

@@ -1,22 +1,24 @@
 """Collections of a server, for coroutines."""
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from rag_context.client import collection_calls as calls
 from rag_context.client.calls import Call
-from rag_context.client.collection_calls import CollectionDocument, Embedding
+from rag_context.client.collection_calls import CollectionDocument, Embedding, QueryMode
 from rag_context.contract.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
+    DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
     MetadataResponse,
     QueryResponse,
+    UpdatedDocumentResponse,
     ValuesResponse,
 )
 from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
@@ -96,14 +98,42 @@ class AsyncCollections:
         where: Mapping[str, object] | None = None,
         limit: int = 100,
         offset: int = 0,
+        ids: Sequence[str] | None = None,
+        embeddings: bool = False,
         request_id: str | None = None,
     ) -> DocumentsResponse:
-        """A page of the documents that pass a filter, by id; at most 1000."""
-        return await self._send(calls.documents(name, where, limit, offset, self._connection), request_id)
+        """A page of the documents that pass a filter, by id, or those of `ids`; at most 1000."""
+        return await self._send(
+            calls.documents(name, where, limit, offset, ids, embeddings, self._connection), request_id
+        )
 
     async def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
         return await self._send(calls.delete(name, document_id, self._connection), request_id)
+
+    async def delete_where(
+        self,
+        name: str,
+        where: Mapping[str, object],
+        *,
+        dry_run: bool = False,
+        confirm: bool = False,
+        request_id: str | None = None,
+    ) -> DeletedMatchingResponse:
+        """Remove the documents that pass a filter; more than 100, or more than half, only with `confirm`."""
+        return await self._send(calls.delete_where(name, where, dry_run, confirm, self._connection), request_id)
+
+    async def replace_document_metadata(
+        self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
+    ) -> UpdatedDocumentResponse:
+        """Give a document other metadata; its text and vector stay. Raises: NotFoundError."""
+        return await self._send(calls.update(name, document_id, metadata, False, self._connection), request_id)
+
+    async def merge_document_metadata(
+        self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
+    ) -> UpdatedDocumentResponse:
+        """Set these keys of a document's metadata and keep the others. Raises: NotFoundError."""
+        return await self._send(calls.update(name, document_id, metadata, True, self._connection), request_id)
 
     async def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
         """Remove all documents of a collection, or none; the collection stays."""
@@ -121,10 +151,13 @@ class AsyncCollections:
         embedding: Embedding | None = None,
         where: Mapping[str, object] | None = None,
         top_k: int = 10,
+        mode: QueryMode = "vector",
+        min_score: float | None = None,
         request_id: str | None = None,
     ) -> QueryResponse:
-        """The documents nearest to a vector, or to a text where the server embeds."""
-        return await self._send(calls.query(name, text, embedding, where, top_k, self._connection), request_id)
+        """The documents nearest to a vector, or to a text where the server embeds; or by keywords, or by both."""
+        call = calls.query(name, text, embedding, where, top_k, mode, min_score, self._connection)
+        return await self._send(call, request_id)
 
     async def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
         """What collections can be kept by, also what is not installed here."""

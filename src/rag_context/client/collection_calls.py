@@ -1,7 +1,7 @@
 """What can be asked of collections and providers, as data."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NotRequired, TypeAlias, TypedDict
+from typing import Literal, NotRequired, TypeAlias, TypedDict
 from urllib.parse import quote, urlencode
 
 from pydantic_core import PydanticSerializationError, to_json
@@ -13,11 +13,13 @@ from rag_context.contract.collections import (
     CollectionsResponse,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
+    DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
     MetadataResponse,
     QueryResponse,
+    UpdatedDocumentResponse,
     ValuesResponse,
 )
 from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
@@ -25,6 +27,8 @@ from rag_context.errors import InvalidInputError
 from rag_context.types import Vector
 
 DEFAULT_CONNECTION = "default"
+
+QueryMode: TypeAlias = Literal["vector", "text", "hybrid"]
 
 Embedding: TypeAlias = Sequence[float] | Vector
 """`(dim,)`, any numbers."""
@@ -82,10 +86,20 @@ def add(name: str, documents: Iterable[CollectionDocument], connection: str) -> 
 
 
 def documents(
-    name: str, where: Mapping[str, object] | None, limit: int, offset: int, connection: str
+    name: str,
+    where: Mapping[str, object] | None,
+    limit: int,
+    offset: int,
+    ids: Sequence[str] | None,
+    embeddings: bool,
+    connection: str,
 ) -> Call[DocumentsResponse]:
-    """Read a page of documents."""
+    """Read a page of documents, or those of some ids."""
     query = {"limit": str(limit), "offset": str(offset)}
+    if ids is not None:
+        query["ids"] = _json(list(ids)).decode()
+    if embeddings:
+        query["include"] = "embeddings"
     if where is not None:
         query["where"] = _json(where).decode()
     return _read(_path("collections", name, "documents", connection=connection, **query), DocumentsResponse)
@@ -96,6 +110,24 @@ def delete(name: str, document_id: str, connection: str) -> Call[DeletedDocument
     if document_id == "all":
         raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
     return _remove(_path("collections", name, "documents", document_id, connection=connection), DeletedDocumentResponse)
+
+
+def delete_where(
+    name: str, where: Mapping[str, object], dry_run: bool, confirm: bool, connection: str
+) -> Call[DeletedMatchingResponse]:
+    """Remove the documents that pass a filter."""
+    query = {"where": _json(where).decode(), "dry_run": _truth(dry_run), "confirm": _truth(confirm)}
+    path = _path("collections", name, "documents", connection=connection, **query)
+    return Call(path, DeletedMatchingResponse.model_validate_json, method="DELETE", repeatable=False)
+
+
+def update(
+    name: str, document_id: str, metadata: Mapping[str, object], merge: bool, connection: str
+) -> Call[UpdatedDocumentResponse]:
+    """Replace a document's metadata, or set some of it."""
+    query = {"merge": "true"} if merge else {}
+    path = _path("collections", name, "documents", document_id, "metadata", connection=connection, **query)
+    return Call(path, UpdatedDocumentResponse.model_validate_json, _json({"metadata": metadata}), "PUT")
 
 
 def empty(name: str, connection: str) -> Call[EmptiedCollectionResponse]:
@@ -115,10 +147,19 @@ def query(
     embedding: Embedding | None,
     where: Mapping[str, object] | None,
     top_k: int,
+    mode: QueryMode,
+    min_score: float | None,
     connection: str,
 ) -> Call[QueryResponse]:
-    """Find the nearest documents."""
-    fields = {"text": text, "embedding": embedding, "where": where, "top_k": top_k}
+    """Find documents."""
+    fields = {
+        "text": text,
+        "embedding": embedding,
+        "where": where,
+        "top_k": top_k,
+        "mode": mode,
+        "min_score": min_score,
+    }
     path = _path("collections", name, "query", connection=connection)
     return _write(path, {key: value for key, value in fields.items() if value is not None}, QueryResponse)
 
@@ -161,6 +202,10 @@ def _write(path: str, body: Mapping[str, object], response: type[Response]) -> C
 def _remove(path: str, response: type[Response]) -> Call[Response]:
     """A second time nothing would be there (404), so it is not repeated where it may have been done."""
     return Call(path, response.model_validate_json, method="DELETE", repeatable=False)
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
 
 
 def _json(value: object) -> bytes:

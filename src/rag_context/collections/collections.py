@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -12,15 +13,21 @@ import numpy as np
 
 from rag_context.clauses import EVERYTHING, Clause
 from rag_context.collections.connections import Connection, Connections, Place
-from rag_context.errors import ConflictError, FieldError, InvalidInputError, NotFoundError
+from rag_context.collections.labels import (
+    BUILT,
+    OWN_EMBEDDER,
+    built_name,
+    embeddable,
+    labelled,
+    overriding,
+    without_empty_labels,
+    writable,
+)
+from rag_context.collections.models import RECORD, SAMPLES, are_alike, is_of, mismatch, record_of, recorded
+from rag_context.collections.paging import bulk
+from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
 from rag_context.provider import Collection, Entry, EntryHit, EntryPage, Provider
-from rag_context.types import Json, Matrix, Vector
-
-OWN_EMBEDDER = "rag-context"
-"""The one label that is more than a label: texts of such a collection are embedded here."""
-
-PROVIDER_LABEL = "embedding_provider"
-MODEL_LABEL = "embedding_model"
+from rag_context.types import EmbeddingModel, Json, Matrix, Vector
 
 READ_S = 10.0
 WRITE_S = 60.0
@@ -51,10 +58,13 @@ class Collections:
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
+        self.turns = Turns()
+        self._updating = asyncio.Lock()
 
     async def listing(self, connection: str) -> list[Collection]:
-        """All collections of a connection, by name."""
-        return [labelled(found) for found in await self._on(connection).call(lambda p: p.collections(), READ_S)]
+        """All collections of a connection, by name; those that a reindexing builds are not shown."""
+        found = await self._on(connection).call(lambda p: p.collections(), READ_S)
+        return [labelled(one) for one in found if BUILT not in one.name]
 
     async def get(self, place: Place) -> Collection:
         """One collection."""
@@ -79,11 +89,13 @@ class Collections:
 
     async def drop(self, place: Place) -> None:
         """Remove a collection with all that is in it."""
-        await self._raw(place)
+        writable(await self._raw(place))
         attempts = count()
 
         async def gone(provider: Provider) -> None:
             repeated = next(attempts) > 0
+            with suppress(NotFoundError):  # what a reindexing that was cut short has built
+                await provider.drop(built_name(place.name))
             try:
                 await provider.drop(place.name)
             except NotFoundError:
@@ -99,16 +111,19 @@ class Collections:
         Raises:
             InvalidInputError: a label is given that is none.
         """
-        given = _without_empty_labels(metadata)
-        wanted = {**_overriding((await self._raw(place)).metadata), **given}
+        given = without_empty_labels(metadata)
+        before = writable(await self._raw(place)).metadata
+        kept = {key: value for key, value in before.items() if key == RECORD}
+        wanted = {**overriding(before), **kept, **given}
         return labelled(
             await self._on(place.connection).call(lambda p: p.replace_metadata(place.name, wanted), WRITE_S)
         )
 
     async def merge_metadata(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError where a label is given that is none."""
-        wanted = _without_empty_labels(metadata)
-        return labelled(await self._on(place.connection).call(lambda p: p.merge_metadata(place.name, wanted), WRITE_S))
+        wanted = without_empty_labels(metadata)
+        writable(await self._raw(place))
+        return await self._merged(place, wanted)
 
     async def add(self, collection: Collection, connection: str, drafts: Sequence[Draft]) -> list[str]:
         """Store documents, all of them or none; a known id is replaced. Returns their ids, in order.
@@ -116,17 +131,65 @@ class Collections:
         Raises:
             InvalidInputError: two are one, or their vectors do not fit the collection.
         """
+        writable(collection)
         entries = await asyncio.to_thread(_entries, collection.name, drafts)
+        place = Place(collection.name, connection)
+        all_brought = all(draft.vector is not None for draft in drafts)
+        if not all_brought:
+            await self.agree(place, collection)
         vectors = await self._vectors(connection, drafts)
         _check_dimension(collection, drafts, vectors.shape[1])
-        await self._on(connection).call(lambda p: p.upsert(collection.name, entries, vectors), WRITE_S)
+        if all_brought and _is_new(collection) and collection.embedding_provider == OWN_EMBEDDER:
+            await self._record_if_fitting(place, vectors.shape[1])
+        await self._upsert(place, entries, vectors)
         return [entry.id for entry in entries]
+
+    async def _upsert(self, place: Place, entries: Sequence[Entry], vectors: Matrix) -> None:
+        async with self.turns.write():
+            await self._on(place.connection).call(lambda p: p.upsert(place.name, entries, vectors), WRITE_S)
 
     async def entries(self, place: Place, where: Clause, *, limit: int, offset: int) -> EntryPage:
         """A page of the documents that a filter lets through, by id, and how many there are in all."""
         return await self._on(place.connection).call(
             lambda p: p.entries(place.name, where, limit=limit, offset=offset), READ_S
         )
+
+    async def get_entries(self, place: Place, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given documents; unknown ones are left out."""
+        return await self._on(place.connection).call(lambda p: bulk(p).get(place.name, ids), READ_S)
+
+    async def vectors(self, place: Place, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given documents, `(dim,) float32` each; unknown ones are left out."""
+        return await self._on(place.connection).call(lambda p: p.vectors(place.name, ids), READ_S)
+
+    async def matching(self, place: Place, where: Clause) -> tuple[list[str], int]:
+        """The ids of the documents that a filter lets through, and how many documents there are in all."""
+        whole = await self._raw(place)
+        return await self._on(place.connection).call(lambda p: bulk(p).ids(place.name, where), WRITE_S), whole.count
+
+    async def delete_matching(self, place: Place, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these documents that a filter still lets through; returns how many."""
+        writable(await self._raw(place))
+        async with self.turns.write():
+            return await self._on(place.connection).call(lambda p: bulk(p).delete_many(place.name, ids, where), WRITE_S)
+
+    async def update_metadata(self, place: Place, id_: str, metadata: Mapping[str, Json], *, merge: bool) -> Entry:
+        """Give one document other metadata, or set some keys of it; its text and vector stay.
+
+        Two updates of this process do not lose each other's keys; of two processes at one moment, the last one counts.
+
+        Raises:
+            NotFoundError: there is no such document.
+        """
+        writable(await self._raw(place))
+        async with self._updating:
+            entry = (await self.get_entries(place, [id_])).get(id_)
+            vector = (await self.vectors(place, [id_])).get(id_)
+            if entry is None or vector is None:
+                raise NotFoundError(f"Document '{id_}' not found")
+            changed = replace(entry, metadata={**entry.metadata, **metadata} if merge else dict(metadata))
+            await self._upsert(place, [changed], np.stack([vector]))
+        return changed
 
     async def search(self, place: Place, vector: Vector, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
         """The documents nearest to a vector. Raises: InvalidInputError where it is of another dimension."""
@@ -140,18 +203,74 @@ class Collections:
         Raises:
             InvalidInputError: the collection's vectors are not made here.
         """
-        embeddable(await self.get(place))
-        vector = await self._on(place.connection).embedder.query(text)
-        return await self.search(place, vector, limit=limit, where=where)
+        return await self.search(place, await self.embedded(place, text), limit=limit, where=where)
+
+    async def embedded(self, place: Place, text: str) -> Vector:
+        """The vector of a query, made here by the model that made the collection's: `(dim,) float32`.
+
+        Raises:
+            InvalidInputError: the collection's vectors are not made here.
+            ConflictError: they were made by another model.
+        """
+        collection = await self.get(place)
+        embeddable(collection)
+        await self.agree(place, collection)
+        return await self._on(place.connection).embedder.query(text)
+
+    async def agree(self, place: Place, collection: Collection) -> None:
+        """See that the model in use is the one that made a collection's vectors; record it with a new collection.
+
+        A collection from before models were recorded is bound to the model in use only if that makes the same
+        vectors of some of its texts again.
+
+        Raises:
+            ConflictError: the vectors were made by another model.
+        """
+        model = self._on(place.connection).embedder.model
+        if recorded(collection) is None:
+            if not _is_new(collection) and not await self._made_by(place, model):
+                raise mismatch(collection, place.connection, model)
+            # Read again: of two that record at the same moment, one was first.
+            collection = await self._merged(place, {RECORD: record_of(model)})
+        record = recorded(collection)
+        if record is None or not is_of(record, model):
+            raise mismatch(collection, place.connection, model)
+
+    async def _record_if_fitting(self, place: Place, dimension: int) -> None:
+        """A collection whose first documents bring their vectors is the model's too, where they may be its."""
+        try:
+            model = self._on(place.connection).embedder.model
+        except BackendError:
+            return  # no model is needed to store vectors
+        if model.dimension == dimension:
+            await self._merged(place, {RECORD: record_of(model)})
+
+    async def _made_by(self, place: Place, model: EmbeddingModel) -> bool:
+        """Whether the model makes the same vectors of some of a collection's texts again."""
+        page = await self.entries(place, EVERYTHING, limit=SAMPLES, offset=0)
+        stored = await self.vectors(place, [entry.id for entry in page.entries])
+        sampled = [entry for entry in page.entries if entry.id in stored]
+        if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
+            return not page.total
+        made = await self._on(place.connection).embedder.documents([entry.text for entry in sampled])
+        return are_alike([stored[entry.id] for entry in sampled], made)
+
+    async def _merged(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
+        return labelled(
+            await self._on(place.connection).call(lambda p: p.merge_metadata(place.name, metadata), WRITE_S)
+        )
 
     async def delete(self, place: Place, id_: str) -> None:
         """Remove one document. Raises: NotFoundError."""
-        if not await self._on(place.connection).call(lambda p: p.delete(place.name, id_), WRITE_S):
+        writable(await self._raw(place))
+        async with self.turns.write():
+            gone = await self._on(place.connection).call(lambda p: p.delete(place.name, id_), WRITE_S)
+        if not gone:
             raise NotFoundError(f"Document '{id_}' not found")
 
     async def empty(self, place: Place) -> int:
         """Remove all documents, or none; returns how many."""
-        before = (await self._raw(place)).count
+        before = writable(await self._raw(place)).count
         attempts = count()
 
         async def emptied(provider: Provider) -> int:
@@ -159,7 +278,8 @@ class Collections:
             gone = await provider.empty(place.name)
             return before if repeated and not gone else gone
 
-        return await self._on(place.connection).call(emptied, WRITE_S)
+        async with self.turns.write():
+            return await self._on(place.connection).call(emptied, WRITE_S)
 
     async def values(self, place: Place, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, in no order."""
@@ -190,54 +310,45 @@ class Collections:
         return np.stack(rows)
 
 
-def embeddable(collection: Collection) -> None:
-    """See that texts of a collection are embedded here. Raises: InvalidInputError."""
-    if collection.embedding_provider != OWN_EMBEDDER:
-        raise InvalidInputError(
-            f"Collection '{collection.name}' has embeddings made elsewhere: send an embedding instead of a text "
-            f"(its embedding_provider is not '{OWN_EMBEDDER}')",
-            [FieldError("text", "this collection is queried by embedding")],
-        )
+class Turns:
+    """Lets writes pass together, and what puts other documents in their place only alone."""
+
+    def __init__(self) -> None:
+        self._writes = 0
+        self._switching = asyncio.Lock()
+        self._none_left = asyncio.Event()
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[None]:
+        """Write beside others; waits while somebody is alone."""
+        async with self._switching:
+            self._writes += 1
+        try:
+            yield
+        finally:
+            self._writes -= 1
+            if not self._writes:
+                self._none_left.set()
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Nobody of this process writes meanwhile."""
+        async with self._switching:
+            while self._writes:
+                self._none_left.clear()
+                await self._none_left.wait()
+            yield
 
 
-def labelled(collection: Collection) -> Collection:
-    """A collection with the labels that its metadata gives it, where it gives it any."""
-    given = _overriding(collection.metadata)
-    return Collection(
-        name=collection.name,
-        metadata={key: value for key, value in collection.metadata.items() if key not in given},
-        embedding_provider=given.get(PROVIDER_LABEL, collection.embedding_provider),
-        embedding_model=given.get(MODEL_LABEL, collection.embedding_model),
-        dimension=collection.dimension,
-        created=collection.created,
-        count=collection.count,
-    )
+def _is_new(collection: Collection) -> bool:
+    """Whether nothing in it was made by any model."""
+    return not collection.count and collection.dimension is None
 
 
 def entry_id(collection: str, text: str, metadata: Mapping[str, Json]) -> str:
     """The id of a document that came without one: of the same text and metadata the same."""
     known = json.dumps([collection, text, metadata], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     return str(uuid5(_NAMESPACE, known))
-
-
-def _overriding(metadata: Mapping[str, Json]) -> dict[str, str]:
-    """Labels that metadata gives a collection in place of those that it was made with."""
-    found = {label: metadata.get(label) for label in (PROVIDER_LABEL, MODEL_LABEL)}
-    return {label: value for label, value in found.items() if isinstance(value, str)}
-
-
-def _without_empty_labels(metadata: Mapping[str, Json]) -> dict[str, Json]:
-    """Metadata that is put, without labels that are null and so stay. Raises: InvalidInputError."""
-    wrong = [
-        FieldError(f"metadata.{label}", f"metadata.{label} must be a string; leave it out to keep it as it is")
-        for label in (PROVIDER_LABEL, MODEL_LABEL)
-        if not isinstance(metadata.get(label), str | None)
-    ]
-    if wrong:
-        raise InvalidInputError("; ".join(each.message for each in wrong), wrong)
-    return {
-        key: value for key, value in metadata.items() if value is not None or key not in (PROVIDER_LABEL, MODEL_LABEL)
-    }
 
 
 def _entries(collection: str, drafts: Sequence[Draft]) -> list[Entry]:

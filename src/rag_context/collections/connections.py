@@ -1,6 +1,7 @@
 """Connections: where collections live. Each is opened when it is first used, once, and is kept behind a breaker."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,13 +11,25 @@ from typing import TypeAlias, TypeVar
 
 from rag_context.collections.embedding import PROBE_S, TextEmbedder, through
 from rag_context.collections.plugins import sentence_of
-from rag_context.errors import BackendError, BackendUnavailableError, ConfigurationError, NotFoundError
+from rag_context.errors import (
+    BackendError,
+    BackendUnavailableError,
+    ConfigurationError,
+    NotFoundError,
+    ProviderFailedError,
+    RagContextError,
+)
 from rag_context.provider import Provider, ProviderHealth
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.types import Status
 
 DEFAULT = "default"
+
+OPEN_S = 60.0
+"""Longest wait for a provider to be opened: some import a client library of seconds."""
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
@@ -54,7 +67,9 @@ class Connection:
         self._embedder = embedder
         self._opener = opener
         self._clock = clock
-        self._dependency = Dependency(f"vectors of connection {id_}", self._ping, clock)
+        self.dependency = Dependency(f"vectors of connection {id_}", self._ping, clock)
+        """Guards the provider."""
+
         self._tenancy: _Tenancy | None = None
 
     @property
@@ -65,16 +80,38 @@ class Connection:
         return self._embedder
 
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
-        """Do `work` with the provider within `seconds`.
+        """Do `work` with the provider within `seconds`; opening it, before the first work, has a time of its own.
 
         Raises:
             BackendError: it failed, did not answer in time, or is known to be dead.
         """
 
         async def done() -> T:
-            return await work(await self.opened())
+            return await self._guarded(work, await self.opened())
 
-        return await through(self._dependency, done, seconds, self._clock)
+        if not self.is_open:
+            await through(self.dependency, self.opened, OPEN_S, self._clock)
+        return await through(self.dependency, done, seconds, self._clock)
+
+    async def _guarded(self, work: Callable[[Provider], Awaitable[T]], provider: Provider) -> T:
+        """Whatever a plug-in raises is a failure of that plug-in; what it says may hold secrets, and is only logged."""
+        try:
+            return await work(provider)
+        except RagContextError:
+            raise
+        except Exception as error:
+            logger.exception("the provider %r of connection %s failed", self.provider, self.id)
+            raise ProviderFailedError(self.dependency.name, self.provider, self.id, error) from error
+
+    @property
+    def was_used(self) -> bool:
+        """Whether it was opened, or that was tried."""
+        return self._tenancy is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the provider was opened, and not lost since."""
+        return self._tenancy is not None and self._tenancy.is_open
 
     async def opened(self) -> Provider:
         """The provider itself, past the breaker, for work that takes long. Raises: BackendError."""
@@ -83,7 +120,7 @@ class Connection:
         try:
             return await self._tenancy.provider()
         except ConfigurationError as error:
-            raise BackendUnavailableError(self._dependency.name, str(error)) from error
+            raise BackendUnavailableError(self.dependency.name, str(error)) from error
 
     async def health(self) -> ProviderHealth:
         """How it is now; never raises."""
@@ -97,8 +134,9 @@ class Connection:
     async def _ping(self) -> str:
         health = await (await self.opened()).health()
         if health.status is Status.UNAVAILABLE:
-            raise BackendUnavailableError(self._dependency.name, health.error or "it did not answer")
-        return health.status.value
+            raise BackendUnavailableError(self.dependency.name, health.error or "it did not answer")
+        count = "" if health.collections is None else f", {health.collections} collections"
+        return f"{self.provider}{count}"
 
 
 class Connections(Mapping[str, Connection]):
@@ -168,6 +206,10 @@ class _Tenancy:
     @property
     def failed(self) -> bool:
         return self._task.done()
+
+    @property
+    def is_open(self) -> bool:
+        return self._opened.done() and not self._task.done()
 
     async def provider(self) -> Provider:
         # A caller that gives up must not end an opening that others wait for.

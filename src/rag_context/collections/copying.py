@@ -14,6 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from rag_context.clauses import EVERYTHING
+from rag_context.collections.labels import writable
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
 from rag_context.provider import Collection as Described
 from rag_context.provider import Entry, Provider
@@ -162,6 +163,7 @@ async def _prepare(
     there = await target.provider.collection(target.name)
     dropped = 0
     if there is not None:
+        writable(there)
         found = await _compare(source, target, meter) if there.count else _Comparison(blank=True)
         conflicts = [*_conflicts(original, there), *_told([], found.changed, found.extra)]
         if conflicts and on_difference is OnDifference.REFUSE:

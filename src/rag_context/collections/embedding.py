@@ -12,7 +12,7 @@ from rag_context.ports import Embedder
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import Matrix, Vector
+from rag_context.types import EmbeddingModel, Matrix, Vector
 
 QUERY_S = 5.0
 PROBE_S = 5.0
@@ -48,9 +48,9 @@ class TextEmbedder:
         self._clock = clock
 
     @property
-    def model_name(self) -> str:
-        """Name of the model. Raises: BackendError while it is not known."""
-        return self._embedder.model.name
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        return self._embedder.model
 
     async def query(self, text: str) -> Vector:
         """Embed a query: `(dim,) float32`. Raises: BackendError."""

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar, get_args
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
+from rag_context.collections.addresses import guessed_addresses
 from rag_context.collections.plugins import EntryPoints, Plugin, installed, load, sentence_of
 from rag_context.errors import (
     BackendRejectedError,
@@ -53,6 +54,8 @@ class ProviderKind(Generic[C]):
     configuration: type[C]
     """What it needs to be told. Its secrets are `SecretStr`, so that they are shown to nobody."""
     open: Callable[[C], AbstractAsyncContextManager[Provider]]
+    addresses: Callable[[C], Sequence[str]] = guessed_addresses
+    """The addresses that it connects to; those that the server's settings do not allow are not tried for a caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ class Registered:
         if unknown:
             raise _refused(self.name, unknown)
         return made
+
+    def addresses(self, configuration: BaseModel) -> Sequence[str]:
+        """The addresses that it connects to with this configuration. Raises: BackendRejectedError."""
+        return self._usable().addresses(configuration)
 
     @asynccontextmanager
     async def open(self, configuration: BaseModel) -> AsyncIterator[Provider]:

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rag_context.collections.collections import Collections, embeddable
+from rag_context.collections.collections import Collections
 from rag_context.collections.connections import Place
-from rag_context.errors import BackendError, InvalidInputError, NotFoundError, RagContextError
+from rag_context.collections.labels import embeddable
+from rag_context.errors import BackendError, ConflictError, InvalidInputError, NotFoundError, RagContextError
 from rag_context.provider import Collection, EntryHit
 from rag_context.types import Vector
 
@@ -87,7 +88,8 @@ class Conversations:
         """The nearest documents of all collections together; what cannot be asked is left out, and said.
 
         Raises:
-            InvalidInputError, NotFoundError, BackendError: not one of them could be asked; the first one's reason.
+            InvalidInputError, NotFoundError, ConflictError, BackendError: not one of them could be asked; the first
+                one's reason.
         """
         logger.info("query strategy: %s", question.strategy.value)
         cache = _Embeddings(self._collections, question.text)
@@ -110,9 +112,10 @@ class Conversations:
         try:
             collection = await self._collections.get(place)
             embeddable(collection)
+            await self._collections.agree(place, collection)
             vector = await cache.vector(place.connection, collection)
             return await self._collections.search(place, vector, limit=limit)
-        except (InvalidInputError, NotFoundError, BackendError) as error:
+        except (InvalidInputError, NotFoundError, ConflictError, BackendError) as error:
             logger.warning("collection %r on connection %s was left out: %s", place.name, place.connection, error)
             return error
 
@@ -129,7 +132,7 @@ class _Embeddings:
 
     async def vector(self, connection: str, collection: Collection) -> Vector:
         embedder = self._connections.known(connection).embedder
-        key = f"{connection}:{collection.embedding_model or embedder.model_name}"
+        key = f"{connection}:{collection.embedding_model or embedder.model.name}"
         making = self._made.get(key)
         if making is None:
             self.misses += 1

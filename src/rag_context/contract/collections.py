@@ -1,9 +1,9 @@
 """Collections on the wire. Their fields are in snake_case, as their clients know them."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
@@ -25,8 +25,9 @@ from rag_context.types import Json, Vector
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100
 DEFAULT_TOP_K = 10
+UNCONFIRMED = 100
+"""Most documents that a filter deletes without being confirmed; more than half of a collection needs it too."""
 QUERY_CHARS = 10_000
-_DIGITS = 100
 
 NAME_PATTERN = (
     r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -34,7 +35,7 @@ NAME_PATTERN = (
 )
 
 
-def _named(name: str) -> str:
+def named(name: str) -> str:
     problem = name_problem(name)
     if problem:
         raise PydanticCustomError("sentence", "name {problem}", {"problem": problem})
@@ -86,7 +87,7 @@ class CreateCollectionRequest(PlainRequest):
     }
 
     name: Annotated[
-        str, AfterValidator(_named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": [".", ".."]}, "description": _NAME})
+        str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": [".", ".."]}, "description": _NAME})
     ]
     metadata: Annotated[AnyMetadata, Otherwise({})] = Field(default_factory=dict)
     embedding_provider: Annotated[
@@ -108,9 +109,7 @@ class MetadataRequest(PlainRequest):
 
 
 class QueryRequest(PlainRequest):
-    """What to find in a collection: by a vector, or by a text that the server embeds."""
-
-    exactly_one_of: ClassVar[tuple[str, ...]] = ("embedding", "text")
+    """What to find in a collection: by a vector, by a text that the server embeds, by keywords, or by both."""
 
     embedding: Embedding = None
     text: Annotated[
@@ -118,8 +117,18 @@ class QueryRequest(PlainRequest):
         Field(
             max_length=QUERY_CHARS,
             pattern=PRESENT_PATTERN,
-            description="A text, where the collection's embedding_provider is rag-context",
+            description="Keywords, or a question; it is embedded where no embedding is given, which needs the "
+            "collection's embedding_provider to be rag-context",
         ),
+    ] = None
+    mode: Annotated[
+        Literal["vector", "text", "hybrid"],
+        Field(description="vector: the nearest to embedding or text; text: by keywords; hybrid: both, fused"),
+        Otherwise("vector"),
+    ] = "vector"
+    min_score: Annotated[
+        float | None,
+        Field(ge=-1, le=1, description="Leave out results whose score is below this; each mode has scores of its own"),
     ] = None
     where: Annotated[
         dict[str, JsonValue] | None, Field(description="Only documents whose metadata passes this filter")
@@ -131,73 +140,30 @@ class QueryRequest(PlainRequest):
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
 
+    @model_validator(mode="after")
+    def _check_mode(self) -> Self:
+        if self.mode == "vector" and (self.embedding is None) == (self.text is None):
+            raise PydanticCustomError("exactly_one", "Name exactly one of embedding or text")
+        if self.mode != "vector" and self.text is None:
+            raise PydanticCustomError(
+                "exactly_one", "text required: mode {mode} looks for its words", {"mode": self.mode}
+            )
+        if self.mode == "text" and self.embedding is not None:
+            raise PydanticCustomError("exactly_one", "Leave out embedding: mode text looks for the words of text only")
+        return self
+
     def vector(self) -> Vector | None:
         """The embedding, of length 1."""
         found: Vector | None = self.embedding
         return found
 
 
-def _number(value: Any) -> Any:
-    """A number as it stands in an address."""
-    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
-        return int(value[:_DIGITS])
-    return value
+class RecordedModel(PlainResponse):
+    """The model that made a collection's vectors here."""
 
-
-def _truth(value: Any) -> Any:
-    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
-
-
-class NoFields(PlainRequest):
-    """Nothing may stand in the query string."""
-
-
-class ConnectionFields(PlainRequest):
-    """What may stand in every query string of a collection."""
-
-    connection: Annotated[
-        str, Field(description="Id of the connection that the collection lives on"), Otherwise("default")
-    ] = "default"
-
-
-class MetadataFields(ConnectionFields):
-    """How metadata is put."""
-
-    merge: Annotated[
-        bool,
-        Field(description="Set the given keys and keep the others, instead of replacing all"),
-        BeforeValidator(_truth),
-    ] = False
-
-
-class DocumentsFields(ConnectionFields):
-    """Which documents, and which part of them."""
-
-    where: Annotated[str | None, Field(description="Only documents whose metadata passes this filter, as JSON")] = None
-    limit: Annotated[
-        int,
-        Field(ge=1, description=f"Most documents to return; more than {MAX_PAGE} are {MAX_PAGE}"),
-        BeforeValidator(_number),
-    ] = DEFAULT_PAGE
-    offset: Annotated[
-        int, Field(ge=0, description="How many of the matching documents to pass over"), BeforeValidator(_number)
-    ] = 0
-
-
-class ValuesFields(ConnectionFields):
-    """Of which field."""
-
-    sentences: ClassVar[Mapping[str, Sentences]] = {"field": Sentences("field required")}
-
-    field: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=QUERY_CHARS,
-            pattern=r"^[^.]+(\.[^.]+)*$",
-            description="A metadata field; a.b is the field b of the object a",
-        ),
-    ]
+    name: str
+    dimension: Annotated[int, Field(ge=1)]
+    fingerprint: str
 
 
 class CollectionResponse(PlainResponse):
@@ -213,6 +179,12 @@ class CollectionResponse(PlainResponse):
     dimension: Annotated[int | None, Field(ge=1, description="Of its vectors; absent before the first")] = None
     count: Annotated[Count, Field(description="Documents in it")]
     created: UtcTime | None = None
+    model: Annotated[
+        RecordedModel | None, Field(description="What made its vectors, where this server did; others are rejected")
+    ] = None
+    read_only: Annotated[
+        bool | None, Field(description="true: another program made it; it can be read and queried, not written to")
+    ] = None
 
 
 class CreatedCollectionResponse(CollectionResponse):
@@ -257,6 +229,9 @@ class StoredDocument(PlainResponse):
     id: str
     text: str
     metadata: ReturnedJson
+    embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, where it was asked for")] = (
+        None
+    )
 
 
 class DocumentsResponse(PlainResponse):
@@ -273,6 +248,24 @@ class DeletedDocumentResponse(PlainResponse):
     status: Literal["deleted"] = "deleted"
     collection: str
     id: str
+
+
+class DeletedMatchingResponse(PlainResponse):
+    """The documents that a filter let through went, or would go."""
+
+    status: Literal["deleted", "preview"]
+    collection: str
+    count_deleted: Annotated[Count, Field(description="How many were deleted, or would be")]
+    ids: Annotated[list[str], Field(description=f"Their ids, in order; the first {UNCONFIRMED} of them")]
+
+
+class UpdatedDocumentResponse(PlainResponse):
+    """A document's metadata was stored; its text and vector are as they were."""
+
+    status: Literal["success"] = "success"
+    collection: str
+    id: str
+    metadata: ReturnedJson
 
 
 class EmptiedCollectionResponse(PlainResponse):
@@ -297,11 +290,21 @@ class QueryResult(PlainResponse):
     id: str
     text: str
     metadata: ReturnedJson
-    score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
+    score: Annotated[
+        float,
+        Field(
+            ge=-1,
+            le=1,
+            description="Higher is better. vector: the cosine to the query; text: the share of the query's words, by "
+            "weight, that it holds; hybrid: the mean of both",
+        ),
+    ]
+    cosine: Annotated[float | None, Field(ge=-1, le=1, description="Its part of a hybrid score")] = None
+    keywords: Annotated[float | None, Field(ge=0, le=1, description="Its part of a hybrid score")] = None
 
 
 class QueryResponse(PlainResponse):
-    """The nearest first, equal ones by id."""
+    """The best first, equal ones by id. By keywords and in hybrid mode, scores need not fall from one to the next."""
 
     results: list[QueryResult]
 

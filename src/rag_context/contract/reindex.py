@@ -25,6 +25,20 @@ class ReindexRequest(WireRequest):
     ] = False
 
 
+class ReindexedCollection(WireResponse):
+    """A collection whose vectors another model made."""
+
+    collection: str
+    connection: str
+    status: Annotated[
+        Literal["needed", "running", "done", "failed"],
+        Field(description="failed: detail says why; asking again goes on with it"),
+    ]
+    documents: Count
+    done: Annotated[Count, Field(description="Documents that have their new vectors")]
+    detail: Annotated[str | None, Field(description="Why it failed")] = None
+
+
 class ReindexResponse(WireResponse):
     """How far it is."""
 
@@ -43,3 +57,7 @@ class ReindexResponse(WireResponse):
         Field(description="Documents that wait for theirs; the old vectors answer meanwhile, where there are some"),
     ]
     detail: Annotated[str | None, Field(description="Why it waits, or is needed")] = None
+    collections: Annotated[
+        list[ReindexedCollection] | None,
+        Field(description="Collections that this server embeds and whose vectors were made by another model"),
+    ] = None

@@ -13,15 +13,18 @@ from urllib.parse import unquote_to_bytes
 from starlette.routing import Route
 from starlette.types import Receive, Scope
 
-from rag_context.contract.collections import (
+from rag_context.contract.collection_fields import (
     ConnectionFields,
-    CreateCollectionRequest,
+    DeleteFields,
     DocumentsFields,
     MetadataFields,
-    MetadataRequest,
     NoFields,
-    QueryRequest,
     ValuesFields,
+)
+from rag_context.contract.collections import (
+    CreateCollectionRequest,
+    MetadataRequest,
+    QueryRequest,
 )
 from rag_context.contract.documents import RESERVED_ID
 from rag_context.contract.failure import ErrorCode
@@ -111,8 +114,10 @@ class CollectionDoors:
             ("collections", "*", "documents"): {
                 "GET": _Door(DocumentsFields, read, self._documents),
                 "POST": _Door(ConnectionFields, write, self._add),
+                "DELETE": _Door(DeleteFields, write, self._delete_matching),
             },
             ("collections", "*", "documents", "*"): {"DELETE": _Door(ConnectionFields, write, self._delete)},
+            ("collections", "*", "documents", "*", "metadata"): {"PUT": _Door(MetadataFields, write, self._update)},
             ("collections", "*", "metadata-values"): {"GET": _Door(ValuesFields, read, self._values)},
             ("collections", "*", "query"): {"POST": _Door(ConnectionFields, read, self._query)},
             ("providers",): {"GET": _Door(NoFields, read, self._providers)},
@@ -183,6 +188,8 @@ class CollectionDoors:
             where=asked.where,
             limit=asked.limit,
             offset=asked.offset,
+            ids=asked.id_list(),
+            embeddings=asked.include is not None,
             connection=asked.connection,
         )
 
@@ -191,6 +198,22 @@ class CollectionDoors:
         if id_ == RESERVED_ID:
             return await self._service.empty(name, connection=visit.fields.connection)
         return await self._service.delete(name, id_, connection=visit.fields.connection)
+
+    async def _delete_matching(self, visit: _Visit) -> WireResponse:
+        asked: DeleteFields = visit.fields
+        return await self._service.delete_matching(
+            visit.names[0],
+            asked.where,
+            dry_run=asked.dry_run,
+            confirm=asked.confirm,
+            connection=asked.connection,
+        )
+
+    async def _update(self, visit: _Visit) -> WireResponse:
+        name, id_ = visit.names
+        request = await visit.read(MetadataRequest)
+        asked: MetadataFields = visit.fields
+        return await self._service.update(name, id_, request, merge=asked.merge, connection=asked.connection)
 
     async def _values(self, visit: _Visit) -> WireResponse:
         return await self._service.values(visit.names[0], visit.fields.field, connection=visit.fields.connection)
@@ -204,14 +227,14 @@ class CollectionDoors:
         return await while_connected(visit.receive, answer)
 
     async def _providers(self, _visit: _Visit) -> WireResponse:
-        return await self._service.providers()
+        return await self._service.providers.listing()
 
     async def _provider(self, visit: _Visit) -> WireResponse:
-        return await self._service.provider(visit.names[0])
+        return await self._service.providers.get(visit.names[0])
 
     async def _test(self, visit: _Visit) -> WireResponse:
         request = await visit.read(TestRequest) if visit.opened.has_body() else TestRequest()
-        return await self._service.test(visit.names[0], request)
+        return await self._service.providers.test(visit.names[0], request)
 
 
 class _Room:

@@ -17,6 +17,7 @@ from rag_context.errors import (
     LostIndexError,
     NotFoundError,
     OverloadedError,
+    ProviderFailedError,
 )
 from rag_context.projects.records import ProjectError
 from rag_context.server.exchange import RefusalError, Reply
@@ -120,7 +121,9 @@ def retry_after(seconds: float | None) -> str:
 
 def _unavailable(error: BackendError, request_id: str) -> Reply:
     wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
-    return _try_again(ErrorCode.SERVICE_UNAVAILABLE, component_sentence(error.component), wait, request_id)
+    # What a plug-in raised says nothing about a database, and its author needs to know whose fault it is.
+    sentence = str(error) if isinstance(error, ProviderFailedError) else component_sentence(error.component)
+    return _try_again(ErrorCode.SERVICE_UNAVAILABLE, sentence, wait, request_id)
 
 
 def _try_again(code: ErrorCode, message: str, after_s: float | None, request_id: str) -> Reply:

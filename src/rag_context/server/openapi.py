@@ -20,7 +20,7 @@ from rag_context.contract.versions import VersionsRequest, VersionsResponse
 from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
 from rag_context.server.openapi_collections import collection_paths, collection_schemas
 from rag_context.server.options import Access, ServerOptions
-from rag_context.server.registry import Registry, Tool
+from rag_context.server.registry import Registry, Tool, Toolset
 
 _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     400: (ErrorCode.INVALID_INPUT, "The request is wrong; details name every field at fault", "Query cannot be empty"),
@@ -117,7 +117,8 @@ def _schemas(tools: Registry, options: ServerOptions) -> Schema:
 def _choice(tool: Tool[Any]) -> Schema:
     """That exactly one of some fields must be there, and not null."""
     fields = [tool.request.model_fields[name].alias or name for name in tool.request.exactly_one_of]
-    ways = [{"required": [field], "properties": {field: {"type": "string"}}} for field in fields]
+    types = {field: tool.input_schema["properties"][field].get("type", "string") for field in fields}
+    ways = [{"required": [field], "properties": {field: {"type": type_}}} for field, type_ in types.items()]
     return {"oneOf": ways} if ways else {}
 
 
@@ -155,7 +156,8 @@ def _tool_schema() -> Schema:
 
 def _post(tool: Tool[Any]) -> Operation:
     may_miss = tool.names_one or "project" in tool.input_schema["properties"]
-    errors = (*WRITING, *((404,) if may_miss else ()), *((409,) if tool.needs_project else ()))
+    may_conflict = tool.needs_project or tool.toolset is Toolset.COLLECTIONS
+    errors = (*WRITING, *((404,) if may_miss else ()), *((409,) if may_conflict else ()))
     operation = operation_of(
         tool.title, "tools", tool.name, json_answer(ref(tool.response.__name__), "The answer"), errors, tool.description
     )

@@ -4,28 +4,34 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from rag_context.contract.collection_fields import (
+    ConnectionFields,
+    DeleteFields,
+    DocumentsFields,
+    MetadataFields,
+    NoFields,
+    ValuesFields,
+)
 from rag_context.contract.collections import (
     DOCUMENTS_SCHEMA,
     ID_SCHEMA,
     NAME_SCHEMA,
+    UNCONFIRMED,
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
-    ConnectionFields,
     CreateCollectionRequest,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
-    DocumentsFields,
+    DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
-    MetadataFields,
     MetadataRequest,
     MetadataResponse,
-    NoFields,
     QueryRequest,
     QueryResponse,
-    ValuesFields,
+    UpdatedDocumentResponse,
     ValuesResponse,
 )
 from rag_context.contract.documents import RESERVED_ID
@@ -42,6 +48,7 @@ _RESPONSES: tuple[type[BaseModel], ...] = (
     CollectionsResponse,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
+    DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
@@ -50,23 +57,24 @@ _RESPONSES: tuple[type[BaseModel], ...] = (
     ProviderResponse,
     ProvidersResponse,
     QueryResponse,
+    UpdatedDocumentResponse,
     ValuesResponse,
 )
 _NAMED = (*READING, 400, 404)
 _NAMED_WRITING = (*WRITING, 404)
-_REMOVING = (400, 401, 403, 404, 429, 500, 503)
+_REMOVING = (400, 401, 403, 404, 409, 429, 500, 503)
 _NEEDS_WRITE = " Needs a key that may write, where keys are set."
 _WHERE = {"section_id": "retention-config"}
 
 
 def collection_schemas() -> Schema:
     """The shapes of requests and answers by name."""
-    one_of = [{"required": [field], "properties": {field: {}}} for field in QueryRequest.exactly_one_of]
+    any_of = [{"required": [field], "properties": {field: {}}} for field in ("embedding", "text")]
     return {
         **{model.__name__: json_schema(model, "validation") for model in _REQUESTS},
         **{model.__name__: json_schema(model, "serialization") for model in _RESPONSES},
         "DocumentsRequest": DOCUMENTS_SCHEMA,
-        "QueryRequest": {**json_schema(QueryRequest, "validation"), "oneOf": one_of},
+        "QueryRequest": {**json_schema(QueryRequest, "validation"), "anyOf": any_of},
         "TestRequest": {
             **json_schema(TestRequest, "validation"),
             "not": {"required": ["configuration", "connection"]},
@@ -80,8 +88,9 @@ def collection_paths(options: ServerOptions) -> dict[str, Any]:
         "/collections": {"get": _list(), "post": _create()},
         "/collections/{name}": {"get": _get(), "delete": _drop()},
         "/collections/{name}/metadata": {"put": _put_metadata()},
-        "/collections/{name}/documents": {"get": _documents(), "post": _add(options)},
+        "/collections/{name}/documents": {"get": _documents(), "post": _add(options), "delete": _delete_matching()},
         "/collections/{name}/documents/{id}": {"delete": _delete()},
+        "/collections/{name}/documents/{id}/metadata": {"put": _update()},
         f"/collections/{{name}}/documents/{RESERVED_ID}": {"delete": _empty()},
         "/collections/{name}/metadata-values": {"get": _values()},
         "/collections/{name}/query": {"post": _query()},
@@ -127,7 +136,7 @@ def _put_metadata() -> Operation:
         "Put a collection's metadata",
         "put_collection_metadata",
         MetadataResponse,
-        _NAMED_WRITING,
+        (*_NAMED_WRITING, 409),
         MetadataFields,
         said + _NEEDS_WRITE,
     )
@@ -139,7 +148,7 @@ def _add(options: ServerOptions) -> Operation:
         "Store documents",
         "add_documents",
         AddedDocumentsResponse,
-        _NAMED_WRITING,
+        (*_NAMED_WRITING, 409),
         description="All of them or none; a known id is replaced. The first ones bind the collection to the dimension "
         f"of their embeddings. At most {options.collection_body_bytes} bytes." + _NEEDS_WRITE,
     )
@@ -159,9 +168,37 @@ def _delete() -> Operation:
     operation = _named(
         "Delete a document", "delete_document", DeletedDocumentResponse, _REMOVING, description=_NEEDS_WRITE.strip()
     )
-    schema = {**ID_SCHEMA, "not": {"enum": [RESERVED_ID, ".", ".."]}}
-    operation["parameters"].append(_in_path("id", schema, "The document's id, percent-encoded"))
+    operation["parameters"].append(_document_id())
     return operation
+
+
+def _delete_matching() -> Operation:
+    said = (
+        f"Those whose metadata passes a filter. More than {UNCONFIRMED} documents, or more than half of the "
+        "collection, only go with confirm=true; dry_run=true says which ones would." + _NEEDS_WRITE
+    )
+    return _named(
+        "Delete documents by a filter",
+        "delete_matching_documents",
+        DeletedMatchingResponse,
+        _REMOVING,
+        DeleteFields,
+        said,
+    )
+
+
+def _update() -> Operation:
+    said = "Replaces it, or with merge=true sets the given keys. The text and the vector stay." + _NEEDS_WRITE
+    operation = _named(
+        "Put a document's metadata",
+        "put_document_metadata",
+        UpdatedDocumentResponse,
+        (*_NAMED_WRITING, 409),
+        MetadataFields,
+        said,
+    )
+    operation["parameters"].append(_document_id())
+    return _with_body(operation, "MetadataRequest", {"metadata": {"reviewed": True}})
 
 
 def _empty() -> Operation:
@@ -177,11 +214,12 @@ def _values() -> Operation:
 
 def _query() -> Operation:
     operation = _named(
-        "Find the nearest documents",
+        "Find documents",
         "query_collection",
         QueryResponse,
-        _NAMED_WRITING,
-        description="By an embedding, or by a text where the server embeds the collection's texts itself.",
+        (*_NAMED_WRITING, 409),
+        description="By an embedding, or by a text where the server embeds the collection's texts itself; with mode "
+        "text by keywords, with mode hybrid by both. 409: another model made the collection's vectors.",
     )
     return _with_body(operation, "QueryRequest", {"embedding": [0.1, 0.7, 0.2], "where": _WHERE, "top_k": 3})
 
@@ -257,6 +295,11 @@ def _about(
 def _with_body(operation: Operation, schema: str, example: dict[str, Any]) -> Operation:
     content = {"application/json": {"schema": ref(schema), "example": example}}
     return {**operation, "requestBody": {"required": True, "content": content}}
+
+
+def _document_id() -> Schema:
+    schema = {**ID_SCHEMA, "not": {"enum": [RESERVED_ID, ".", ".."]}}
+    return _in_path("id", schema, "The document's id, percent-encoded")
 
 
 def _provider_name() -> Schema:

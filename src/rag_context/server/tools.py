@@ -1,5 +1,7 @@
 """The tools: what each is called, takes, gives and may do, told for a model that must choose."""
 
+from typing import Any
+
 from rag_context.contract.converse import ConverseRequest, ConverseResponse
 from rag_context.contract.delete import MAX_DELETED, DeleteRequest, DeleteResponse
 from rag_context.contract.get import GetRequest, GetResponse
@@ -11,6 +13,7 @@ from rag_context.contract.search import SearchFailure, SearchRequest, SearchResp
 from rag_context.contract.similar import SimilarRequest, SimilarResponse
 from rag_context.contract.stats import StatsRequest, StatsResponse
 from rag_context.contract.vocabulary import Vocabulary
+from rag_context.server.collection_tools import build_collection_tools
 from rag_context.server.options import Access
 from rag_context.server.project_tools import build_project_tools
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
@@ -28,7 +31,7 @@ def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
         _get_tool(service),
         _list_tool(service, vocabulary),
         _similar_tool(service),
-        *((_converse_tool(service.collections),) if service.collections is not None else ()),
+        *(_collection_tools(service.collections) if service.collections is not None else ()),
         _delete_tool(service),
         _reindex_tool(service),
         _health_tool(service),
@@ -153,6 +156,10 @@ def _similar_tool(service: Service) -> Tool[SimilarRequest]:
         names_one=True,
         example={"documentId": _AN_ID, "limit": 3},
     )
+
+
+def _collection_tools(collections: CollectionService) -> list[Tool[Any]]:
+    return [_converse_tool(collections), *build_collection_tools(collections)]
 
 
 def _converse_tool(collections: CollectionService) -> Tool[ConverseRequest]:

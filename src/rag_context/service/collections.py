@@ -1,25 +1,27 @@
 """Collections and their providers between the wire and the domain, one method per use case."""
 
 import asyncio
-import json
-import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from pydantic import BaseModel
-
-from rag_context.collections.collections import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, Collections, Draft
+from rag_context.clauses import EVERYTHING
+from rag_context.collections.addresses import AllowedAddresses
+from rag_context.collections.collections import Collections, Draft
 from rag_context.collections.connections import DEFAULT, Place
-from rag_context.collections.registry import ProviderRegistry, Registered, probe
+from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
+from rag_context.collections.models import recorded
+from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.searching import Match, Question, find
 from rag_context.collections.strategy import Conversation, Conversations, choose
 from rag_context.contract.collections import (
     MAX_PAGE,
+    UNCONFIRMED,
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
     CreateCollectionRequest,
     CreatedCollectionResponse,
     DeletedDocumentResponse,
+    DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
     EmptiedCollectionResponse,
@@ -28,30 +30,26 @@ from rag_context.contract.collections import (
     QueryRequest,
     QueryResponse,
     QueryResult,
+    RecordedModel,
     StoredDocument,
+    UpdatedDocumentResponse,
     ValuesResponse,
     page_size,
     sorted_values,
 )
 from rag_context.contract.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.contract.documents import GivenDocuments, documents_of, documents_of_json
-from rag_context.contract.providers import (
-    CapabilitiesResponse,
-    ProviderHealthResponse,
-    ProviderResponse,
-    ProvidersResponse,
-    TestRequest,
-)
-from rag_context.errors import FieldError, InvalidInputError, NotFoundError
-from rag_context.provider import Capabilities, Collection, Entry, EntryHit, ProviderHealth
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
-from rag_context.types import Json
+from rag_context.search.query import Mode
+from rag_context.service.collection_upkeep import CollectionUpkeep
+from rag_context.service.providers import ProviderService
+from rag_context.types import Json, Vector
 from rag_context.where import check_metadata, parse
 
 MAX_OFFSET = 1_000_000_000
 """Beyond every collection; some engines refuse larger ones."""
-
-_PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 
 _Metadata = Mapping[str, Json]
 
@@ -66,20 +64,32 @@ class CollectionService:
         collections: the domain.
         registry: the kinds of provider.
         admissions: how much is done at once; what waits too long raises OverloadedError.
+        allowed: where kinds of provider may be tried for a caller.
     """
 
     def __init__(
-        self, collections: Collections, registry: ProviderRegistry, admissions: Admissions | None = None
+        self,
+        collections: Collections,
+        registry: ProviderRegistry,
+        admissions: Admissions | None = None,
+        allowed: AllowedAddresses | None = None,
     ) -> None:
         self._collections = collections
-        self._registry = registry
         self._admissions = admissions or Admissions.unlimited()
+        self.providers = ProviderService(collections.connections, registry, allowed or AllowedAddresses())
+        self.upkeep = CollectionUpkeep(collections)
+        """Their health, and making their vectors again."""
+
         self._conversations = Conversations(collections)
 
     @property
     def embeddings_reused(self) -> int:
         """How often, within a talk, one embedding served a further collection."""
         return self._conversations.reused
+
+    async def close(self) -> None:
+        """End what runs in the background."""
+        await self.upkeep.close()
 
     async def listing(self, *, connection: str = DEFAULT) -> CollectionsResponse:
         """All collections of a connection."""
@@ -146,21 +156,84 @@ class CollectionService:
         where: object = None,
         limit: int = MAX_PAGE,
         offset: int = 0,
+        ids: Sequence[str] | None = None,
+        embeddings: bool = False,
         connection: str = DEFAULT,
     ) -> DocumentsResponse:
-        """A page of the documents that a filter (JSON, or its text) lets through, by id."""
-        clause = parse(where)
+        """A page of the documents that a filter (JSON, or its text) lets through, by id; or those of these ids."""
+        place, clause = Place(name, connection), parse(where)
         async with self._admissions.searches.admitted():
-            page = await self._collections.entries(
-                Place(name, connection), clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
-            )
-        found = [_document(entry) for entry in page.entries]
-        return DocumentsResponse.model_construct(documents=found, count=len(found), total=page.total)
+            if ids is not None:
+                there = await self._collections.get_entries(place, ids)
+                entries = [there[id_] for id_ in dict.fromkeys(ids) if id_ in there]
+                total = len(entries)
+            else:
+                page = await self._collections.entries(
+                    place, clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
+                )
+                entries, total = list(page.entries), page.total
+            vectors = await self._collections.vectors(place, [entry.id for entry in entries]) if embeddings else {}
+        found = [_document(entry, vectors) for entry in entries]
+        return DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
 
     async def delete(self, name: str, id_: str, *, connection: str = DEFAULT) -> DeletedDocumentResponse:
         """Remove one document."""
         await self._collections.delete(Place(name, connection), id_)
         return DeletedDocumentResponse(collection=name, id=id_)
+
+    async def delete_ids(
+        self, name: str, ids: Sequence[str], *, dry_run: bool = False, connection: str = DEFAULT
+    ) -> DeletedMatchingResponse:
+        """Remove these documents; unknown ones are passed over."""
+        place = Place(name, connection)
+        there = await self._collections.get_entries(place, ids)
+        found = [id_ for id_ in dict.fromkeys(ids) if id_ in there]
+        if dry_run:
+            return _deleted(name, found, len(found), dry_run=True)
+        gone = await self._collections.delete_matching(place, found, EVERYTHING)
+        return _deleted(name, found, gone, dry_run=False)
+
+    async def delete_matching(
+        self,
+        name: str,
+        where: object,
+        *,
+        every: bool = False,
+        dry_run: bool = False,
+        confirm: bool = False,
+        connection: str = DEFAULT,
+    ) -> DeletedMatchingResponse:
+        """Remove the documents that a filter (JSON, or its text) lets through; with `every`, an empty one too.
+
+        Raises:
+            InvalidInputError: those are many, and `confirm` is not set; or the filter lets everything through.
+        """
+        place, clause = Place(name, connection), parse(where)
+        if clause == EVERYTHING and not every:
+            said = "where must not be empty; every document is deleted by DELETE documents/all, or by every with a tool"
+            raise InvalidInputError(said, [FieldError("where", said)])
+        ids, count = await self._collections.matching(place, clause)
+        if dry_run:
+            return _deleted(name, ids, len(ids), dry_run=True)
+        if not confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
+            said = (
+                f"where matches {len(ids)} of {count} documents: look at them with dry_run, and set confirm to delete "
+                f"more than {UNCONFIRMED} documents or more than half of a collection"
+            )
+            raise InvalidInputError(said, [FieldError("confirm", said)])
+        if clause == EVERYTHING:
+            gone = await self._collections.empty(place)
+        else:
+            gone = await self._collections.delete_matching(place, ids, clause)
+        return _deleted(name, ids, gone, dry_run=False)
+
+    async def update(
+        self, name: str, id_: str, request: MetadataRequest, *, merge: bool = False, connection: str = DEFAULT
+    ) -> UpdatedDocumentResponse:
+        """Give one document other metadata, or set some keys of it. Raises: NotFoundError."""
+        check_metadata(request.metadata)
+        changed = await self._collections.update_metadata(Place(name, connection), id_, request.metadata, merge=merge)
+        return UpdatedDocumentResponse(collection=name, id=id_, metadata=dict(changed.metadata))
 
     async def empty(self, name: str, *, connection: str = DEFAULT) -> EmptiedCollectionResponse:
         """Remove all documents, or none."""
@@ -169,24 +242,23 @@ class CollectionService:
 
     async def values(self, name: str, field: str, *, connection: str = DEFAULT) -> ValuesResponse:
         """The distinct values of a metadata field; `a.b` is a field of an object."""
-        path = tuple(field.split("."))
-        if not all(path):
-            said = "field must name a metadata field, such as doc_type or author.name"
-            raise InvalidInputError(said, [FieldError("field", said)])
         async with self._admissions.searches.admitted():
-            found = sorted_values(await self._collections.values(Place(name, connection), path))
+            found = sorted_values(await self._collections.values(Place(name, connection), tuple(field.split("."))))
         return ValuesResponse.model_construct(field=field, values=found, count=len(found))
 
     async def query(self, name: str, request: QueryRequest, *, connection: str = DEFAULT) -> QueryResponse:
-        """The documents nearest to a vector or a text."""
-        place, clause, limit = Place(name, connection), parse(request.where), page_size(request.top_k)
-        vector = request.vector()
+        """The best documents for a vector or a text."""
+        question = Question(
+            text=request.text,
+            vector=request.vector(),
+            mode=Mode(request.mode),
+            limit=page_size(request.top_k),
+            where=parse(request.where),
+            min_score=request.min_score,
+        )
         async with self._admissions.searches.admitted():
-            if vector is not None:
-                hits = await self._collections.search(place, vector, limit=limit, where=clause)
-            else:
-                hits = await self._collections.query(place, request.text or "", limit=limit, where=clause)
-        return QueryResponse.model_construct(results=[_result(hit) for hit in hits])
+            found = await find(self._collections, Place(name, connection), question)
+        return QueryResponse.model_construct(results=[_result(match) for match in found])
 
     async def converse(self, request: ConverseRequest) -> ConverseResponse:
         """Ask several collections within a talk."""
@@ -194,32 +266,6 @@ class CollectionService:
         places = [self._collections.connections.place(text) for text in request.collections]
         async with self._admissions.searches.admitted():
             return _conversation(await self._conversations.ask(question, places, limit=request.top_k))
-
-    async def providers(self) -> ProvidersResponse:
-        """All kinds of provider, also those that cannot be used here."""
-        await self._registry.load()
-        found = [self._described(registered) for registered in self._registry]
-        return ProvidersResponse(providers=found, count=len(found))
-
-    async def provider(self, name: str) -> ProviderResponse:
-        """One kind of provider."""
-        return self._described(await self._known(name))
-
-    async def test(self, name: str, request: TestRequest) -> ProviderHealthResponse:
-        """Say how a provider is with a configuration, or on a connection that there is."""
-        registered = await self._known(name)
-        if request.connection is not None:
-            connection = self._collections.connections.known(request.connection)
-            if connection.provider != name:
-                said = f"Connection '{connection.id}' is of the provider '{connection.provider}'"
-                raise InvalidInputError(said, [FieldError("connection", said)])
-            return _health(await connection.health())
-        if not registered.available:
-            said = f"Provider '{name}' is not available: {registered.reason}"
-            raise InvalidInputError(said, [FieldError("", said)])
-        configuration = request.configuration or {}
-        _refuse_paths(registered.connection_schema(), configuration)
-        return _health(await probe(registered, _validated(registered, configuration)))
 
     async def _add(self, collection: Collection, given: GivenDocuments, connection: str) -> AddedDocumentsResponse:
         if collection.embedding_provider == OWN_EMBEDDER:
@@ -229,57 +275,6 @@ class CollectionService:
         drafts = [Draft(one.text, one.metadata, one.id, one.vector) for one in given.documents]
         ids = await self._collections.add(collection, connection, drafts)
         return AddedDocumentsResponse(count=len(ids), ids=ids)
-
-    async def _known(self, name: str) -> Registered:
-        await self._registry.load()
-        found = self._registry.get(name)
-        if found is None:
-            known = ", ".join(dict.fromkeys(registered.name for registered in self._registry))
-            raise NotFoundError(f"Provider '{name[:64]}' not found; known are {known}")
-        return found
-
-    def _described(self, registered: Registered) -> ProviderResponse:
-        connections = self._collections.connections.values()
-        return ProviderResponse(
-            name=registered.name,
-            title=registered.title,
-            available=registered.available,
-            reason=registered.reason,
-            capabilities=_capabilities(registered.capabilities) if registered.available else None,
-            connection_schema=registered.connection_schema() or None,
-            connections=[one.id for one in connections if one.provider == registered.name],
-        )
-
-
-def _capabilities(capabilities: Capabilities) -> CapabilitiesResponse:
-    return CapabilitiesResponse(
-        collections=capabilities.collections,
-        search=capabilities.search,
-        embeddings=capabilities.embeddings,
-        metadata_filtering=capabilities.metadata_filtering,
-        scanned_operators=list(capabilities.scanned_operators),
-    )
-
-
-def _refuse_paths(schema: Mapping[str, Any], configuration: Mapping[str, object]) -> None:
-    """A caller from elsewhere must not have files made on this machine. Raises: InvalidInputError."""
-    properties = schema.get("properties", {})
-    paths = [name for name in configuration if _PATH_FORMAT.search(json.dumps(properties.get(name, {})))]
-    if paths:
-        said = "names a place on the server's disk: configure a connection with it, and test that"
-        raise InvalidInputError(
-            "; ".join(f"{name} {said}" for name in paths),
-            [FieldError(f"configuration.{name}", said) for name in paths],
-        )
-
-
-def _validated(registered: Registered, configuration: Mapping[str, object]) -> BaseModel:
-    """A configuration as its kind wants it. Raises: InvalidInputError, about fields of the request."""
-    try:
-        return registered.validated(configuration)
-    except InvalidInputError as error:
-        details = [FieldError(f"configuration.{detail.field}", detail.message) for detail in error.details]
-        raise InvalidInputError(str(error), details) from None
 
 
 def _is_label(key: str, value: Json) -> bool:
@@ -293,8 +288,10 @@ def _label(given: str | None, metadata: _Metadata, key: str) -> str | None:
 
 
 def _metadata(collection: Collection) -> dict[str, Json]:
+    """As callers see it: with the labels, without what is recorded under keys that are not theirs."""
     labels = {PROVIDER_LABEL: collection.embedding_provider, MODEL_LABEL: collection.embedding_model}
-    return {**collection.metadata, **{key: value for key, value in labels.items() if value is not None}}
+    own = {key: value for key, value in collection.metadata.items() if not key.startswith("$")}
+    return {**own, **{key: value for key, value in labels.items() if value is not None}}
 
 
 def _response(collection: Collection, connection: str) -> CollectionResponse:
@@ -307,11 +304,29 @@ def _response(collection: Collection, connection: str) -> CollectionResponse:
         dimension=collection.dimension,
         count=collection.count,
         created=collection.created,
+        model=_model(collection),
+        read_only=True if collection.foreign else None,
     )
 
 
-def _document(entry: Entry) -> StoredDocument:
-    return StoredDocument.model_construct(id=entry.id, text=entry.text, metadata=entry.metadata)
+def _model(collection: Collection) -> RecordedModel | None:
+    record = recorded(collection)
+    return None if record is None else RecordedModel.model_validate(record)
+
+
+def _document(entry: Entry, vectors: Mapping[str, Vector]) -> StoredDocument:
+    vector = vectors.get(entry.id)
+    embedding = None if vector is None else vector.tolist()
+    return StoredDocument.model_construct(id=entry.id, text=entry.text, metadata=entry.metadata, embedding=embedding)
+
+
+def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> DeletedMatchingResponse:
+    return DeletedMatchingResponse(
+        status="preview" if dry_run else "deleted",
+        collection=name,
+        count_deleted=count,
+        ids=list(ids[:UNCONFIRMED]),
+    )
 
 
 def _score(hit: EntryHit) -> float:
@@ -319,9 +334,16 @@ def _score(hit: EntryHit) -> float:
     return max(-1.0, min(1.0, float(hit.cosine)))
 
 
-def _result(hit: EntryHit) -> QueryResult:
-    entry = hit.entry
-    return QueryResult.model_construct(id=entry.id, text=entry.text, metadata=entry.metadata, score=_score(hit))
+def _result(match: Match) -> QueryResult:
+    entry = match.entry
+    return QueryResult.model_construct(
+        id=entry.id,
+        text=entry.text,
+        metadata=entry.metadata,
+        score=match.score,
+        cosine=match.cosine,
+        keywords=match.share,
+    )
 
 
 def _conversation(found: Conversation) -> ConverseResponse:
@@ -345,15 +367,4 @@ def _conversation(found: Conversation) -> ConverseResponse:
             OmittedCollection(collection=one.place.name, connection=one.place.connection, error=str(one.error))
             for one in found.omissions
         ],
-    )
-
-
-def _health(health: ProviderHealth) -> ProviderHealthResponse:
-    return ProviderHealthResponse(
-        status=health.status,
-        timestamp=health.checked,
-        latency_ms=max(round(health.latency_ms, 3), 0.0),
-        error=health.error,
-        collections=health.collections,
-        storage_bytes=health.storage_bytes,
     )

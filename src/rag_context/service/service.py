@@ -226,7 +226,10 @@ class Service:
 
     async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
         """Have all vectors made anew in the background where that is needed. Raises: BackendError."""
-        return await self._reindexing.reindex(request, on_progress)
+        answer = await self._reindexing.reindex(request, on_progress)
+        if self._parts.collections is not None:
+            return await self._parts.collections.upkeep.reindex_behind(request, answer)
+        return answer
 
     async def rank(self, query: Query) -> Answer:
         """Answer a query in the domain's own words, for measuring: any limit, nothing remembered of it.
@@ -263,6 +266,8 @@ class Service:
             await self._parts.chain.search(PROBE)
         counts = await self._count()  # first: a store that does not count is not believed any more
         findings = await self._parts.health.examine(counts)
+        if self._parts.collections is not None:
+            findings = (*findings, *await self._parts.collections.upkeep.examine())
         lack = self._progress.lack(counts, self._parts.upkeep.trouble)
         status = {finding.name: judged(finding, lack) for finding in findings}
         return HealthResponse(

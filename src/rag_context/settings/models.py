@@ -106,6 +106,11 @@ class ServerSettings(Section):
     allowed_hosts: Names = Field(
         default=(), description="Further names that clients may use in the Host and Origin headers."
     )
+    test_addresses: Names = Field(
+        default=(),
+        description="Addresses (host or host:port, * for any) that clients may have providers tried on, "
+        "beside those of the connections.",
+    )
     api_key: Secret | None = Field(
         default=None, description="One key with full access; also what this command line sends to a running server."
     )

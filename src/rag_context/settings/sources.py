@@ -26,7 +26,15 @@ FLAGS: Mapping[str, str] = {
     "embedder.workers": "--workers",
     "log.level": "--log-level",
 }
-LISTS = frozenset({"server.allowed_hosts", "server.api_keys", "vocabulary.content_types", "vocabulary.categories"})
+LISTS = frozenset(
+    {
+        "server.allowed_hosts",
+        "server.test_addresses",
+        "server.api_keys",
+        "vocabulary.content_types",
+        "vocabulary.categories",
+    }
+)
 PATHS = frozenset({"data_dir", "embedder.model_dir"})
 
 

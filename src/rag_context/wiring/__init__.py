@@ -108,15 +108,17 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         await check_model(stores, embedder, settings, on_mismatch)
         shared = await stack.enter_async_context(_open_shared(settings.stores))
         former = await stack.enter_async_context(former_embedders(settings))
+        cached = CachedEmbedder(embedder, shared=shared)
         parts = _parts(
             stores,
-            CachedEmbedder(embedder, shared=shared),
+            cached,
             shared,
             settings,
             former,
             begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
         )
-        own = TextEmbedder(parts.embedder, parts.sources.embedding)
+        # Not the one that is bound to the documents' index: each collection records a model of its own.
+        own = TextEmbedder(cached, Dependency("embedder", cached.ping))
         collections = await stack.enter_async_context(open_collection_service(settings, own, parts.admissions))
         stack.push_async_callback(parts.telemetry.flush)
         await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))

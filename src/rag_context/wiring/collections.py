@@ -1,13 +1,16 @@
 """Which provider each connection is made of, and what embeds texts for it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
+from pydantic import BaseModel
+
+from rag_context.collections.addresses import AllowedAddresses
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import DEFAULT, Connection, Connections, Opener, closing
 from rag_context.collections.embedding import TextEmbedder
-from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.registry import ProviderRegistry, Registered
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.resilience.admission import Admissions
@@ -54,8 +57,13 @@ async def open_collection_service(
         ConfigurationError: a connection can never work.
     """
     registry = provider_registry(settings)
+    allowed = AllowedAddresses(settings.server.test_addresses, tuple(_addresses(settings, registry)))
     async with open_connections(settings, registry, own) as connections:
-        yield CollectionService(Collections(connections), registry, admissions)
+        service = CollectionService(Collections(connections), registry, admissions, allowed)
+        try:
+            yield service
+        finally:
+            await service.close()
 
 
 @asynccontextmanager
@@ -69,7 +77,19 @@ async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]
         yield connections
 
 
+def _addresses(settings: Settings, registry: ProviderRegistry) -> Iterator[str]:
+    """The addresses of all connections."""
+    for id_, chosen in settings.connections.items():
+        registered = _known(id_, chosen, registry)
+        yield from registered.addresses(_configuration(id_, chosen, registered))
+
+
 def _opener(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> Opener:
+    registered = _known(id_, chosen, registry)
+    return partial(registered.open, _configuration(id_, chosen, registered))
+
+
+def _known(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> Registered:
     registered = registry.get(chosen.provider)
     if registered is None:
         known = ", ".join(dict.fromkeys(one.name for one in registry))
@@ -78,8 +98,12 @@ def _opener(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) ->
         )
     if not registered.available:
         raise ConfigurationError(f"connections.{id_}: provider {chosen.provider!r} cannot be used: {registered.reason}")
+    return registered
+
+
+def _configuration(id_: str, chosen: ConnectionSettings, registered: Registered) -> BaseModel:
     try:
-        return partial(registered.open, registered.validated(chosen.configuration))
+        return registered.validated(chosen.configuration)
     except InvalidInputError as error:
         raise ConfigurationError(f"connections.{id_}: {error}") from error
 

@@ -20,6 +20,9 @@ from rag_context.settings.models import Expected, HttpUrl, Secret, Section, User
 from rag_context.stores.facts import CAPABILITIES
 from rag_context.stores.sqlite import FILE_NAME
 
+CHROMA_URL = "http://localhost:8000"
+QDRANT_PORT = 6333
+
 
 def _address(url: str) -> str:
     """What only looks like an address is refused now, and not by the first call."""
@@ -78,6 +81,12 @@ class ChromaConfiguration(Section):
         return self
 
 
+def _qdrant_addresses(chosen: QdrantConfiguration) -> list[str]:
+    parts = urlsplit(chosen.url)
+    addresses = [chosen.url if parts.port else f"{parts.scheme}://{parts.netloc}:{QDRANT_PORT}"]
+    return [*addresses, f"{parts.hostname}:{chosen.grpc_port}"] if chosen.transport == "grpc" else addresses
+
+
 def provider_registry(settings: Settings) -> ProviderRegistry:
     """All kinds of provider; nothing is opened, and no plug-in imported, before it is asked for."""
     return ProviderRegistry(
@@ -88,6 +97,7 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     title="Embedded (the data directory)",
                     capabilities=Capabilities(),
                     configuration=EmbeddedConfiguration,
+                    addresses=lambda _: (),
                     open=partial(_open_embedded, settings.data_dir),
                 ),
                 None,
@@ -98,7 +108,8 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     title="Qdrant",
                     capabilities=CAPABILITIES,
                     configuration=QdrantConfiguration,
-                    open=_open_qdrant,
+                    addresses=_qdrant_addresses,
+                    open=partial(_open_qdrant, settings.stores.qdrant_collection),
                 ),
                 _missing("qdrant_client", "qdrant"),
             ),
@@ -108,7 +119,8 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     title="Chroma",
                     capabilities=CAPABILITIES,
                     configuration=ChromaConfiguration,
-                    open=_open_chroma,
+                    addresses=lambda chosen: [] if chosen.folder else [chosen.url or CHROMA_URL],
+                    open=partial(_open_chroma, settings.stores.chroma_collection),
                 ),
                 None,  # a server is asked over plain HTTP, without Chroma's library
             ),
@@ -131,7 +143,7 @@ async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncItera
 
 
 @asynccontextmanager
-async def _open_qdrant(chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
+async def _open_qdrant(memory: str, chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.qdrant.collections")  # seconds, not on the loop
     from rag_context.stores.qdrant.collections import open_qdrant_collections  # noqa: PLC0415  (an extra)
 
@@ -142,21 +154,25 @@ async def _open_qdrant(chosen: QdrantConfiguration) -> AsyncIterator[Provider]:
         transport=chosen.transport,
         grpc_port=chosen.grpc_port,
         timeout_s=chosen.timeout_s,
+        hidden=[memory],
     ) as provider:
         yield provider
 
 
 @asynccontextmanager
-async def _open_chroma(chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
+async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
+    await asyncio.to_thread(import_module, "rag_context.stores.chroma.collections")
     from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (nobody may need it)
         open_chroma_dir_collections,
         open_chroma_server_collections,
     )
 
     if chosen.folder is not None:
-        async with open_chroma_dir_collections(chosen.folder, prefix=chosen.prefix) as provider:
+        async with open_chroma_dir_collections(chosen.folder, prefix=chosen.prefix, hidden=[memory]) as provider:
             yield provider
     else:
-        url = chosen.url or "http://localhost:8000"
-        async with open_chroma_server_collections(url, prefix=chosen.prefix, timeout_s=chosen.timeout_s) as provider:
+        url = chosen.url or CHROMA_URL
+        async with open_chroma_server_collections(
+            url, prefix=chosen.prefix, timeout_s=chosen.timeout_s, hidden=[memory]
+        ) as provider:
             yield provider

@@ -10,7 +10,19 @@ from typing import Any
 from rag_context.contract.schema import Schema
 
 _FOR_VALIDATORS = frozenset(
-    ["additionalProperties", "propertyNames", "pattern", "minLength", "maxLength", "minItems", "maxItems", "title"]
+    [
+        "additionalProperties",
+        "propertyNames",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "title",
+        "not",
+        "contains",
+        "const",
+    ]
 )
 
 

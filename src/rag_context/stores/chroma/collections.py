@@ -1,6 +1,7 @@
-"""Named collections of documents in Chroma. Others' collections in the same Chroma are neither shown nor touched."""
+"""Named collections of documents in Chroma. Others' collections in the same Chroma are read, and never changed."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,7 +16,7 @@ from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
-from rag_context.stores.chroma.collections_card import Card, card_of, fields_of, is_ours
+from rag_context.stores.chroma.collections_card import Card, card_of, fields_of, is_foreign, is_ours, place_of
 from rag_context.stores.chroma.collections_home import Home
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.facts import CAPABILITIES
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 PREFIX = "rag-context"
 
+_CHROMA_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
+"""Names that Chroma allows; others need not be asked for, and could not stand in its addresses."""
+
 _ATTEMPTS = 4
 _AT_ONCE = 8
 
@@ -36,7 +40,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_chroma_server_collections(
-    url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S
+    url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
     """The collections on a Chroma server, which need not be there yet.
 
@@ -44,19 +48,22 @@ async def open_chroma_server_collections(
         url: `http://` or `https://`, with user and password where a proxy asks for them.
         prefix: what the names of all of them begin with in Chroma: letters, digits, dashes and underscores.
         timeout_s: how long the server may be silent.
+        hidden: what the names of others' collections that are not shown begin with.
 
     Raises:
         ConfigurationError: the address cannot be used.
     """
     server = ChromaServer(url, timeout_s)
     try:
-        yield ChromaCollections(server, prefix)
+        yield ChromaCollections(server, prefix, hidden=hidden)
     finally:
         await server.close()
 
 
 @asynccontextmanager
-async def open_chroma_dir_collections(path: Path, *, prefix: str = PREFIX) -> AsyncIterator["ChromaCollections"]:
+async def open_chroma_dir_collections(
+    path: Path, *, prefix: str = PREFIX, hidden: Sequence[str] = ()
+) -> AsyncIterator["ChromaCollections"]:
     """The collections in a folder, in this process; the only one that may use the folder.
 
     Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
@@ -64,10 +71,11 @@ async def open_chroma_dir_collections(path: Path, *, prefix: str = PREFIX) -> As
     Args:
         path: the folder, made when it is missing.
         prefix: what the names of all of them begin with in Chroma.
+        hidden: what the names of others' collections that are not shown begin with.
     """
     folder = await asyncio.to_thread(_folder, path)
     try:
-        yield ChromaCollections(folder, prefix, path)
+        yield ChromaCollections(folder, prefix, path, hidden)
     finally:
         await folder.close()
 
@@ -85,9 +93,11 @@ class ChromaCollections:
         api: the calls.
         prefix: what Chroma's names of the collections begin with.
         folder: where they are kept, if that can be measured.
+        hidden: what the names of others' collections that are not shown begin with.
     """
 
-    def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None) -> None:
+    def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
+        self._hidden = tuple(hidden)
         self._api = api
         self._prefix = prefix
         self._folder = folder
@@ -106,12 +116,16 @@ class ChromaCollections:
             async with limit:
                 return await self._counted(card)
 
-        found = await asyncio.gather(*(counted(card) for card in await self._cards()))
+        there = await self._api.all()
+        found = await asyncio.gather(*(counted(card) for card in self._cards_of(there)))
+        known = {collection.name for collection in found}
+        theirs = [self._card_of_foreign(one) for one in there if self._is_shown(one) and one.name not in known]
+        found += await asyncio.gather(*(counted(card) for card in theirs))
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
         """One of them, if it is there. Raises: BackendError."""
-        card = await self._card(name)
+        card = await self._card(name) or await self._foreign(name)
         return None if card is None else await self._counted(card)
 
     async def create(self, collection: Collection) -> bool:
@@ -122,7 +136,10 @@ class ChromaCollections:
             BackendError: Chroma did not answer, or refused.
         """
         made = replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
-        if await self._api.create(engine_name(self._prefix, collection.name), fields_of(made)) is not None:
+        name = engine_name(self._prefix, collection.name)
+        if await self._foreign(collection.name) is not None:
+            return False
+        if await self._api.create(name, fields_of(made, place_of(name))) is not None:
             return True
         await self._card(collection.name)
         return False
@@ -135,7 +152,9 @@ class ChromaCollections:
             BackendError: it is not removed; the same call again completes it.
         """
         card = await self._known(name)
-        await self._api.drop(card.rows_name)
+        # A switch that was cut short leaves two cards with the same documents, of which one is still in use.
+        if all(other.rows_name != card.rows_name for other in await self._cards() if other.id != card.id):
+            await self._api.drop(card.rows_name)
         await self._api.drop(card.name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
@@ -202,13 +221,43 @@ class ChromaCollections:
             InvalidInputError: it holds vectors of another dimension.
             BackendError: Chroma did not answer, or refused.
         """
-        _check(await self._known(name), len(vector))
+        _check(await self._any(name), len(vector))
         if limit < 1:
             return []
         return await self._read(name, [], lambda home: home.search(vector, limit, where))
 
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
+        nothing: list[str] = []
+        return await self._read(name, nothing, lambda home: home.ids(where))
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
+        nothing: dict[str, Entry] = {}
+        return await self._read(name, nothing, lambda home: home.get(ids))
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
+        await self._known(name)
+        return await self._read(name, 0, lambda home: home.delete_many(ids, where))
+
+    async def switch(self, name: str, built: str) -> bool:
+        """Let a card name the documents of another; those that it named are removed. Raises: NotFoundError.
+
+        Whoever reads finds either the old ones or the new ones; the caller sees to it that they are the same ones.
+        """
+        async with self._describing:
+            new, old = await self._known(built), await self._known(name)
+            described = replace(old.collection, metadata=new.collection.metadata, dimension=new.collection.dimension)
+            await self._api.describe(old.id, fields_of(described, new.rows_name, new.owner or new.id))
+            await self._api.drop(new.name)
+            if old.rows_name != new.rows_name:
+                await self._api.drop(old.rows_name)
+        return True
+
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
+        await self._known(name)
         return await self._read(name, False, lambda home: home.delete(id_))
 
     async def empty(self, name: str) -> int:
@@ -217,7 +266,7 @@ class ChromaCollections:
             card = await self._known(name)
             count = (await self._counted(card)).count
             if card.rows is not None:
-                await self._api.describe(card.id, fields_of(card.collection))  # which now says the dimension
+                await self._api.describe(card.id, card.fields)  # which now says the dimension
                 await self._api.drop(card.rows_name)
         return count
 
@@ -240,7 +289,10 @@ class ChromaCollections:
         return ProviderHealth(status, checked, latency_ms, error, count, size)
 
     async def _cards(self) -> list[Card]:
-        there = {opened.name: opened for opened in await self._api.all()}
+        return self._cards_of(await self._api.all())
+
+    def _cards_of(self, all_: Sequence[Opened]) -> list[Card]:
+        there = {opened.name: opened for opened in all_}
         cards = [
             card_of(opened) for name, opened in there.items() if name.startswith(f"{self._prefix}.") and is_ours(opened)
         ]
@@ -261,6 +313,25 @@ class ChromaCollections:
         card = card_of(opened)
         return card.holding(await self._api.find(card.rows_name))
 
+    def _is_shown(self, opened: Opened) -> bool:
+        return is_foreign(opened) and not opened.name.startswith(self._hidden)
+
+    async def _foreign(self, name: str) -> Card | None:
+        """A card for another program's collection, if there is one of this name in Chroma."""
+        opened = await self._api.find(name) if _CHROMA_NAME.fullmatch(name) else None
+        return None if opened is None or not self._is_shown(opened) else self._card_of_foreign(opened)
+
+    def _card_of_foreign(self, opened: Opened) -> Card:
+        collection = Collection(opened.name, dimension=opened.dimension, foreign=True)
+        return Card(opened.id, opened.name, collection, rows=opened)
+
+    async def _any(self, name: str) -> Card:
+        """The card of a collection that is read, of whichever program."""
+        card = await self._card(name) or await self._foreign(name)
+        if card is None:
+            raise _unknown(name)
+        return card
+
     async def _known(self, name: str) -> Card:
         card = await self._card(name)
         if card is None:
@@ -279,7 +350,7 @@ class ChromaCollections:
             card = await self._known(name)
             changed = change(card.collection)
             try:
-                await self._api.describe(card.id, fields_of(changed))
+                await self._api.describe(card.id, replace(card, collection=changed).fields)
             except CollectionGoneError as error:
                 raise _unknown(name) from error
             return await self._counted(replace(card, collection=changed))
@@ -307,18 +378,25 @@ class ChromaCollections:
         """Do `work` with the documents of a collection; `nothing` where it has none."""
 
         async def done(card: Card) -> T:
-            return nothing if card.rows is None else await work(Home(self._api, card.rows))
+            shape = rows.ForeignShape() if card.collection.foreign else rows.OurShape()
+            return nothing if card.rows is None else await work(Home(self._api, card.rows, shape))
 
-        return await self._do(name, done)
+        return await self._do(name, done, self._any)
 
-    async def _do(self, name: str, work: Callable[[Card], Awaitable[T]]) -> T:
+    async def _do(
+        self,
+        name: str,
+        work: Callable[[Card], Awaitable[T]],
+        find: Callable[[str], Awaitable[Card]] | None = None,
+    ) -> T:
         """Do `work`, again where rows, or all of them, were replaced while it was under way."""
+        find = find or self._known
         for _ in range(_ATTEMPTS - 1):
             try:
-                return await work(await self._known(name))
+                return await work(await find(name))
             except (RowsMovedError, CollectionGoneError):
                 continue
-        return await work(await self._known(name))
+        return await work(await find(name))
 
 
 def _check(card: Card, dimension: int) -> None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from uuid import uuid4
 
 from rag_context.errors import BackendDataError
 from rag_context.provider import Collection
@@ -29,20 +30,29 @@ class Card:
     collection: Collection
     rows: Opened | None = None
     """None before the first document, and after the last one was emptied out."""
+    place: str | None = None
+    """Chroma's name for its documents, where the card says one: since collections can be reindexed, it does."""
+    owner: str | None = None
+    """Whose the documents say they are, where that is another card: the one that they were built for."""
 
     @property
     def rows_name(self) -> str:
         """Chroma's name for its documents; no name of a collection of ours ends like it."""
-        return f"{self.name}.{_ROWS}"
+        return self.place or f"{self.name}.{_ROWS}"
 
     @property
     def rows_fields(self) -> Fields:
         """What says that documents are its own."""
-        return {_OWNER: self.id}
+        return {_OWNER: self.owner or self.id}
+
+    @property
+    def fields(self) -> Fields:
+        """The card as Chroma keeps it."""
+        return fields_of(self.collection, self.place, self.owner)
 
     def owns(self, rows: Opened) -> bool:
         """Whether documents are its own."""
-        return rows.fields.get(_OWNER) == self.id
+        return rows.fields.get(_OWNER) == (self.owner or self.id)
 
     def holding(self, rows: Opened | None) -> "Card":
         """The card with its documents, where they are its own; their dimension is that of the collection."""
@@ -52,8 +62,13 @@ class Card:
         return replace(self, rows=rows, collection=replace(self.collection, dimension=dimension))
 
 
-def fields_of(collection: Collection) -> Fields:
-    """A collection's card as fields."""
+def place_of(name: str) -> str:
+    """A name for the documents of a new collection, which is used once: `name` is Chroma's for the collection."""
+    return f"{name}.{uuid4().hex}.{_ROWS}"
+
+
+def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
+    """A collection's card as fields; `place` and `owner` as those of `Card`."""
     held = {
         "name": collection.name,
         "metadata": collection.metadata,
@@ -61,6 +76,8 @@ def fields_of(collection: Collection) -> Fields:
         "embedding_model": collection.embedding_model,
         "dimension": collection.dimension,
         "created": collection.created.isoformat() if collection.created else None,
+        "place": place,
+        "owner": owner,
     }
     return {_CARD: json.dumps(held, ensure_ascii=False)}
 
@@ -68,6 +85,11 @@ def fields_of(collection: Collection) -> Fields:
 def is_ours(opened: Opened) -> bool:
     """Whether a collection has a card at all."""
     return _CARD in opened.fields
+
+
+def is_foreign(opened: Opened) -> bool:
+    """Whether a collection is neither a card nor the documents of one, whoever's prefix it has."""
+    return _CARD not in opened.fields and _OWNER not in opened.fields
 
 
 def card_of(opened: Opened) -> Card:
@@ -91,4 +113,4 @@ def card_of(opened: Opened) -> Card:
     except (KeyError, TypeError, ValueError) as error:
         message = f"What is said of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
-    return Card(opened.id, opened.name, collection)
+    return Card(opened.id, opened.name, collection, place=held.get("place"), owner=held.get("owner"))

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rag_context.clauses import Clause
+from rag_context.clauses import Clause, Comparison, Operator
 from rag_context.provider import Entry, EntryHit, EntryPage
-from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
-from rag_context.stores.facts import Holds, Narrowing, distinct, narrow, present
+from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
+from rag_context.stores.facts import distinct
 from rag_context.types import Json, Matrix, Vector
 from rag_context.where import matches, value_at
 
@@ -27,10 +27,17 @@ Beyond the last, all rows that pass are compared."""
 
 
 class Home:
-    """Reads rows. Every call raises CollectionGoneError where they were removed as one."""
+    """Reads rows. Every call raises CollectionGoneError where they were removed as one.
 
-    def __init__(self, api: ChromaApi, rows: Opened) -> None:
+    Args:
+        api: the calls.
+        rows: where they are.
+        shape: how a document stands in a row.
+    """
+
+    def __init__(self, api: ChromaApi, rows: Opened, shape: RowShape) -> None:
         self._api = api
+        self._shape = shape
         self._id = rows.id
         self._dimension = rows.dimension
 
@@ -41,9 +48,25 @@ class Home:
         there = await self._texts(page)
         return EntryPage(tuple(there[row] for row in page if row in there), len(ids))
 
+    async def ids(self, where: Clause) -> list[str]:
+        """The ids of what a clause lets through, in order."""
+        return sorted([self._shape.id(row) for row in await self._matching(where)])
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """Those of the given entries that exist."""
+        there = await self._texts([self._shape.row(id_) for id_ in dict.fromkeys(ids)])
+        return {self._shape.id(row): entry for row, entry in there.items()}
+
+    async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that a clause lets through."""
+        gone = [id_ for id_, entry in (await self.get(ids)).items() if matches(where, entry.metadata)]
+        for some in _pages([self._shape.row(id_) for id_ in gone], _HEAVY):
+            await self._api.delete(self._id, some)
+        return len(gone)
+
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
-        there = (await self._api.rows(self._id, [rows.row_id(id_)], [])).ids
+        there = (await self._api.rows(self._id, [self._shape.row(id_)], [])).ids
         if there:
             await self._api.delete(self._id, there)
         return bool(there)
@@ -51,18 +74,18 @@ class Home:
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of those of the given entries that exist."""
         found: dict[str, Vector] = {}
-        for some in _pages([rows.row_id(id_) for id_ in dict.fromkeys(ids)], _HEAVY):
+        for some in _pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)], _HEAVY):
             page = await self._api.rows(self._id, some, ["embeddings"])
-            found.update(zip(map(rows.id_of, page.ids), self._matrix(page), strict=True))
+            found.update(zip(map(self._shape.id, page.ids), self._matrix(page), strict=True))
         return found
 
     async def values(self, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a field."""
-        condition, _ = rows.where_of(Narrowing(Holds((present(path),)), exact=True))
+        condition, _ = self._shape.condition(Comparison(path, Operator.EXISTS, True))
         found: list[Json] = []
         for some in _pages(await self._api.ids(self._id, condition), _PAGE):
             page = await self._api.rows(self._id, some, ["metadatas"])
-            found += [value_at(rows.metadata_of(fields), path) for fields in page.fields]
+            found += [value_at(self._shape.metadata(fields), path) for fields in page.fields]
         return distinct(found)
 
     async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
@@ -73,7 +96,7 @@ class Home:
 
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
         """Rows and cosines of the nearest, from the cheapest way to the surest."""
-        condition, _ = rows.where_of(narrow(where))
+        condition, _ = self._shape.condition(where)
         few = await self._api.ids(self._id, condition, _FEW + 1)
         if len(few) <= _FEW:
             return await self._compared(few, vector, limit, where)
@@ -81,7 +104,7 @@ class Home:
         while wide <= _WIDEST:
             near = await self._api.nearest(self._id, vector, wide, condition)
             cosines = self._cosines(near, vector)
-            hits = _passing(near, cosines, where)
+            hits = self._passing(near, cosines, where)
             if len(hits) >= limit and hits[limit - 1][1] > float(cosines.min()):
                 return hits[:limit]
             if len(near.ids) < wide:
@@ -94,11 +117,11 @@ class Home:
         best: list[tuple[str, float]] = []
         for some in _pages(ids, _HEAVY):
             page = await self._api.rows(self._id, some, ["metadatas", "embeddings"])
-            best = sorted([*best, *_passing(page, self._cosines(page, vector), where)], key=_order)[:limit]
+            best = sorted([*best, *self._passing(page, self._cosines(page, vector), where)], key=_order)[:limit]
         return best
 
     async def _matching(self, where: Clause) -> list[str]:
-        condition, exact = rows.where_of(narrow(where))
+        condition, exact = self._shape.condition(where)
         ids = await self._api.ids(self._id, condition)
         if exact:
             return ids
@@ -106,7 +129,7 @@ class Home:
         for some in _pages(ids, _PAGE):
             page = await self._api.rows(self._id, some, ["metadatas"])
             held = zip(page.ids, page.fields, strict=True)
-            found += [id_ for id_, fields in held if matches(where, rows.metadata_of(fields))]
+            found += [id_ for id_, fields in held if matches(where, self._shape.metadata(fields))]
         return found
 
     async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
@@ -115,8 +138,15 @@ class Home:
         for some in _pages(ids, _HEAVY):
             page = await self._api.rows(self._id, some, ["metadatas", "documents"])
             for id_, fields, text in zip(page.ids, page.fields, page.texts, strict=True):
-                found[id_] = Entry(rows.id_of(id_), text, rows.metadata_of(fields))
+                found[id_] = self._shape.entry(id_, fields, text)
         return found
+
+    def _passing(self, found: Rows, cosines: Vector, where: Clause) -> list[tuple[str, float]]:
+        """Those that a clause lets through, nearest first."""
+        held = zip(found.ids, found.fields, cosines.tolist(), strict=True)
+        return sorted(
+            ((id_, cosine) for id_, fields, cosine in held if matches(where, self._shape.metadata(fields))), key=_order
+        )
 
     def _cosines(self, found: Rows, vector: Vector) -> Vector:
         """Each row by itself, so that equal vectors get equal cosines."""
@@ -131,15 +161,10 @@ class Home:
         shape = (len(found.ids), self._dimension if found.ids else 0)
         if matrix is None or matrix.shape != shape or not np.isfinite(matrix).all():
             raise nonsense(self._api.place, "rows without their vectors")
+        if isinstance(self._shape, ForeignShape):  # others need not keep vectors of length 1
+            lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+            matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
         return matrix
-
-
-def _passing(found: Rows, cosines: Vector, where: Clause) -> list[tuple[str, float]]:
-    """Those that a clause lets through, nearest first."""
-    held = zip(found.ids, found.fields, cosines.tolist(), strict=True)
-    return sorted(
-        ((id_, cosine) for id_, fields, cosine in held if matches(where, rows.metadata_of(fields))), key=_order
-    )
 
 
 def _order(hit: tuple[str, float]) -> tuple[float, str]:

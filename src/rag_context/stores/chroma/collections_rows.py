@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Sequence
+from typing import Protocol
 
+from rag_context.clauses import EVERYTHING, Clause
 from rag_context.errors import BackendDataError
 from rag_context.provider import Entry
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
@@ -16,8 +18,10 @@ from rag_context.stores.facts import (
     Within,
     conditions_in,
     facts_of,
+    narrow,
     numbers_of,
 )
+from rag_context.stores.foreign import read_fields
 from rag_context.types import Json, Matrix
 
 METADATA = "metadata"
@@ -82,6 +86,62 @@ def metadata_of(fields: Fields) -> dict[str, Json]:
     if not isinstance(found, dict):
         raise foreign()
     return found
+
+
+class RowShape(Protocol):
+    """How a document stands in a row."""
+
+    def row(self, id_: str) -> str:
+        """The row of an id; rows are in the order of their ids."""
+        ...
+
+    def id(self, row: str) -> str: ...
+
+    def metadata(self, fields: Fields) -> dict[str, Json]: ...
+
+    def entry(self, row: str, fields: Fields, text: str) -> Entry: ...
+
+    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+        """What Chroma is asked for a clause, and whether that lets nothing else through."""
+        ...
+
+
+class OurShape:
+    """Rows as `rows_of` makes them."""
+
+    def row(self, id_: str) -> str:
+        return row_id(id_)
+
+    def id(self, row: str) -> str:
+        return id_of(row)
+
+    def metadata(self, fields: Fields) -> dict[str, Json]:
+        return metadata_of(fields)
+
+    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+        return Entry(id_of(row), text, metadata_of(fields))
+
+    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+        return where_of(narrow(where))
+
+
+class ForeignShape:
+    """Rows as other programs make them: nothing is known of their fields, so that filters are judged row by row."""
+
+    def row(self, id_: str) -> str:
+        return id_
+
+    def id(self, row: str) -> str:
+        return row
+
+    def metadata(self, fields: Fields) -> dict[str, Json]:
+        return dict(fields)
+
+    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+        return Entry(row, *read_fields(fields, text))
+
+    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+        return None, where == EVERYTHING
 
 
 def foreign() -> BackendDataError:

@@ -1,4 +1,4 @@
-"""Named collections of documents in Qdrant. Others' collections on the same server are neither shown nor touched."""
+"""Named collections of documents in Qdrant. Others' collections on the same server are read, and never changed."""
 
 import asyncio
 import time
@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from qdrant_client import models
 
 from rag_context.clauses import Clause
-from rag_context.errors import BackendError
+from rag_context.errors import BackendError, NotFoundError
 from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.facts import CAPABILITIES, Holds, distinct, narrow, present
 from rag_context.stores.operations import check_distinct
 from rag_context.stores.qdrant import collections_points as points
-from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
+from rag_context.stores.qdrant.collections_catalogue import CATALOGUE, Card, Catalogue
+from rag_context.stores.qdrant.collections_foreign import ForeignCollection
 from rag_context.stores.qdrant.collections_home import Home
 from rag_context.stores.qdrant.connection import Connection, Transport, connect
 from rag_context.types import Json, Matrix, Status, Vector
@@ -38,6 +39,7 @@ async def open_qdrant_collections(
     transport: Transport = "http",
     grpc_port: int = 6334,
     timeout_s: float = TIMEOUT_S,
+    hidden: Sequence[str] = (),
 ) -> AsyncIterator["QdrantCollections"]:
     """The collections on a Qdrant server; opening asks nothing of it, so that it may be down.
 
@@ -48,14 +50,15 @@ async def open_qdrant_collections(
         transport: how the server is spoken to.
         grpc_port: the server's port for gRPC.
         timeout_s: how long any one call may take.
+        hidden: what the names of others' collections that are not shown begin with.
 
     Raises:
         ConfigurationError: the address is none.
     """
-    catalogue = f"{prefix}-catalogue"
+    catalogue = f"{prefix}{CATALOGUE}"
     connection = connect(url, catalogue, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
     try:
-        yield QdrantCollections(connection, prefix)
+        yield QdrantCollections(connection, prefix, hidden)
     finally:
         await connection.client.close()
 
@@ -63,8 +66,9 @@ async def open_qdrant_collections(
 class QdrantCollections:
     """Fits `provider.Provider`: a card per collection, a point per document."""
 
-    def __init__(self, connection: Connection, prefix: str) -> None:
+    def __init__(self, connection: Connection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
+        self._hidden = tuple(hidden)
         self._catalogue = Catalogue(connection, prefix)
         self._creating = asyncio.Lock()
 
@@ -81,17 +85,28 @@ class QdrantCollections:
             async with limit:
                 return await self._counted(card)
 
-        return list(await asyncio.gather(*(counted(card) for card in await self._catalogue.cards())))
+        async def foreign(name: str) -> Collection | None:
+            async with limit:
+                return await ForeignCollection(self._connection, name).described()
+
+        ours = await asyncio.gather(*(counted(card) for card in await self._catalogue.cards()))
+        known = {collection.name for collection in ours}
+        others = [name for name in await self._others() if name not in known]
+        theirs = await asyncio.gather(*(foreign(name) for name in others))
+        return sorted([*ours, *filter(None, theirs)], key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
         """One of them, if it is there. Raises: BackendError."""
         card = await self._catalogue.card(name)
-        return None if card is None else await self._counted(card)
+        if card is not None:
+            return await self._counted(card)
+        foreign = await self._foreign(name)
+        return None if foreign is None else await foreign.described()
 
     async def create(self, collection: Collection) -> bool:
         """Make an empty collection; False, and nothing changed, where the name is taken. Raises: BackendError."""
         async with self._creating:
-            if await self._catalogue.card(collection.name) is not None:
+            if await self._catalogue.card(collection.name) is not None or await self._foreign(collection.name):
                 return False
             created = collection.created or datetime.now(UTC)
             await self._catalogue.add(replace(collection, created=created, dimension=None))
@@ -105,7 +120,9 @@ class QdrantCollections:
             BackendError: it is not, or not wholly, removed.
         """
         card = await self._catalogue.known(name)
-        for home in {card.home, *await self._catalogue.homes(name)}:
+        # A switch that was cut short leaves two cards with one home, of which one is still in use.
+        others = {each.home for each in await self._catalogue.cards() if each.collection.name != name}
+        for home in {card.home, *await self._catalogue.homes(name)} - others:
             await self._connection.call(self._connection.client.delete_collection(home))
         await self._catalogue.remove(name)
 
@@ -147,16 +164,10 @@ class QdrantCollections:
             NotFoundError: there is no such collection.
             BackendError: the server could not be asked.
         """
-        home = await self._home(name)
-        narrowed = narrow(where)
-        fields = [points.ID] if narrowed.exact else [points.ID, points.METADATA]
-        ids = sorted(
-            [
-                points.id_of(record.payload)
-                async for record in home.scroll(points.filter_of(narrowed.condition), fields)
-                if narrowed.exact or matches(where, points.metadata_of(record.payload))
-            ]
-        )
+        home = await self._place(name)
+        if isinstance(home, ForeignCollection):
+            return await home.entries(where, limit, offset)
+        ids = await _matching(home, where)
         page = ids[offset : offset + limit]
         there = await home.entries(page)
         return EntryPage(tuple(there[id_] for id_ in page if id_ in there), len(ids))
@@ -168,7 +179,36 @@ class QdrantCollections:
             NotFoundError: there is no such collection.
             BackendError: the server could not be asked.
         """
-        return await (await self._home(name)).vectors(ids)
+        return await (await self._place(name)).vectors(ids)
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
+        home = await self._place(name)
+        return await home.ids(where) if isinstance(home, ForeignCollection) else await _matching(home, where)
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
+        home = await self._place(name)
+        return await home.get(ids) if isinstance(home, ForeignCollection) else await home.entries(ids)
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
+        home = await self._home(name)
+        gone = [id_ for id_, entry in (await home.entries(ids)).items() if matches(where, entry.metadata)]
+        await home.delete_many(gone)
+        return len(gone)
+
+    async def switch(self, name: str, built: str) -> bool:
+        """Let a card point to the documents of another; what it pointed to is removed. Raises: NotFoundError.
+
+        Whoever reads finds either the old ones or the new ones; the caller sees to it that they are the same ones.
+        """
+        new, old = await self._catalogue.known(built), await self._catalogue.known(name)
+        await self._catalogue.switch(name, new)
+        await self._catalogue.remove(built)
+        if old.home != new.home:
+            await self._connection.call(self._connection.client.delete_collection(old.home))
+        return True
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         """The entries of highest cosine to `vector`, `(dim,) float32`, best first, equal ones by id.
@@ -178,7 +218,9 @@ class QdrantCollections:
             InvalidInputError: it holds vectors of another dimension.
             BackendError: the server could not be asked.
         """
-        home = await self._home(name)
+        home = await self._place(name)
+        if isinstance(home, ForeignCollection):
+            return await home.search(vector, limit, where)
         home.check(len(vector))
         if home.dimension is None or limit < 1:
             return []
@@ -200,7 +242,9 @@ class QdrantCollections:
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
-        home = await self._home(name)
+        home = await self._place(name)
+        if isinstance(home, ForeignCollection):
+            return await home.values(path)
         there = points.filter_of(Holds((present(path),)))
         return distinct(
             [
@@ -221,6 +265,22 @@ class QdrantCollections:
         status = Status.HEALTHY if error is None else Status.UNAVAILABLE
         return ProviderHealth(status, checked, latency_ms, error, count)
 
+    async def _others(self) -> list[str]:
+        return [name for name in await self._catalogue.others() if not name.startswith(self._hidden)]
+
+    async def _foreign(self, name: str) -> ForeignCollection | None:
+        return ForeignCollection(self._connection, name) if name in await self._others() else None
+
+    async def _place(self, name: str) -> "Home | ForeignCollection":
+        """Where the documents of a collection are read: ours, or else another program's."""
+        card = await self._catalogue.card(name)
+        if card is not None:
+            return self._at(card)
+        foreign = await self._foreign(name)
+        if foreign is None:
+            raise NotFoundError(f"Collection '{name}' not found")
+        return foreign
+
     async def _home(self, name: str) -> Home:
         return self._at(await self._catalogue.known(name))
 
@@ -233,6 +293,19 @@ class QdrantCollections:
 
 def _points(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruct]:
     return [points.point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
+
+
+async def _matching(home: Home, where: Clause) -> list[str]:
+    """The ids of what a clause lets through, in order."""
+    narrowed = narrow(where)
+    fields = [points.ID] if narrowed.exact else [points.ID, points.METADATA]
+    return sorted(
+        [
+            points.id_of(record.payload)
+            async for record in home.scroll(points.filter_of(narrowed.condition), fields)
+            if narrowed.exact or matches(where, points.metadata_of(record.payload))
+        ]
+    )
 
 
 async def _best(home: Home, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:

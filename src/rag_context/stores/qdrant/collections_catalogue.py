@@ -33,8 +33,14 @@ _DIMENSION = "dimension"
 _CREATED = "created"
 
 _PAGE = 1000
+CATALOGUE = "-catalogue"
+"""How the name of a catalogue ends, behind its prefix."""
+
 _NO_VECTORS = models.VectorParams(size=1, distance=models.Distance.DOT)
 """Every collection has vectors; those of the cards say nothing."""
+
+_OF_OURS = re.compile(r".+\.[0-9a-f]{32}", re.DOTALL)
+"""A place for documents, of this prefix or another."""
 
 _ONCE = re.compile(r"\.[0-9a-f]{32}")
 """What a name is used once by."""
@@ -136,6 +142,24 @@ class Catalogue:
             for each in found.collections
             if each.name.startswith(begins) and _ONCE.fullmatch(each.name, len(begins))
         ]
+
+    async def switch(self, name: str, built: Card) -> None:
+        """Let a card say that its documents are where those of `built` are, with the metadata and dimension of that.
+
+        One operation of the server; the card of `built` is left alone.
+        """
+        payload = {
+            _HOME: built.home,
+            _METADATA: _texts(built.collection.metadata),
+            _DIMENSION: built.collection.dimension,
+        }
+        await self._change(name, payload, None)
+
+    async def others(self) -> list[str]:
+        """The names of all collections in Qdrant that were not made for ours, whatever their prefix."""
+        found = await self._connection.call(self._client.get_collections())
+        names = [each.name for each in found.collections]
+        return sorted(name for name in names if name != self._name and not _OF_OURS.fullmatch(name))
 
     async def _change(self, name: str, payload: dict[str, Any], key: str | None) -> None:
         asked = self._client.set_payload(self._name, payload, points=[point_id(name)], key=key, wait=True)

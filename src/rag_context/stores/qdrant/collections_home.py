@@ -107,6 +107,12 @@ class Home:
         )
         return (await self._there(self._connection.call(asked))).points
 
+    async def delete_many(self, ids: Sequence[str]) -> None:
+        """Remove entries, as few operations as their number allows."""
+        for some in _batches(ids):
+            selector = models.PointIdsList(points=[points.point_id(id_) for id_ in some])
+            await self._there(self._connection.call(self._client.delete(self._home, selector, wait=True)))
+
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
         if not await self._retrieve([id_], [points.ID], with_vectors=False):

@@ -8,11 +8,13 @@ from datetime import datetime
 
 import numpy as np
 
+from rag_context.clauses import Clause
 from rag_context.provider import Collection, Entry
 from rag_context.stores.operations import check_dimension, check_distinct
 from rag_context.stores.sqlite.collections.reading import find, read_collection
 from rag_context.stores.sqlite.filters import microseconds
 from rag_context.types import Json, Matrix
+from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000
 """Processes further behind than this load what they hold anew."""
@@ -122,6 +124,52 @@ def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
         connection.execute("INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", (key, id_))
         _forget_old_deletions(connection)
     return deleted
+
+
+def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite3.Connection) -> int:
+    """Remove those of these entries that a clause lets through as they are now; returns how many."""
+    key = find(name, connection).key
+    rows = connection.execute(
+        "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS asked "
+        "CROSS JOIN entries AS e ON e.collection = ? AND e.id = asked.value",
+        (json.dumps(list(dict.fromkeys(ids))), key),
+    ).fetchall()
+    gone = [(seq, id_) for seq, id_, metadata in rows if matches(where, json.loads(metadata))]
+    connection.executemany("DELETE FROM entries WHERE seq = ?", [(seq,) for seq, _ in gone])
+    connection.executemany(
+        "INSERT INTO entry_deletions (collection, id) VALUES (?, ?)", [(key, id_) for _, id_ in gone]
+    )
+    if gone:
+        _forget_old_deletions(connection)
+    return len(gone)
+
+
+_OTHERS = """
+SELECT EXISTS (
+    SELECT e.id, e.metadata, t.text FROM entries AS e CROSS JOIN entry_texts AS t ON t.entry = e.seq
+    WHERE e.collection = :one
+    EXCEPT
+    SELECT e.id, e.metadata, t.text FROM entries AS e CROSS JOIN entry_texts AS t ON t.entry = e.seq
+    WHERE e.collection = :other
+)
+"""
+
+
+def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
+    """Put `built` in the place of `name`, under its labels and date; False where they hold different documents."""
+    old, new = find(name, connection), find(built, connection)
+    pairs = ({"one": old.key, "other": new.key}, {"one": new.key, "other": old.key})
+    if old.entries != new.entries or any(connection.execute(_OTHERS, pair).fetchone()[0] for pair in pairs):
+        return False
+    row = connection.execute(
+        "SELECT embedding_provider, embedding_model, created FROM collections WHERE key = ?", (old.key,)
+    ).fetchone()
+    connection.execute("DELETE FROM collections WHERE key = ?", (old.key,))
+    connection.execute(
+        "UPDATE collections SET name = ?, embedding_provider = ?, embedding_model = ?, created = ? WHERE key = ?",
+        (name, *row, new.key),
+    )
+    return True
 
 
 def sweep(connection: sqlite3.Connection) -> bool:

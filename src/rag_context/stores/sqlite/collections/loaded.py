@@ -15,6 +15,7 @@ from rag_context.clauses import Path
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks
 from rag_context.stores.sqlite.collections.columns import FieldColumn
+from rag_context.stores.sqlite.collections.keywords import KeywordIndex
 from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.matrix import Gate
@@ -59,6 +60,7 @@ class LoadedCollection:
 
     def __init__(self, key: int) -> None:
         self._key = key
+        self.keywords = KeywordIndex(key)
         self._gate = Gate()
         self._changing = threading.Lock()
         self._clear()

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from rag_context.clauses import EVERYTHING, Clause, Path
 from rag_context.errors import BackendError, ConfigurationError
-from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, KeywordScore, ProviderHealth
 from rag_context.stores.operations import check_dimension
 from rag_context.stores.sqlite.collections import changes, reading
 from rag_context.stores.sqlite.collections.memory import Memory
@@ -128,6 +128,50 @@ class SqliteCollections:
 
         return await self._ask(name, paths_of(where), hits)
 
+    async def keyword_scores(
+        self, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
+    ) -> dict[str, KeywordScore]:
+        """Exact under every filter; the first call for a collection analyses its texts (about 0.1 ms each)."""
+        database, paths = self._opened(), list(paths_of(where))
+
+        def answer(connection: sqlite3.Connection) -> tuple[dict[str, KeywordScore]] | None:
+            row = reading.find(name, connection)
+            loaded = self._memory.of(row.key, database.file.generation)
+            loaded.keywords.forget_gone(row.entries)
+            loaded.keywords.follow(connection)  # before the view is taken: nobody that follows the file waits for it
+
+            def scored(view: CollectionView) -> dict[str, KeywordScore]:
+                best, every = loaded.keywords.scores(text, view.ids, view.seqs, view.mask(where), limit)
+                return dict(best) | {id_: every[id_] for id_ in also if id_ in every}
+
+            return loaded.ask(row.version, paths, scored, connection)
+
+        return await self._answered(answer)
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        """The ids of what `where` lets through, in order."""
+        if where == EVERYTHING:
+            return await self._opened().read(partial(reading.read_ids, name))
+
+        def matching(_: CollectionRow, view: CollectionView, __: sqlite3.Connection) -> list[str]:
+            return view.matching_ids(where)
+
+        return await self._ask(name, paths_of(where), matching)
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        """The given entries; unknown ones are left out."""
+        return await self._opened().read(partial(reading.read_by_id, name, list(ids)))
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        """Remove those of these entries that `where` lets through when they go, all in one transaction."""
+        return await self._opened().write(partial(changes.delete_many, name, list(ids), where))
+
+    async def switch(self, name: str, built: str) -> bool:
+        """Put `built` in the place of `name` in one transaction, which also sees that both hold the same documents."""
+        switched = await self._opened().write(partial(changes.switch, name, built))
+        self._start_sweeping()
+        return switched
+
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
         return await self._opened().write(partial(changes.delete, name, id_))
@@ -186,8 +230,12 @@ class SqliteCollections:
             loaded = self._memory.of(row.key, database.file.generation)
             return loaded.ask(row.version, asked, lambda view: question(row, view, connection), connection)
 
+        return await self._answered(answer)
+
+    async def _answered(self, answer: Callable[[sqlite3.Connection], tuple[T] | None]) -> T:
+        """Ask in newer snapshots until one is not behind what is in memory."""
         attempts = 0
-        while (answered := await database.read(answer)) is None:
+        while (answered := await self._opened().read(answer)) is None:
             attempts += 1
             if attempts % PATIENCE == 0:
                 self._memory.clear()

@@ -32,6 +32,13 @@ CROSS JOIN entries AS e ON e.seq = asked.value
 CROSS JOIN entry_texts AS t ON t.entry = e.seq
 """
 
+_BY_ID = """
+SELECT e.id, t.text, e.metadata
+FROM json_each(?) AS asked
+CROSS JOIN entries AS e ON e.collection = ? AND e.id = asked.value
+CROSS JOIN entry_texts AS t ON t.entry = e.seq
+"""
+
 _VECTOR = """
 SELECT v.vector FROM entries AS e CROSS JOIN entry_vectors AS v ON v.entry = e.seq
 WHERE e.collection = ? AND e.id = ?
@@ -96,6 +103,19 @@ def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[En
     rows = connection.execute(_BY_SEQ, (json.dumps(seqs),))
     found = {seq: Entry(id_, text, json.loads(metadata)) for seq, id_, text, metadata in rows}
     return [found[seq] for seq in seqs]
+
+
+def read_by_id(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Entry]:
+    """The entries of these ids; unknown ones are left out."""
+    key = find(name, connection).key
+    rows = connection.execute(_BY_ID, (json.dumps(list(dict.fromkeys(ids))), key))
+    return {id_: Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows}
+
+
+def read_ids(name: str, connection: sqlite3.Connection) -> list[str]:
+    """The ids of all entries, in order."""
+    key = find(name, connection).key
+    return [id_ for (id_,) in connection.execute("SELECT id FROM entries WHERE collection = ? ORDER BY id", (key,))]
 
 
 def read_vectors(name: str, ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:

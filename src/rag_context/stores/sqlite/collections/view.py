@@ -68,12 +68,16 @@ class CollectionView:
 
     def matching(self, where: Clause, limit: int, offset: int) -> tuple[list[int], int]:
         """The numbers of a page of the entries that `where` lets through, by id; and how many there are."""
-        rows = np.flatnonzero(self._mask(where))
+        rows = np.flatnonzero(self.mask(where))
         return [self.seqs[row] for row in self._page(rows, limit, offset)], len(rows)
+
+    def matching_ids(self, where: Clause) -> list[str]:
+        """The ids of the entries that `where` lets through, in order."""
+        return sorted([self.ids[row] for row in np.flatnonzero(self.mask(where)).tolist()])
 
     def nearest(self, vector: Vector, where: Clause, limit: int) -> list[ScoredEntry]:
         """The entries of highest cosine to `vector` (`(dim,) float32`), equal ones by id."""
-        rows = None if where == EVERYTHING else np.flatnonzero(self._mask(where))
+        rows = None if where == EVERYTHING else np.flatnonzero(self.mask(where))
         if limit < 1 or not self.ids or (rows is not None and not len(rows)):
             return []
         scores = self.vectors.scores(np.ascontiguousarray(vector, dtype=np.float32), rows)
@@ -86,7 +90,7 @@ class CollectionView:
         """The distinct values of a field."""
         return self.columns[path].distinct()
 
-    def _mask(self, clause: Clause) -> Mask:
+    def mask(self, clause: Clause) -> Mask:
         """`(n,)`: which entries a clause lets through."""
         match clause:
             case Comparison(path, operator, value):
@@ -94,13 +98,13 @@ class CollectionView:
             case Membership(path, values):
                 return self.columns[path].among(values)
             case Conjunction(parts):
-                masks = [self._mask(part) for part in parts]
+                masks = [self.mask(part) for part in parts]
                 return np.logical_and.reduce(masks) if masks else np.ones(len(self.ids), dtype=np.bool_)
             case Disjunction(parts):
-                masks = [self._mask(part) for part in parts]
+                masks = [self.mask(part) for part in parts]
                 return np.logical_or.reduce(masks) if masks else np.zeros(len(self.ids), dtype=np.bool_)
             case Negation(part):
-                return ~self._mask(part)
+                return ~self.mask(part)
 
     def _page(self, rows: Rows, limit: int, offset: int) -> list[int]:
         end = offset + limit

@@ -1,0 +1,41 @@
+"""Calls on many documents, for providers that lack them: done page by page, over the calls that every provider has."""
+
+from collections.abc import Sequence
+
+from rag_context.clauses import EVERYTHING, Clause
+from rag_context.provider import BulkCalls, Entry, Provider
+from rag_context.where import matches
+
+_PAGE = 1000
+
+
+def bulk(provider: Provider) -> BulkCalls:
+    """The provider's own calls, or the same page by page."""
+    return provider if isinstance(provider, BulkCalls) else _Paged(provider)
+
+
+class _Paged:
+    """Fits `BulkCalls`; slower, and of several steps."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        return [entry.id for entry in await self._all(name, where)]
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        wanted = set(ids)
+        return {entry.id: entry for entry in await self._all(name, EVERYTHING) if entry.id in wanted}
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        there = await self.get(name, ids)
+        gone = [entry.id for entry in there.values() if matches(where, entry.metadata)]
+        return sum([await self._provider.delete(name, id_) for id_ in gone])
+
+    async def _all(self, name: str, where: Clause) -> list[Entry]:
+        found: list[Entry] = []
+        while True:
+            page = await self._provider.entries(name, where, limit=_PAGE, offset=len(found))
+            found += page.entries
+            if len(page.entries) < _PAGE:
+                return found

@@ -1,0 +1,197 @@
+"""Making the vectors of collections again, where another model made them.
+
+The new ones are built in a collection beside the old one, which is answered from until both hold the same documents;
+then it takes the old one's place in one step. What was built stays where a run is cut short, and the next one goes on
+with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rag_context.clauses import EVERYTHING
+from rag_context.collections.collections import WRITE_S, Collections
+from rag_context.collections.connections import Connection, Place
+from rag_context.collections.labels import OWN_EMBEDDER, built_name
+from rag_context.collections.models import RECORD, is_of, record_of, recorded
+from rag_context.collections.paging import bulk
+from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
+from rag_context.provider import Collection, Entry, Provider, Switching
+from rag_context.types import EmbeddingModel
+
+logger = logging.getLogger(__name__)
+
+EVERY = "*"
+"""Stands for the collections of a connection that could not be listed."""
+
+_BATCH = 100
+_ROUNDS = 20
+"""So often a collection that changes meanwhile is compared again."""
+
+Progress = Callable[[Place, int, int], None]
+"""Told how many documents of a collection are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexed:
+    """What became of one collection that needed new vectors."""
+
+    place: Place
+    documents: int
+    error: str | None = None
+
+
+class CollectionReindexing:
+    """Reindexes the server-embedded collections of all connections, one after the other.
+
+    Args:
+        collections: where they are.
+    """
+
+    def __init__(self, collections: Collections) -> None:
+        self._collections = collections
+        self._one_at_a_time = asyncio.Lock()
+
+    async def needed(self, connection: Connection) -> list[Collection]:
+        """The collections of a connection that record another model than the one in use. Raises: BackendError."""
+        model = connection.embedder.model
+        found = await self._collections.listing(connection.id)
+        records = [(collection, recorded(collection)) for collection in found if _is_own(collection)]
+        return [collection for collection, record in records if record is not None and not is_of(record, model)]
+
+    async def run(self, on_progress: Progress = lambda _place, _done, _total: None) -> list[Reindexed]:
+        """Reindex what another model made; a connection or collection that fails is told, and leaves the others alone.
+
+        Raises:
+            asyncio.CancelledError: what was built stays, and the next run goes on with it.
+        """
+        done: list[Reindexed] = []
+        async with self._one_at_a_time:
+            for connection in self._collections.connections.values():
+                try:
+                    stale = await self._stale(connection)
+                except RagContextError as error:
+                    logger.warning("collections of connection %s were not looked at: %s", connection.id, error)
+                    done.append(Reindexed(Place(EVERY, connection.id), 0, str(error)))
+                    continue
+                done += [await self._reindexed(connection, collection, on_progress) for collection in stale]
+        return done
+
+    async def _stale(self, connection: Connection) -> list[Collection]:
+        """As `needed`, and those without a record that the model in use did not make."""
+        stale = []
+        for collection in await self._collections.listing(connection.id):
+            if not _is_own(collection):
+                continue
+            model = connection.embedder.model
+            record = recorded(collection)
+            if record is None and (collection.count or collection.dimension is not None):
+                try:
+                    await self._collections.agree(Place(collection.name, connection.id), collection)
+                except ConflictError:
+                    stale.append(collection)
+            elif record is not None and not is_of(record, model):
+                stale.append(collection)
+        return stale
+
+    async def _reindexed(self, connection: Connection, collection: Collection, on_progress: Progress) -> Reindexed:
+        place = Place(collection.name, connection.id)
+        try:
+            await self._rebuild(connection, collection, on_progress)
+        except RagContextError as error:
+            logger.warning("collection %r on connection %s was not reindexed: %s", place.name, place.connection, error)
+            return Reindexed(place, collection.count, str(error))
+        logger.info("collection %r on connection %s was reindexed", place.name, place.connection)
+        return Reindexed(place, collection.count)
+
+    async def _rebuild(self, connection: Connection, collection: Collection, on_progress: Progress) -> None:
+        name, built = collection.name, built_name(collection.name)
+        model = connection.embedder.model
+        provider = await connection.opened()
+        if not isinstance(provider, Switching):
+            raise BackendRejectedError(
+                "collections",
+                f"The provider {connection.provider!r} cannot put other vectors in place of a collection's: make a "
+                f"new collection and store the documents of '{name}' in it",
+            )
+        await self._prepare(connection, built, model)
+        for _ in range(_ROUNDS):
+            await self._fill(connection, name, built, model, on_progress)
+            async with self._collections.turns.alone():
+                if await self._put_in_place(connection, name, built, model):
+                    return
+        raise BackendRejectedError("collections", f"Collection '{name}' changes faster than it is embedded: try again")
+
+    async def _put_in_place(self, connection: Connection, name: str, built: str, model: EmbeddingModel) -> bool:
+        """Whether both held the same documents, and the new ones were put in the old ones' place."""
+        if any(await _differences(connection, name, built)):
+            return False
+        metadata = {**(await _described(connection, name)).metadata, RECORD: record_of(model)}
+        await connection.call(lambda p: p.replace_metadata(built, metadata), WRITE_S)
+        return await connection.call(lambda p: _switched(p, name, built), WRITE_S)
+
+    async def _prepare(self, connection: Connection, built: str, model: EmbeddingModel) -> None:
+        """Have a collection to build in: the one that an earlier run left, if it was of the same model."""
+        left = await connection.call(lambda p: p.collection(built), WRITE_S)
+        record = None if left is None else recorded(left)
+        if left is not None and (record is None or not is_of(record, model)):
+            await connection.call(lambda p: p.drop(built), WRITE_S)
+            left = None
+        if left is None:
+            made = Collection(built, {RECORD: record_of(model)}, OWN_EMBEDDER)
+            await connection.call(lambda p: p.create(made), WRITE_S)
+
+    async def _fill(
+        self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: Progress
+    ) -> None:
+        place = Place(name, connection.id)
+        lacking, extra = await _differences(connection, name, built)
+        if extra:
+            await connection.call(lambda p: bulk(p).delete_many(built, extra, EVERYTHING), WRITE_S)
+        total = (await _described(connection, name)).count
+        for start in range(0, len(lacking), _BATCH):
+            on_progress(place, max(total - len(lacking), 0) + start, total)
+            entries = await _entries(connection, name, lacking[start : start + _BATCH])
+            if not entries:
+                continue
+            vectors = await connection.embedder.documents([entry.text for entry in entries])
+            if not is_of(record_of(model), connection.embedder.model):
+                raise BackendRejectedError("embedder", "the model changed while vectors were made")
+            await connection.call(lambda p, e=entries, v=vectors: p.upsert(built, e, v), WRITE_S)  # type: ignore[misc]
+        on_progress(place, total, total)
+
+
+def _is_own(collection: Collection) -> bool:
+    return collection.embedding_provider == OWN_EMBEDDER and not collection.foreign
+
+
+async def _described(connection: Connection, name: str) -> Collection:
+    found = await connection.call(lambda p: p.collection(name), WRITE_S)
+    if found is None:
+        raise BackendRejectedError("collections", f"Collection '{name}' was removed meanwhile")
+    return found
+
+
+async def _entries(connection: Connection, name: str, ids: Sequence[str]) -> list[Entry]:
+    there = await connection.call(lambda p: bulk(p).get(name, ids), WRITE_S)
+    return [there[id_] for id_ in ids if id_ in there]
+
+
+async def _differences(connection: Connection, name: str, built: str) -> tuple[list[str], list[str]]:
+    """Ids that `built` lacks or has otherwise, and those that it has beside."""
+    wanted = await connection.call(lambda p: bulk(p).ids(name, EVERYTHING), WRITE_S)
+    there = set(await connection.call(lambda p: bulk(p).ids(built, EVERYTHING), WRITE_S))
+    lacking = [id_ for id_ in wanted if id_ not in there]
+    both = [id_ for id_ in wanted if id_ in there]
+    for start in range(0, len(both), _BATCH):
+        some = both[start : start + _BATCH]
+        one = {entry.id: entry for entry in await _entries(connection, name, some)}
+        other = {entry.id: entry for entry in await _entries(connection, built, some)}
+        lacking += [id_ for id_ in some if one.get(id_) != other.get(id_)]
+    return lacking, sorted(there - set(wanted))
+
+
+async def _switched(provider: Provider, name: str, built: str) -> bool:
+    assert isinstance(provider, Switching)  # noqa: S101  (seen before anything was built)
+    return await provider.switch(name, built)

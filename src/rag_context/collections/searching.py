@@ -1,0 +1,128 @@
+"""Finding documents of a collection by vector, by keywords, or by both."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rag_context.clauses import EVERYTHING, Clause
+from rag_context.collections.collections import READ_S, Collections
+from rag_context.collections.connections import Place
+from rag_context.collections.keywords import keyword_scores
+from rag_context.errors import NotFoundError
+from rag_context.provider import Entry, KeywordScore
+from rag_context.search.fusion import VECTOR_WEIGHT, fuse
+from rag_context.search.query import Mode
+from rag_context.types import Vector
+
+KEYWORDS_S = 30.0
+"""Longest wait for a keyword search: the first one of a collection analyses its texts."""
+
+_POOL_LEAST = 64
+_POOL_TIMES = 4
+"""Candidates of each side of a hybrid search: so many times the limit, and not fewer than the least."""
+
+_NONE = KeywordScore(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to find. By keywords the text is asked; by vector the vector, or else the text's."""
+
+    text: str | None
+    vector: Vector | None = None
+    mode: Mode = Mode.VECTOR
+    limit: int = 10
+    where: Clause = EVERYTHING
+    min_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A document that was found. `score` is the cosine (-1..1), the share of the query's terms, or a mix of both."""
+
+    entry: Entry
+    score: float
+    cosine: float | None = None
+    share: float | None = None
+
+
+async def find(collections: Collections, place: Place, asked: Question) -> list[Match]:
+    """The best documents, best first, equal ones by id; those below `min_score` are left out.
+
+    Raises:
+        InvalidInputError: a text is to be embedded that is not embedded here, or of too many documents.
+        ConflictError: the collection's vectors were made by another model.
+    """
+    match asked.mode:
+        case Mode.VECTOR:
+            found = await _by_vector(collections, place, asked)
+        case Mode.TEXT:
+            found = await _by_keywords(collections, place, asked)
+        case Mode.HYBRID:
+            found = await _by_both(collections, place, asked)
+    return [match for match in found if asked.min_score is None or match.score >= asked.min_score]
+
+
+async def _by_vector(collections: Collections, place: Place, asked: Question) -> list[Match]:
+    vector = await _vector(collections, place, asked)
+    hits = await collections.search(place, vector, limit=asked.limit, where=asked.where)
+    return [Match(hit.entry, _cosine(hit.cosine)) for hit in hits]
+
+
+async def _by_keywords(collections: Collections, place: Place, asked: Question) -> list[Match]:
+    scores = await _scores(collections, place, asked, asked.limit, ())
+    best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
+    there = await collections.get_entries(place, best)
+    return [Match(there[id_], scores[id_].share) for id_ in best if id_ in there]
+
+
+async def _by_both(collections: Collections, place: Place, asked: Question) -> list[Match]:
+    vector = await _vector(collections, place, asked)
+    pool = max(_POOL_LEAST, _POOL_TIMES * asked.limit)
+    hits = await collections.search(place, vector, limit=pool, where=asked.where)
+    cosines = {hit.entry.id: _cosine(hit.cosine) for hit in hits}
+    entries = {hit.entry.id: hit.entry for hit in hits}
+    scores = await _scores(collections, place, asked, pool, list(cosines))
+    lacking = [id_ for id_ in scores if id_ not in cosines]
+    if lacking:
+        entries |= await collections.get_entries(place, lacking)
+        made = await collections.vectors(place, lacking)
+        cosines |= {id_: _cosine(float(row @ vector)) for id_, row in made.items()}
+    ids = [id_ for id_ in cosines if id_ in entries]
+    found = [scores.get(id_, _NONE) for id_ in ids]
+    fused = fuse(
+        np.array([cosines[id_] for id_ in ids], dtype=np.float64),
+        np.array([score.bm25 for score in found], dtype=np.float64),
+        np.full(len(ids), VECTOR_WEIGHT),
+    )
+    order = sorted(range(len(ids)), key=lambda at: (-fused[at], ids[at]))[: asked.limit]
+    return [_mixed(entries[ids[at]], cosines[ids[at]], found[at].share) for at in order]
+
+
+def _mixed(entry: Entry, cosine: float, share: float) -> Match:
+    """The fused score orders documents of one query; this one can be compared between queries."""
+    score = VECTOR_WEIGHT * max(cosine, 0.0) + (1.0 - VECTOR_WEIGHT) * share
+    return Match(entry, score, cosine, share)
+
+
+async def _vector(collections: Collections, place: Place, asked: Question) -> Vector:
+    if asked.vector is not None:
+        return asked.vector
+    return await collections.embedded(place, asked.text or "")
+
+
+async def _scores(
+    collections: Collections, place: Place, asked: Question, limit: int, also: list[str] | tuple[str, ...]
+) -> dict[str, KeywordScore]:
+    text = asked.text or ""
+    connection = collections.connections.known(place.connection)
+    if await connection.call(lambda p: p.collection(place.name), READ_S) is None:
+        raise NotFoundError(f"Collection '{place.name}' not found")
+    return await connection.call(
+        lambda p: keyword_scores(p, place.name, text, asked.where, limit=limit, also=also), KEYWORDS_S
+    )
+
+
+def _cosine(found: float) -> float:
+    """A cosine, without what rounding put beyond its bounds."""
+    return max(-1.0, min(1.0, float(found)))
