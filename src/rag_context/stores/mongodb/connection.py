@@ -61,12 +61,13 @@ class ServerSearch:
 
     Args:
         client: the client that looks.
+        unreachable_s: how long it looks while no server at all can be reached; as long as the client itself if None.
     """
 
-    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]], unreachable_s: float | None = None) -> None:
         self._client = client
         self._wait_s = float(client.options.server_selection_timeout)
-        self._unreachable_s = min(self._wait_s, SERVER_SELECTION_MS / 1000)
+        self._unreachable_s = self._wait_s if unreachable_s is None else min(self._wait_s, unreachable_s)
         self._looking: asyncio.Task[object] | None = None
 
     async def found(self) -> bool:
@@ -156,9 +157,12 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
     try:
         parts = urlsplit(uri)
         said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        searching = _mongo(uri, _PREFERENCES, said, documents, metrics)
+        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, said, documents, metrics)
+        impatient = float(searching.client.options.server_selection_timeout)
         return replace(
-            _mongo(uri, _PREFERENCES, said, documents, metrics),
-            writer=_mongo(uri, {**_PREFERENCES, **_WRITING}, said, documents, metrics),
+            searching,
+            writer=replace(writing, search=ServerSearch(writing.client, impatient)),
         )
     except (DriverConfigurationError, InvalidName, ValueError, TypeError):
         # Without its cause: the driver's messages may quote a piece of the password.

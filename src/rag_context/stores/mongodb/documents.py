@@ -115,13 +115,12 @@ class MongoDocuments:
         """A document's chunks by position."""
         revision = None
         while True:
-            entry = await self._one(
-                document_id, {"chunks": 1, "content": 1, "status": 1, "revision": 1, "chunkCount": 1}
-            )
+            entry = await self._one(document_id, {"revision": 1, "chunkCount": 1})
             if entry is None:
                 return []
             if "revision" not in entry:
-                return chunks_of(entry)
+                whole = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1})
+                return [] if whole is None else chunks_of(whole)
             async with self._mongo.reached():
                 found = await read_chunks(entry, self._mongo.chunks)
             if len(found) == entry["chunkCount"] or entry["revision"] == revision:
