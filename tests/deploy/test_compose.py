@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,6 +13,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 import yaml
+from qdrant_client.common.version_check import is_compatible
 
 from rag_context import __version__
 from rag_context.settings import Settings
@@ -143,6 +145,13 @@ def test_images_are_those_of_the_cluster() -> None:
     assert services()["rag-context"]["image"] == f"rag-context:{__version__}"
     for name, service in services().items():
         assert service["image"] == container(name)["image"]
+
+
+def test_the_makers_support_the_locked_client_with_the_server_of_qdrant() -> None:
+    server = services()["qdrant"]["image"].partition(":v")[2].partition("-")[0]
+    locked = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    (client,) = re.findall(r"^qdrant-client==(\S+)", locked, re.MULTILINE)
+    assert is_compatible(client, server)
 
 
 class _Health(BaseHTTPRequestHandler):

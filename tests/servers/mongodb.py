@@ -30,10 +30,10 @@ REAL = "RAG_TEST_MONGODB_URI"
 
 
 @contextmanager
-def mongodb_process(data: Path) -> Iterator[ServerProcess]:
+def mongodb_process(data: Path, *options: str) -> Iterator[ServerProcess]:
     """A server of one's own, to be killed, frozen and started again with the same data."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.servers.mongodb", "--data", str(data), "--port", str(port)]
+    command = [sys.executable, "-m", "tests.servers.mongodb", "--data", str(data), "--port", str(port), *options]
     server = ServerProcess(command, port, data.with_suffix(".log"), lambda: _listens(port))
     server.start()
     try:

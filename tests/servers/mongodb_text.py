@@ -6,7 +6,8 @@ says: any of the words, stemmed, without stop words; quoted phrases must occur; 
 weighted counts, as far from MongoDB's own as any test may notice.
 
 It also lets one `findAndModify` through at a time: the server behind it tells several at once of the same record what
-was there before the first of them, and MongoDB tells each what it found.
+was there before the first of them, and MongoDB tells each what it found. And it refuses what is beyond MongoDB's
+limits, and fails on command (`mongodb_limits`).
 """
 
 import asyncio
@@ -21,7 +22,16 @@ from typing import Any
 
 import Stemmer
 
-from tests.servers.mongodb_wire import Command, command_of, message_of, read_message, request_id
+from tests.servers.mongodb_limits import CHANGING_INDEXES, LIMITED, FailPoint, failure, refusal
+from tests.servers.mongodb_wire import (
+    Command,
+    command_of,
+    message_of,
+    name_of,
+    read_message,
+    request_id,
+    whole_command_of,
+)
 
 KEPT_IN = "_text_indexes"
 """Collection in which a database's text indexes are remembered, so that they outlive a crash as others do."""
@@ -132,12 +142,20 @@ class Session:
     """One client's connection and the one to the server behind it."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, one_by_one: asyncio.Lock, kept: Kept
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        one_by_one: asyncio.Lock,
+        kept: Kept,
+        failing: FailPoint,
+        indexes: dict[str, list[Command]],
     ) -> None:
         self._reader = reader
         self._writer = writer
         self._one_by_one = one_by_one
         self._kept = kept
+        self._failing = failing
+        self._indexes = indexes
         self._number = 1 << 30
 
     async def relay(self, message: bytes) -> bytes | None:
@@ -158,8 +176,41 @@ class Session:
 
     async def answer(self, message: bytes) -> bytes | None:
         """The answer to a client's message."""
+        name = name_of(message)
+        if name == "configureFailPoint":
+            return message_of(
+                self._failing.configure(whole_command_of(message)), request=1, answers=request_id(message)
+            )
+        fails = self._failing.take(name)
+        if fails is not None and fails.get("closeConnection"):
+            return None
+        if fails is not None and "errorCode" in fails:
+            failed = {**failure(fails["errorCode"], "", "fail point"), "errorLabels": fails.get("errorLabels", [])}
+            return message_of(failed, request=1, answers=request_id(message))
         async with self._kept.changing(message):
-            return await self._answer(message)
+            refused = await self._refusal(message) if name in LIMITED else None
+            if refused is not None:
+                return message_of(refused, request=1, answers=request_id(message))
+            answer = await self._answer(message)
+        if name in CHANGING_INDEXES:
+            self._indexes.clear()
+        if fails is None or answer is None or "writeConcernError" not in fails:
+            return answer
+        late = {**(command_of(answer) or {}), "writeConcernError": fails["writeConcernError"]}
+        return message_of(late, request=1, answers=request_id(message))
+
+    async def _refusal(self, message: bytes) -> Command | None:
+        """The refusal of a command that MongoDB forbids and the server behind the proxy does not."""
+        command = whole_command_of(message)
+        name = next(iter(command))
+        if name == "aggregate":
+            return refusal(command, ())
+
+        asked = f"{command['$db']}.{command[name]}"
+        if asked not in self._indexes:
+            listed = await self.run({"listIndexes": command[name], "$db": command["$db"]})
+            self._indexes[asked] = list(listed["cursor"]["firstBatch"]) if listed.get("ok") else []
+        return refusal(command, self._indexes[asked])
 
     async def _answer(self, message: bytes) -> bytes | None:
         if message.startswith(_FIND_AND_MODIFY, _FIRST_ELEMENT):
@@ -319,11 +370,12 @@ def _without_streaming(answer: bytes | None) -> bytes | None:
 async def text_proxy(port: int, upstream: int) -> AsyncIterator[int]:
     """Serve on `port` (0: any) in front of the server at `upstream`; gives the port."""
 
-    one_by_one, kept = asyncio.Lock(), Kept()
+    one_by_one, kept, failing = asyncio.Lock(), Kept(), FailPoint()
+    indexes: dict[str, list[Command]] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", upstream)
-        session = Session(behind_reader, behind_writer, one_by_one, kept)
+        session = Session(behind_reader, behind_writer, one_by_one, kept, failing, indexes)
         with suppress(ConnectionError):
             while (message := await read_message(reader)) is not None:
                 answer = await session.answer(message)

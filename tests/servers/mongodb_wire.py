@@ -39,6 +39,30 @@ def command_of(message: bytes) -> Command | None:
     return bson.decode(message[start : start + length], OPTIONS)
 
 
+def name_of(message: bytes) -> str:
+    """The name of a message's command; "" where it is no OP_MSG that begins with one."""
+    _, _, _, opcode = _HEADER.unpack_from(message)
+    start = _HEADER.size + 5 + 4 + 1
+    return message[start : message.index(0, start)].decode() if opcode == OP_MSG and message[start - 6] == 0 else ""
+
+
+def whole_command_of(message: bytes) -> Command:
+    """The command of a message with the documents that follow it in sections of their own."""
+    (flags,) = struct.unpack_from("<I", message, _HEADER.size)
+    at, end = _HEADER.size + 4, len(message) - (4 if flags & _CHECKSUM_PRESENT else 0)
+    command: Command = {}
+    while at < end:
+        kind, (length,) = message[at], struct.unpack_from("<i", message, at + 1)
+        section = message[at + 1 : at + 1 + length]
+        if kind == 0:
+            command |= bson.decode(section, OPTIONS)
+        else:
+            name_end = section.index(0, 4)
+            command[section[4:name_end].decode()] = bson.decode_all(section[name_end + 1 :], OPTIONS)
+        at += 1 + length
+    return command
+
+
 def message_of(command: Mapping[str, Any], *, request: int, answers: int = 0) -> bytes:
     """The document as a message."""
     body = struct.pack("<IB", 0, 0) + bson.encode(command)

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-VERSION = "1.15.5"
+VERSION = "1.19.0"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,12 +50,25 @@ class StandIn:
     made: dict[str, models.CreateCollection] = field(default_factory=dict)
     indexes: dict[str, dict[str, models.PayloadIndexInfo]] = field(default_factory=dict)
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
+    parameters: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+    """What the addresses of the calls asked for beside the path."""
+
+    statuses: list[models.UpdateStatus] = field(default_factory=list)
+    """What the next updates are answered with, which are not done before an update is answered otherwise."""
+
+    version: str = VERSION
+
+    async def update(self, work: Awaitable[models.UpdateResult]) -> models.UpdateResult:
+        """An update's answer: as a busy server gives it, where one is asked for."""
+        result = await work
+        return result.model_copy(update={"status": self.statuses.pop(0)}) if self.statuses else result
 
     async def reset(self) -> None:
         """Forget everything."""
         for name in list(self.made):
             await self.remove(name)
         self.calls.clear()
+        self.parameters.clear()
 
     async def create(self, name: str, asked: models.CreateCollection) -> bool:
         if name in self.made:
@@ -153,12 +166,12 @@ async def _index(server: StandIn, name: str, body: bytes) -> object:
 
 async def _upsert(server: StandIn, name: str, body: bytes) -> object:
     asked = models.PointsList.model_validate_json(body)
-    return await server.memory.upsert(server.known(name), asked.points)
+    return await server.update(server.memory.upsert(server.known(name), asked.points))
 
 
 async def _delete(server: StandIn, name: str, body: bytes) -> object:
     selector: models.PointsSelector = TypeAdapter(models.PointsSelector).validate_json(body)
-    return await server.memory.delete(server.known(name), selector)
+    return await server.update(server.memory.delete(server.known(name), selector))
 
 
 async def _set_payload(server: StandIn, name: str, body: bytes) -> object:
@@ -231,7 +244,9 @@ def create_app(server: StandIn) -> Starlette:
     routes = [
         Route(path, _endpoint(server, operation), methods=[method]) for (method, path), operation in OPERATIONS.items()
     ]
-    routes.append(Route("/", lambda _: JSONResponse({"title": "qdrant - vector search engine", "version": VERSION})))
+    routes.append(
+        Route("/", lambda _: JSONResponse({"title": "qdrant - vector search engine", "version": server.version}))
+    )
     routes.append(Route("/healthz", lambda _: PlainTextResponse("healthz check passed")))
     routes.append(Route("/readyz", lambda _: PlainTextResponse("all shards are ready")))
     return Starlette(routes=routes)
@@ -246,6 +261,7 @@ def _endpoint(server: StandIn, operation: Operation) -> Callable[[Request], Awai
             return PlainTextResponse("Invalid API key or JWT", 401)
         body = await request.body()
         server.calls.append((request.method, request.url.path, json.loads(body) if body else None))
+        server.parameters.append((request.method, request.url.path, dict(request.query_params)))
         try:
             result = await operation(server, request.path_params.get("name", ""), body)
         except RefusedError as refusal:

@@ -87,18 +87,23 @@ async def test_wrong_counters_are_found_and_counted_again(index: MongoStore, raw
 @pytest.mark.parametrize(
     "change",
     [
-        {"terms": ["sheep", "zebra"]},
-        {"occurrences": []},
-        {"lengths": [1, 1]},
-        {"similarityBands": []},
-        {"analyser": 0},
+        {"C0N7EXT_chunks": {"terms": ["sheep", "zebra"]}},
+        {"C0N7EXT_chunks": {"counts": []}},
+        {"C0N7EXT_chunks": {"repeated": ["wolf"]}},
+        {"C0N7EXT_chunks": {"length": 7}},
+        {"C0N7EXT": {"termCount": 7}},
+        {"C0N7EXT": {"similarityBands": []}},
+        {"C0N7EXT": {"analyser": 0}},
     ],
 )
-async def test_stale_words_are_found_and_analysed_again(index: MongoStore, raw: Raw, change: Mapping[str, Any]) -> None:
-    await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, {"$set": dict(change)})
+async def test_stale_words_are_found_and_analysed_again(
+    index: MongoStore, raw: Raw, change: Mapping[str, Mapping[str, Any]]
+) -> None:
+    for collection, fields in change.items():
+        await raw[collection].update_many({}, {"$set": dict(fields)})
     found = await examined(index)
-    assert kinds(found) == {FlawKind.STALE_TERMS}
-    assert found.flaws[0].examples == (sound()[0].id,)
+    assert kinds(found) - {FlawKind.WRONG_COUNTERS} == {FlawKind.STALE_TERMS}
+    assert found.flaws[-1].examples == (sound()[0].id,)
     await index.auditor.mend(kinds(found))
     assert (await examined(index)).flaws == ()
     assert len(await index.texts.search("wolf", limit=5, where=Filter())) == 1
@@ -141,7 +146,6 @@ async def test_what_the_judge_says_of_a_document_is_reported(
     "change",
     [
         {"$set": {"similarityHash": "x", "timestampMicros": "x"}},
-        {"$set": {"chunks.1.start": "a", "chunks.1.position": "b"}},
         {"$set": {"chunks": "gone", "metadata": 7}},
         {"$set": {"metadata.extra": "no JSON", "tenant": "x"}},
     ],
@@ -164,8 +168,20 @@ async def test_a_document_that_is_not_what_was_indexed_is_no_version_of_its_sour
     assert (await examined(index)).flaws == ()
 
 
-async def test_documents_whose_chunks_are_broken_are_all_named(index: MongoStore, raw: Raw) -> None:
+async def test_a_record_of_a_chunk_that_holds_nonsense_is_examined_and_its_document_named(
+    index: MongoStore, raw: Raw
+) -> None:
+    await raw["C0N7EXT_chunks"].update_many({}, {"$set": {"start": "a", "position": "b", "text": 7}})
+    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).flaws)
+
+
+async def test_a_document_that_names_other_chunks_than_are_there_is_broken(index: MongoStore, raw: Raw) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, {"$pop": {"chunks": 1}})
+    assert (await examined(index)).broken == (sound()[0].id,)
+
+
+async def test_documents_whose_chunks_are_broken_are_all_named(index: MongoStore, raw: Raw) -> None:
+    await raw["C0N7EXT_chunks"].delete_one({})
     found = await examined(index)
     assert FlawKind.BROKEN_CHUNKS in kinds(found)
     assert found.broken == (sound()[0].id,)

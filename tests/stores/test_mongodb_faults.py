@@ -146,6 +146,7 @@ async def test_a_server_that_comes_later_is_used_and_made_ready(tmp_path: Path) 
             assert store.documents.stamp is None
             await asyncio.to_thread(server.start)
             await eventually(store, lambda opened: put(opened, "a"))
+            await eventually(store, search)  # searches have a client of their own, which finds it by itself
             assert await search(store) == 1
             assert store.documents.stamp is not None
 

@@ -101,7 +101,7 @@ async def test_a_change_that_broke_off_in_the_middle_is_counted_after_a_while(mo
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     version, mongo, state = mongodb.documents.version, mongodb.documents._mongo, mongodb.documents._state
-    watch = Watch(mongo, state, mongodb.texts._indexes, stalled_s=5.0)
+    watch = Watch(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
     await watch.round(100.0)
     assert (await mongodb.documents.counts()).documents == 1
     await watch.round(105.0)
@@ -118,7 +118,7 @@ async def test_a_change_that_broke_off_is_counted_while_others_go_on_at_a_moment
     await record.update_one({"_id": "index"}, {"$inc": {"begun": 1}})
     await raw["C0N7EXT"].delete_one({"_id": document("a").id})
     mongo, state = mongodb.documents._mongo, mongodb.documents._state
-    watch = Watch(mongo, state, mongodb.texts._indexes, stalled_s=5.0)
+    watch = Watch(mongo, state, mongodb.texts._indexes, mongodb.documents._revisions, stalled_s=5.0)
     for second in range(5):
         await watch.round(100.0 + second)
         await record.update_one({"_id": "index"}, {"$inc": {"begun": 1, "version": 1}})
@@ -194,14 +194,16 @@ class Interrupted(MongoDocuments):
 
     async def _mark(self, query: dict[str, Any], status: str, change: Change) -> bool:
         if status == "indexed":
-            await MongoDocuments(self._mongo, IndexState(self._mongo)).drop_vectors()
+            state = IndexState(self._mongo)
+            await MongoDocuments(self._mongo, state, self._indexes, self._revisions).drop_vectors()
         return await super()._mark(query, status, change)
 
 
 async def test_vectors_settled_in_the_middle_of_a_reindexing_are_taken_back(mongodb: MongoStore) -> None:
     await mongodb.documents.adopt_model(MODEL)
     await put(mongodb, "a", "one")
-    documents = Interrupted(mongodb.documents._mongo, mongodb.documents._state)
+    held = mongodb.documents
+    documents = Interrupted(held._mongo, held._state, held._indexes, held._revisions)
     with pytest.raises(BackendRejectedError, match="another model"):
         await documents.settle(document("a").id, document("a").content_hash, MODEL.fingerprint)
     assert await documents.pending(5) == [document("a").id]

@@ -261,7 +261,9 @@ async def test_retrievals_are_counted_beside_the_requests(database: str) -> None
 async def test_the_progress_of_embedding_is_there_for_people_to_see(mongodb: MongoStore, raw: Raw) -> None:
     await put(mongodb, "a", "one", settled=True)
     await put(mongodb, "b", "two")
-    watch = Watch(mongodb.documents._mongo, mongodb.documents._state, mongodb.texts._indexes)
+    watch = Watch(
+        mongodb.documents._mongo, mongodb.documents._state, mongodb.texts._indexes, mongodb.documents._revisions
+    )
     await watch.round(10.0)
     shown = await raw["_indexing_progress"].find_one({"_id": "C0N7EXT"})
     assert shown is not None

@@ -176,6 +176,9 @@ class StoreSettings(Section):
         ge=1,
         description="Copies of each shard of a new Qdrant collection; the server's choice if not said.",
     )
+    qdrant_read_consistency: Literal["one", "majority", "quorum", "all"] = Field(
+        default="one", description="How many copies of a shard a read asks; one is the fastest, and may lag behind."
+    )
     chroma_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
         description="Chroma's address; http://localhost:8000 once Chroma is chosen and no folder is named.",

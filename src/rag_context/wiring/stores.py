@@ -258,6 +258,7 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
                 api_key=chosen.qdrant_api_key.get_secret_value() if chosen.qdrant_api_key else None,
                 transport=chosen.qdrant_transport,
                 grpc_port=chosen.qdrant_grpc_port,
+                consistency=chosen.qdrant_read_consistency,
             ) as qdrant:
                 yield lambda generation: qdrant.sibling(name.format(generation)) if generation else qdrant
         case "chroma":

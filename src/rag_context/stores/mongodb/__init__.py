@@ -1,7 +1,8 @@
 """MongoDB as document store, text index, metrics store, model registry and auditor; vectors are kept elsewhere.
 
-A document is one record with its chunks and their words in it, so that a write is atomic on a lone server too. What
-the index has come to (counters, version, model) is a record of its own, beside it.
+A document is one record, and each of its chunks is one. The document's record names the write whose chunks are its
+own, so that a write is atomic on a lone server too. What the index has come to (counters, version, model) is a record
+of its own, beside it.
 """
 
 from rag_context.stores.mongodb.store import MongoStore, open_mongodb

@@ -2,14 +2,25 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from rag_context.errors import BackendDataError
 from rag_context.ports import Judge
+from rag_context.stores.mongodb.chunk_records import chunk_of, words_of
 from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_of, derived, document_of, similarity_of
+from rag_context.stores.mongodb.entries import (
+    OURS,
+    Entry,
+    chunks_of,
+    document_of,
+    ids_of_chunks,
+    similarity_bands,
+    similarity_of,
+)
 from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
+from rag_context.text.analysis import ANALYSER_VERSION
 from rag_context.types import Counts, Examination, Flaw, FlawKind, Thoroughness
 
 EXAMPLES = 5
@@ -50,10 +61,11 @@ class _Findings:
 class MongoAuditor:
     """`IndexAuditor` over one collection and the record of its state."""
 
-    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes) -> None:
+    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
         self._mongo = mongo
         self._state = state
         self._indexes = indexes
+        self._revisions = revisions
 
     async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
         """Examine all of it; every document is shown to `judge`. Other programs' documents are not looked at.
@@ -73,10 +85,13 @@ class MongoAuditor:
         spoilt: list[str] = []
         number = compared = 0
         async for entry in self._entries():
-            kinds = await asyncio.to_thread(_flaws, entry, judge)
+            records = await self._records(entry)
+            if records is None:
+                continue
+            kinds = await asyncio.to_thread(_flaws, entry, records, judge)
             if number % step == 0:
                 compared += entry.get("chunkCount", 0)
-                kinds |= await asyncio.to_thread(_word_flaws, entry)
+                kinds |= await asyncio.to_thread(_word_flaws, entry, records)
             for kind in kinds:
                 found.add(kind, entry["_id"])
             if FlawKind.BROKEN_CHUNKS in kinds:
@@ -109,7 +124,7 @@ class MongoAuditor:
 
         async def forget(_change: Change) -> None:
             chosen = {"_id": {"$in": list(document_ids)}}
-            await self._mongo.documents.update_many(chosen, {"$set": {"contentHash": ""}})
+            await self._mongo.writing.documents.update_many(chosen, {"$set": {"contentHash": ""}})
 
         await self._state.change(forget)
 
@@ -141,35 +156,58 @@ class MongoAuditor:
                 return
             await asyncio.sleep(_BETWEEN_LOOKS_S)
 
+    async def _records(self, entry: Entry) -> list[Entry] | None:
+        """The records of a document's chunks, none where it holds them itself; None where it was replaced meanwhile."""
+        if "revision" not in entry:
+            return []
+        async with self._mongo.reached():
+            records = await self._revisions.chunks(entry)
+            if len(records) == entry.get("chunkCount"):
+                return records
+            named = await self._mongo.documents.find_one({"_id": entry["_id"]}, {"revision": 1})
+        is_current = named is not None and named.get("revision") == entry["revision"]
+        return records if is_current else None
+
     async def _analyse_again(self) -> None:
-        """Make the derived fields of documents anew where they are not what the analyser makes of the chunks."""
+        """Store the chunks of documents anew where their terms are not what the analyser makes of them."""
         async for entry in self._entries():
-            fresh = await asyncio.to_thread(_stale, entry)
-            if fresh is None:
+            records = await self._records(entry)
+            if records is None:
                 continue
-            version = {"_id": entry["_id"], "contentHash": entry["contentHash"]}
-
-            async def replace(change: Change, version: Entry = version, fresh: Entry = fresh) -> None:
-                before = await self._mongo.documents.find_one_and_update(version, {"$set": fresh}, projection=SIZE)
-                if before is not None:
-                    change.replaced(before, {**before, **fresh})
-
-            await self._state.change(replace)
+            stale = await asyncio.to_thread(_word_flaws, entry, records)
+            if stale:
+                bands = {"similarityBands": similarity_bands(similarity_of(entry))}
+                async with self._mongo.writing.reached():
+                    await self._mongo.writing.documents.update_one({"_id": entry["_id"]}, {"$set": bands})
+                await self._revisions.rewrite(entry)
 
 
-def _flaws(entry: Entry, judge: Judge) -> set[FlawKind]:
+def _flaws(entry: Entry, records: Sequence[Entry], judge: Judge) -> set[FlawKind]:
     """What is wrong with a document and its chunks."""
+    chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
+    named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [FlawKind.BROKEN_CHUNKS]
     try:
-        return set(judge(document_of(entry), chunks_of(entry)))
+        return {*judge(document_of(entry), chunks), *named}
     except BackendDataError:
         return {FlawKind.LOST_CONTENT}
 
 
-def _word_flaws(entry: Entry) -> set[FlawKind]:
-    return set() if _stale(entry) is None else {FlawKind.STALE_TERMS}
+def _word_flaws(entry: Entry, records: Sequence[Entry]) -> set[FlawKind]:
+    """Whether a document's terms are not what the analyser makes of its chunks; so are those of earlier versions."""
+    words = [words_of(chunk_of(record)) for record in records]
+    sums = {
+        "chunkCount": len(records),
+        "termCount": sum(each.length for each in words),
+        "analyser": ANALYSER_VERSION,
+        "similarityBands": similarity_bands(similarity_of(entry)),
+    }
+    fresh = (
+        "revision" in entry
+        and all(entry.get(name) == value for name, value in sums.items())
+        and all(_holds(record, each.fields()) for record, each in zip(records, words, strict=True))
+    )
+    return set() if fresh else {FlawKind.STALE_TERMS}
 
 
-def _stale(entry: Entry) -> Entry | None:
-    """The derived fields as they should be; None where they are so."""
-    fresh = derived(chunks_of(entry), similarity_of(entry))
-    return None if all(entry.get(name) == value for name, value in fresh.items()) else fresh
+def _holds(record: Entry, fields: Entry) -> bool:
+    return all(record.get(name) == value for name, value in fields.items())

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
@@ -26,6 +26,12 @@ PROGRESS = "_indexing_progress"
 SERVER_SELECTION_MS = 250
 """A dead server is given up after this long: well within the time a search has."""
 
+ELECTION_MS = 12_000
+"""A write waits so long for a new primary; members elect one within twelve seconds of losing the last."""
+
+MAJORITY_MS = 4_000
+"""A write waits so long for a majority of the members to have it."""
+
 _PREFERENCES: Mapping[str, object] = {
     "appname": "rag-context",
     "maxPoolSize": 50,
@@ -38,6 +44,14 @@ _PREFERENCES: Mapping[str, object] = {
 }
 """What the address may say otherwise."""
 
+_WRITING: Mapping[str, object] = {
+    "minPoolSize": 0,
+    "serverSelectionTimeoutMS": ELECTION_MS,
+    "socketTimeoutMS": 2 * MAJORITY_MS,
+    "wTimeoutMS": MAJORITY_MS,
+}
+"""What is different for writes, which outlast an election but wait for no majority that does not come."""
+
 _PROMISES: Mapping[str, object] = {"w": "majority", "journal": True, "readConcernLevel": "majority", "tz_aware": True}
 """What it may not: acknowledged means durable, and nobody reads what a change of primaries may take back."""
 
@@ -47,18 +61,26 @@ class ServerSearch:
 
     Args:
         client: the client that looks.
+        unreachable_s: how long it looks while no server at all can be reached; as long as the client itself if None.
     """
 
-    def __init__(self, client: AsyncMongoClient[dict[str, Any]]) -> None:
+    def __init__(self, client: AsyncMongoClient[dict[str, Any]], unreachable_s: float | None = None) -> None:
         self._client = client
+        self._wait_s = float(client.options.server_selection_timeout)
+        self._unreachable_s = self._wait_s if unreachable_s is None else min(self._wait_s, unreachable_s)
         self._looking: asyncio.Task[object] | None = None
 
     async def found(self) -> bool:
-        """Whether there is one by the end of the time that a caller has for it. Raises: PyMongoError."""
+        """Whether there is one by the end of the time that a caller has for it. Raises: PyMongoError.
+
+        A primary is waited for where other members can be reached, for then they are about to elect one.
+        """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
             self._looking.add_done_callback(_see_exception)
-        done, _ = await asyncio.wait({self._looking}, timeout=self._client.options.server_selection_timeout)
+        done, _ = await asyncio.wait({self._looking}, timeout=self._unreachable_s)
+        if not done and self._client.topology_description.has_known_servers:
+            done, _ = await asyncio.wait({self._looking}, timeout=self._wait_s - self._unreachable_s)
         for looked in done:
             looked.result()
         return bool(done)
@@ -74,7 +96,8 @@ class ServerSearch:
 
 @dataclass(frozen=True, slots=True)
 class Mongo:
-    """One database in use. `place` names the server in messages, without user or password."""
+    """One database in use. `place` names the server in messages, without user or password; `writer` is the same
+    database through the client for writes, where this is the one for searches."""
 
     client: AsyncMongoClient[dict[str, Any]]
     search: ServerSearch
@@ -84,6 +107,13 @@ class Mongo:
     errors: Collection
     progress: Collection
     state: Collection
+    chunks: Collection
+    writer: "Mongo | None" = None
+
+    @property
+    def writing(self) -> "Mongo":
+        """The same database, for writes."""
+        return self.writer or self
 
     @asynccontextmanager
     async def reached(self) -> AsyncIterator[None]:
@@ -96,21 +126,30 @@ class Mongo:
         """
         with translated(self.place):
             if not self.client.topology_description.has_writable_server() and not await self.search.found():
-                raise BackendUnavailableError(COMPONENT, f"MongoDB at {self.place} cannot be reached.")
+                raise BackendUnavailableError(COMPONENT, self._unusable())
             yield
 
     async def close(self) -> None:
         """End all connections."""
         await self.search.close()
         await self.client.close()
+        if self.writer is not None:
+            await self.writer.close()
 
     @property
     def database(self) -> AsyncDatabase[dict[str, Any]]:
         return self.documents.database
 
+    def _unusable(self) -> str:
+        if self.client.topology_description.has_known_servers:
+            return f"MongoDB at {self.place} has no primary: an election goes on, or a majority of its members is down."
+        return f"MongoDB at {self.place} cannot be reached."
+
 
 def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
-    """A client for `uri`; nothing is asked of the server yet. Its database, if it names none, is the default one.
+    """Two clients for `uri`, of which one has the patience of writes; nothing is asked of the server yet.
+
+    Its database, if it names none, is the default one.
 
     Raises:
         ConfigurationError: no server can have this address, or the names are not possible.
@@ -118,21 +157,12 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
     try:
         parts = urlsplit(uri)
         said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        preferences = {name: value for name, value in _PREFERENCES.items() if name.lower() not in said}
-        if "maxpoolsize" in said:
-            preferences.pop("minPoolSize", None)  # which may be more
-        options: dict[str, Any] = {**preferences, **_PROMISES}
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **options)
-        database = client.get_default_database(DEFAULT_DATABASE)
-        return Mongo(
-            client=client,
-            search=ServerSearch(client),
-            place=parts.netloc.rpartition("@")[2],
-            documents=database[documents],
-            metrics=database[metrics],
-            errors=database[ERRORS],
-            progress=database[PROGRESS],
-            state=database[f"{documents}_state"],
+        searching = _mongo(uri, _PREFERENCES, said, documents, metrics)
+        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, said, documents, metrics)
+        impatient = float(searching.client.options.server_selection_timeout)
+        return replace(
+            searching,
+            writer=replace(writing, search=ServerSearch(writing.client, impatient)),
         )
     except (DriverConfigurationError, InvalidName, ValueError, TypeError):
         # Without its cause: the driver's messages may quote a piece of the password.
@@ -140,6 +170,26 @@ def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
             "stores.mongodb_uri is no usable address of a MongoDB (mongodb://HOST:PORT/DATABASE, user and password "
             "percent-encoded), or the names of its collections are not possible."
         ) from None
+
+
+def _mongo(uri: str, preferred: Mapping[str, object], said: set[str], documents: str, metrics: str) -> Mongo:
+    preferences = {name: value for name, value in preferred.items() if name.lower() not in said}
+    if "maxpoolsize" in said:
+        preferences.pop("minPoolSize", None)  # which may be more
+    options: dict[str, Any] = {**preferences, **_PROMISES}
+    client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **options)
+    database = client.get_default_database(DEFAULT_DATABASE)
+    return Mongo(
+        client=client,
+        search=ServerSearch(client),
+        place=urlsplit(uri).netloc.rpartition("@")[2],
+        documents=database[documents],
+        metrics=database[metrics],
+        errors=database[ERRORS],
+        progress=database[PROGRESS],
+        state=database[f"{documents}_state"],
+        chunks=database[f"{documents}_chunks"],
+    )
 
 
 def _see_exception(looked: "asyncio.Task[object]") -> None:

@@ -11,6 +11,7 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import (
     INDEXED,
@@ -22,15 +23,17 @@ from rag_context.stores.mongodb.entries import (
     Entry,
     chunks_of,
     document_of,
-    entry_of,
+    is_ours,
     listing_of,
     stored_of,
     tenant_from,
 )
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import behind, condition, key_of
+from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.reading import read_neighbours, read_passages, read_similar
 from rag_context.stores.mongodb.registry import model_entry, model_of, require_same
+from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.stores.mongodb.tasks import ended
 from rag_context.types import (
@@ -67,10 +70,13 @@ class MongoDocuments:
     Every method raises `BackendError` where the server cannot be asked.
     """
 
-    def __init__(self, mongo: Mongo, state: IndexState) -> None:
+    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
         self._mongo = mongo
         self._documents = mongo.documents
+        self._written = mongo.writing.documents
         self._state = state
+        self._indexes = indexes
+        self._revisions = revisions
         self._retrievals: dict[str, tuple[int, datetime]] = {}
         self._flush: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
@@ -90,14 +96,14 @@ class MongoDocuments:
         if not chunk_ids:
             return {}
         async with self._mongo.reached():
-            return await read_passages(chunk_ids, self._documents)
+            return await read_passages(chunk_ids, self._mongo)
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """What stands before and after each chunk that exists."""
         if not chunk_ids:
             return {}
         async with self._mongo.reached():
-            return await read_neighbours(chunk_ids, self._documents)
+            return await read_neighbours(chunk_ids, self._mongo)
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None where it is unknown."""
@@ -112,8 +118,19 @@ class MongoDocuments:
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
-        entry = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1})
-        return [] if entry is None else chunks_of(entry)
+        revision = None
+        while True:
+            entry = await self._one(document_id, {"revision": 1, "chunkCount": 1})
+            if entry is None:
+                return []
+            if "revision" not in entry:
+                whole = await self._one(document_id, {"chunks": 1, "content": 1, "status": 1})
+                return [] if whole is None else chunks_of(whole)
+            async with self._mongo.reached():
+                found = await read_chunks(entry, self._mongo.chunks)
+            if len(found) == entry["chunkCount"] or entry["revision"] == revision:
+                return [chunk_of(record) for record in found]
+            revision = entry["revision"]  # it was replaced in between, unless nothing is different the next time
 
     async def pending(self, limit: int) -> list[str]:
         """Ids of documents that still lack vectors, oldest first."""
@@ -183,7 +200,7 @@ class MongoDocuments:
         counts, self._retrievals = self._retrievals, {}
         if not counts:
             return
-        lazily = self._documents.with_options(write_concern=WriteConcern(w=1))
+        lazily = self._written.with_options(write_concern=WriteConcern(w=1))
         updates = [
             UpdateOne(
                 {"_id": key_of(id_)},
@@ -192,7 +209,7 @@ class MongoDocuments:
             for id_, (count, last) in counts.items()
         ]
         try:
-            async with self._mongo.reached():
+            async with self._mongo.writing.reached():
                 await lazily.bulk_write(updates, ordered=False)
         except BackendError as error:
             logger.warning("retrieval statistics were not written: %s", error)
@@ -222,8 +239,9 @@ class MongoDocuments:
             BackendError: a write would be refused now: no primary, no majority, no room, no right to write.
         """
         concern = WriteConcern("majority", wtimeout=TRIAL_MS, j=True)
-        async with self._mongo.reached():
-            trials = self._mongo.state.with_options(write_concern=concern)
+        writing = self._mongo.writing
+        async with writing.reached():
+            trials = writing.state.with_options(write_concern=concern)
             await trials.update_one({"_id": "trial"}, {"$inc": {"count": 1}}, upsert=True)
 
     async def missing_vectors(self, where: Filter) -> Missing:
@@ -242,22 +260,20 @@ class MongoDocuments:
     async def ping(self) -> str:
         """Ask the server anew; returns one line for people."""
         totals = (await self._state.look()).totals
-        return f"{totals.documents} documents in {totals.chunks} chunks, {totals.pending} pending"
+        line = f"{totals.documents} documents in {totals.chunks} chunks, {totals.pending} pending"
+        return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
 
     async def put(self, document: Document, chunks: Sequence[Chunk]) -> None:
-        """Store a document, pending, in place of its earlier version, by one change of one record.
+        """Store a document, pending, in place of its earlier version, which is found until the new one is there.
 
         Raises:
             BackendRejectedError: it is larger than a record may be, or holds text that cannot be stored.
         """
-        entry = await asyncio.to_thread(entry_of, document, chunks)
-        await self._state.change(lambda change: self._replace(entry, {}, change))
+        await self._replace(document, chunks, {})
 
     async def recut(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         """Put other chunks in place of this version's, pending; False where it is not there any more."""
-        entry = await asyncio.to_thread(entry_of, document, chunks)
-        version = {"contentHash": document.content_hash}
-        return await self._state.change(lambda change: self._replace(entry, version, change))
+        return await self._replace(document, chunks, {"contentHash": document.content_hash})
 
     async def settle(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Note that this version's vectors are in; False where it is not there any more.
@@ -292,14 +308,19 @@ class MongoDocuments:
         """Remove a document with its chunks; False where it is unknown."""
         key = {"_id": key_of(document_id)}
 
-        async def remove(change: Change) -> bool:
-            before = await self._documents.find_one_and_delete(key, SIZE)
+        async def remove(change: Change) -> Entry | None:
+            before = await self._written.find_one_and_delete(key, SIZE)
             change.replaced(before, None)
-            return before is not None
+            return before
 
-        if await self._one(document_id, {"_id": 1}) is None:
+        entry = await self._one(document_id, {"status": 1})
+        if entry is None:
             return False
-        return await self._state.change(remove)
+        note = await self._revisions.removing(document_id) if is_ours(entry) else None
+        before = await self._state.change(remove)
+        if note is not None:
+            await self._revisions.removed(note, document_id, before)
+        return before is not None
 
     async def recorded_model(self) -> EmbeddingModel | None:
         """The model that made the vectors; None where none is recorded."""
@@ -354,22 +375,32 @@ class MongoDocuments:
         async with self._mongo.reached():
             return await self._documents.find_one({"_id": key_of(document_id)}, projection)
 
-    async def _replace(self, entry: Entry, version: Entry, change: Change) -> bool:
-        """Put a record in place of the one with its id; of a given version only, or of any, and of none."""
+    async def _replace(self, document: Document, chunks: Sequence[Chunk], version: Entry) -> bool:
+        """Put a document in place of the one with its id; of a given version only, or of any, and of none."""
+        entry = await self._revisions.store(document, chunks)
         fields = {name: value for name, value in entry.items() if name != "_id"}
-        born = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
-        update = {"$set": fields, "$setOnInsert": born}
         query = {"_id": entry["_id"], **version}
-        before = await _repeated(
-            lambda: self._documents.find_one_and_update(query, update, projection=SIZE, upsert=not version)
-        )
-        if before is None and version:
-            return False
-        change.replaced(before, entry)
-        return True
+
+        async def show(change: Change) -> tuple[bool, Entry | None]:
+            born = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
+            update = {"$set": fields, "$setOnInsert": born, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
+            before = await _repeated(
+                lambda: self._written.find_one_and_update(query, update, projection=SIZE, upsert=not version)
+            )
+            if before is None and version:
+                return False, None
+            change.replaced(before, entry)
+            return True, before
+
+        is_shown, before = await self._state.change(show)
+        if is_shown:
+            await self._revisions.replaced(entry, before)
+        else:
+            await self._revisions.withdraw(entry)
+        return is_shown
 
     async def _mark(self, query: Entry, status: str, change: Change) -> bool:
-        before = await self._documents.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
+        before = await self._written.find_one_and_update(query, {"$set": {"status": status}}, projection=SIZE)
         if before is None:
             return False
         change.replaced(before, {**before, "status": status})
@@ -379,7 +410,7 @@ class MongoDocuments:
     async def _await_vectors(self, change: Change) -> None:
         """Make all documents pending, and say by how much that changes the totals."""
         vectors = (await self._state.known()).totals.vectors
-        marked = await self._documents.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
+        marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
         if marked.modified_count:
             change.delta = Totals(pending=marked.modified_count, vectors=-vectors)
 

@@ -14,7 +14,6 @@ from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import tenant_of
 from rag_context.stores.mongodb.moments import microseconds, moment, parted
-from rag_context.stores.mongodb.postings import postings_of
 from rag_context.text.analysis import ANALYSER_VERSION
 from rag_context.types import (
     DEFAULT_TENANT,
@@ -39,15 +38,21 @@ OURS = {"status": {"$in": [PENDING, INDEXED]}}
 """Lets through what this package wrote; other programs' records have no status."""
 
 WITHOUT_TEXTS = {"content": 0, "chunks": 0, "terms": 0, "occurrences": 0, "lengths": 0}
-SIZE = {"status": 1, "chunkCount": 1, "termCount": 1}
+SIZE = {"status": 1, "chunkCount": 1, "termCount": 1, "revision": 1}
 STATE = {"contentHash": 1, "status": 1, "chunks.chunkId": 1}
+
+TEXTS_BYTES = 1 << 20
+"""Up to so many bytes of text, a document's record repeats its chunks' texts, where other programs look for them."""
 
 _BAND_BITS = 16
 _ALL = (1 << 64) - 1
 
 
-def entry_of(document: Document, chunks: Sequence[Chunk]) -> Entry:
-    """The record of a document that waits for its vectors, without its place in the order and its statistics."""
+def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entry:
+    """The record of a document that waits for its vectors, without its place in the order and its statistics.
+
+    How many terms its chunks have, `termCount`, is known once they are analysed.
+    """
     whole, rest = parted(document.timestamp)
     return {
         "_id": document.id,
@@ -60,25 +65,25 @@ def entry_of(document: Document, chunks: Sequence[Chunk]) -> Entry:
         "title": document.title,
         "content": document.content,
         "contentHash": document.content_hash,
-        "chunks": [_chunk_entry(chunk) for chunk in chunks],
         "metadata": _metadata_entry(document.metadata),
         "thread": document.thread,
         "similarityHash": Int64(_signed(document.similarity_hash)),
         "status": PENDING,
-        **derived(chunks, document.similarity_hash),
+        "similarityBands": similarity_bands(document.similarity_hash),
+        **chunks_entry(chunks, revision),
     }
 
 
-def derived(chunks: Sequence[Chunk], similarity_hash: int) -> Entry:
-    """The fields that follow from others: what searches look for, and what is counted."""
-    words = postings_of(chunks)
+def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
+    """What a document's record says of its chunks: their ids, and their texts where those are short."""
+    short = sum(len(chunk.text.encode("utf-8", "surrogatepass")) for chunk in chunks) <= TEXTS_BYTES
+    named = [{"chunkId": chunk.id, "vectorId": chunk.id} for chunk in chunks]
+    if short:
+        named = [{**name, "text": chunk.text} for name, chunk in zip(named, chunks, strict=True)]
     return {
-        "terms": words.terms,
-        "occurrences": words.occurrences,
-        "lengths": words.lengths,
-        "similarityBands": similarity_bands(similarity_hash),
+        "chunks": named,
+        "revision": revision,
         "chunkCount": len(chunks),
-        "termCount": sum(words.lengths),
         "analyser": ANALYSER_VERSION,
     }
 
@@ -123,11 +128,41 @@ def document_of(entry: Entry) -> Document:
 
 
 def chunks_of(entry: Entry) -> list[Chunk]:
-    """The chunks of a record by position; all of a content that was not cut is one."""
+    """The chunks that stand in a document's own record, as other programs and earlier versions keep them.
+
+    All of a content that was not cut is one.
+    """
     found = _pieces(entry)
     if not found and not is_ours(entry):
         found = [{"chunkId": str(entry["_id"]), "text": _text(entry, "content")}]
-    return [_chunk(entry, position, each) for position, each in enumerate(found)]
+    return [chunk_from(entry, position, each) for position, each in enumerate(found)]
+
+
+def span_entry(chunk: Chunk) -> Entry:
+    """Where a chunk stands in its document, and what is matched and embedded with it."""
+    return {
+        "start": chunk.span.start,
+        "end": chunk.span.end,
+        "startLine": chunk.span.start_line,
+        "endLine": chunk.span.end_line,
+        "heading": chunk.span.heading,
+        "context": chunk.context,
+    }
+
+
+def chunk_from(document: Entry, position: int, entry: Mapping[str, Any]) -> Chunk:
+    """The chunk of an entry as it was written."""
+    text = str(entry.get("text", ""))
+    span = Span(
+        _number(entry, "start", 0),
+        _number(entry, "end", len(text)),
+        _number(entry, "startLine", 1),
+        _number(entry, "endLine", 1 + text.count("\n")),
+        _text(entry, "heading"),
+    )
+    place = _number(entry, "position", position)
+    id_ = _chunk_id(document, place, entry)
+    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"))
 
 
 def listing_of(entry: Entry) -> Listing:
@@ -190,35 +225,6 @@ def is_ours(entry: Entry) -> bool:
 def similarity_of(entry: Entry) -> int:
     """The 64 bits of a record's similarity hash; 0 where it has none."""
     return _number(entry, "similarityHash", 0) & _ALL
-
-
-def _chunk_entry(chunk: Chunk) -> Entry:
-    return {
-        "chunkId": chunk.id,
-        "position": chunk.position,
-        "text": chunk.text,
-        "vectorId": chunk.id,
-        "start": chunk.span.start,
-        "end": chunk.span.end,
-        "startLine": chunk.span.start_line,
-        "endLine": chunk.span.end_line,
-        "heading": chunk.span.heading,
-        "context": chunk.context,
-    }
-
-
-def _chunk(document: Entry, position: int, entry: Mapping[str, Any]) -> Chunk:
-    text = str(entry.get("text", ""))
-    span = Span(
-        _number(entry, "start", 0),
-        _number(entry, "end", len(text)),
-        _number(entry, "startLine", 1),
-        _number(entry, "endLine", 1 + text.count("\n")),
-        _text(entry, "heading"),
-    )
-    place = _number(entry, "position", position)
-    id_ = _chunk_id(document, place, entry)
-    return Chunk(id_, str(document["_id"]), place, text, span, _text(entry, "context"))
 
 
 def _chunk_id(document: Entry, position: int, entry: Mapping[str, Any]) -> str:

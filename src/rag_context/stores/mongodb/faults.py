@@ -34,11 +34,16 @@ _UNKNOWN_USER = frozenset({11, 13, 18, 33, 8000})
 _FULL = 14031
 _TOO_LARGE = frozenset({10334, 17419, 17420})
 _TRANSIENT = frozenset(
-    {1, 6, 7, 8, 64, 89, 91, 112, 189, 262, 317, 358, 462, 9001, 10058, 10107, 11600, 11602, 13388, 13435, 13436, 17280}
+    {1, 6, 7, 8, 89, 91, 112, 189, 262, 317, 358, 462, 9001, 10058, 10107, 11600, 11602, 13388, 13435, 13436, 17280}
 )
 """Codes with which a server that changes its role, starts, stops, is overloaded or broken turns an operation away; as
 in the drivers' rules for retries, with those of failed write concerns."""
 
+_WRITE_CONCERN_TIMEOUT = 64
+_NO_MAJORITY = (
+    "No majority of the members of MongoDB at {} had the write in time, so it may yet be undone;"
+    " it is safe to write it again once enough members are up."
+)
 _TOO_LARGE_SAYS = "The document is larger than one MongoDB record may be (16 MB); split it."
 
 
@@ -63,7 +68,7 @@ def backend_error(error: Exception, place: str) -> BackendError:
         case BSONError() | UnicodeEncodeError() | OverflowError():
             return _unspeakable(error, place)
         case WTimeoutError():
-            return BackendTimeoutError(COMPONENT, f"No majority of MongoDB at {place} acknowledged the write in time.")
+            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
         case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
             return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
         case OperationFailure():
@@ -97,6 +102,8 @@ def _failed_operation(error: OperationFailure, place: str) -> BackendError:
         return BackendRejectedError(
             COMPONENT, f"MongoDB at {place} refused the user or the password of stores.mongodb_uri ({named})."
         )
+    if _WRITE_CONCERN_TIMEOUT in codes:
+        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
     if _FULL in codes:
         return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
     if codes & _TOO_LARGE:

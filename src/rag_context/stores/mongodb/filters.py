@@ -52,7 +52,7 @@ def condition(where: Filter) -> Query:
         parts.append(_not_before(where.since))
     if where.until is not None:
         parts.append(_before(where.until))
-    return {"$and": parts}
+    return {"$and": parts} if len(parts) > 1 else parts[0]
 
 
 def behind(place: Place) -> Query:

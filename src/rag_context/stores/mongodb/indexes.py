@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
+from rag_context.errors import BackendRejectedError
 from rag_context.stores.mongodb.connection import Collection, Mongo
-from rag_context.stores.mongodb.faults import is_code
+from rag_context.stores.mongodb.faults import COMPONENT, is_code
 from rag_context.stores.mongodb.tasks import ended
 
 logger = logging.getLogger(__name__)
@@ -19,6 +20,9 @@ UP, DOWN = 1, -1
 TEXT_INDEX = "content_text_index"
 TEXT_WEIGHTS = {"content": 10, "metadata.tags": 5}
 
+_TEXT_MODEL = IndexModel(
+    [(path, "text") for path in TEXT_WEIGHTS], name=TEXT_INDEX, weights=TEXT_WEIGHTS, default_language="english"
+)
 _NAMESPACE_NOT_FOUND = 26
 _CONFLICTS = (85, 86)
 
@@ -38,7 +42,6 @@ DOCUMENTS = (
     Wanted("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
     Wanted("decision_id_idx", (("metadata.decisionId", UP),)),
     Wanted("game_idx", (("metadata.game", UP),)),
-    Wanted("terms_idx", (("terms", UP), ("tenant", UP))),
     Wanted("chunk_id_idx", (("chunks.chunkId", UP),)),
     Wanted("source_idx", (("source", UP), ("tenant", UP))),
     Wanted("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
@@ -47,6 +50,13 @@ DOCUMENTS = (
     Wanted("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),
 )
 """The last one answers what the index has come to without a look at any document."""
+
+CHUNKS = (
+    Wanted("terms_idx", (("terms", UP), ("tenant", UP), ("length", UP))),
+    Wanted("repeated_idx", (("repeated", UP), ("tenant", UP), ("length", UP))),
+    Wanted("chunk_id_idx", (("chunkId", UP),)),
+)
+"""The first two lead from a term to the chunks that hold it, the shortest first."""
 
 METRICS = (
     Wanted("timestamp_idx", (("timestamp", DOWN),)),
@@ -62,6 +72,12 @@ class Indexes:
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
         self._making: asyncio.Task[None] | None = None
+        self._failed: dict[str, str] = {}
+
+    @property
+    def missing(self) -> str:
+        """The indexes that could not be made, each with the reason; "" where all are there."""
+        return "; ".join(f"index {name} is missing: {reason}" for name, reason in self._failed.items())
 
     async def ensure(self) -> None:
         """Make what is missing; waits for whoever is at it already.
@@ -101,32 +117,48 @@ class Indexes:
 
     async def _make(self) -> None:
         mongo = self._mongo
-        async with mongo.reached():
-            await _complete(mongo.documents, DOCUMENTS)
-            await _complete_text(mongo.documents)
-            await _complete(mongo.metrics, METRICS)
-            await _complete(mongo.errors, ERRORS)
+        failed: dict[str, str] = {}
+        for collection, wanted in (
+            (mongo.documents, [*_models(DOCUMENTS), _TEXT_MODEL]),
+            (mongo.chunks, _models(CHUNKS)),
+            (mongo.metrics, _models(METRICS)),
+            (mongo.errors, _models(ERRORS)),
+        ):
+            failed |= await self._complete(collection, wanted)
+        for name, reason in failed.items():
+            if self._failed.get(name) != reason:
+                logger.warning("index %s cannot be made: %s", name, reason)
+        self._failed = failed
 
+    async def _complete(self, collection: Collection, wanted: Sequence[IndexModel]) -> dict[str, str]:
+        """Make what a collection lacks, each index by itself: one that cannot be made stops none of the others."""
+        async with self._mongo.reached():
+            present = await _present(collection)
+        failed: dict[str, str] = {}
+        for model in wanted:
+            if not _is_among(present, model):
+                try:
+                    await self._make_one(collection, model)
+                except BackendRejectedError as error:
+                    failed[f"{collection.name}.{model.document['name']}"] = str(error)
+        return failed
 
-async def _complete(collection: Collection, wanted: tuple[Wanted, ...]) -> None:
-    present = [tuple(index["key"].items()) for index in await _present(collection)]
-    missing = [each for each in wanted if each.key not in present]
-    if missing:
-        await collection.create_indexes([IndexModel(list(each.key), name=each.name) for each in missing])
-        logger.info("made indexes of %s: %s", collection.name, ", ".join(each.name for each in missing))
-
-
-async def _complete_text(collection: Collection) -> None:
-    """A collection can have one text index: another program's is used as it is."""
-    if any(_is_text(index) for index in await _present(collection)):
-        return
-    fields = [(path, "text") for path in TEXT_WEIGHTS]
-    try:
-        await collection.create_index(fields, name=TEXT_INDEX, weights=TEXT_WEIGHTS, default_language="english")
-    except OperationFailure as error:
-        if not is_code(error, *_CONFLICTS):
-            raise  # else another process was faster
-    logger.info("made the text index of %s", collection.name)
+    async def _make_one(self, collection: Collection, model: IndexModel) -> None:
+        """Raises: BackendRejectedError with the reason, or BackendError where the server could not be asked."""
+        name = model.document["name"]
+        async with self._mongo.reached():
+            try:
+                await collection.create_indexes([model])
+            except OperationFailure as error:
+                if not is_code(error, *_CONFLICTS):
+                    raise
+                if _is_among(await _present(collection), model):
+                    return  # another process was faster
+                raise BackendRejectedError(
+                    COMPONENT,
+                    f"another index has its name (code {error.code}); drop or rename the other one",
+                ) from error
+        logger.info("made index %s of %s", name, collection.name)
 
 
 async def _present(collection: Collection) -> list[Mapping[str, Any]]:
@@ -136,6 +168,18 @@ async def _present(collection: Collection) -> list[Mapping[str, Any]]:
         if not is_code(error, _NAMESPACE_NOT_FOUND):
             raise
         return []
+
+
+def _models(wanted: Sequence[Wanted]) -> list[IndexModel]:
+    return [IndexModel(list(each.key), name=each.name) for each in wanted]
+
+
+def _is_among(present: Sequence[Mapping[str, Any]], model: IndexModel) -> bool:
+    """Whether an index with these keys is there, under any name; one text index, which is all there can be, will do."""
+    if _is_text(model.document):
+        return any(_is_text(index) for index in present)
+    wanted = list(model.document["key"].items())
+    return any(list(index["key"].items()) == wanted for index in present)
 
 
 def _is_text(index: Mapping[str, Any]) -> bool:

@@ -29,6 +29,7 @@ class MongoMetrics:
 
     def __init__(self, mongo: Mongo, exact_records: int = EXACT_RECORDS) -> None:
         self._mongo = mongo
+        self._writing = mongo.writing
         self._exact_records = exact_records
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
@@ -37,11 +38,11 @@ class MongoMetrics:
         Raises:
             BackendError: not all were stored.
         """
-        async with self._mongo.reached():
+        async with self._writing.reached():
             if searches:
-                await self._mongo.metrics.insert_many([_search_entry(each) for each in searches], ordered=False)
+                await self._writing.metrics.insert_many([_search_entry(each) for each in searches], ordered=False)
             if errors:
-                await self._mongo.errors.insert_many([_error_entry(each) for each in errors], ordered=False)
+                await self._writing.errors.insert_many([_error_entry(each) for each in errors], ordered=False)
 
     async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary:
         """Sum up the searches of `since <= t < until`; the timeline has `buckets` slices, empty ones too.
@@ -69,9 +70,9 @@ class MongoMetrics:
             BackendError: some may be left.
         """
         old = {"timestamp": {"$lt": first_not_before(microseconds(before))}}
-        async with self._mongo.reached():
-            searches = await self._mongo.metrics.delete_many(old)
-            errors = await self._mongo.errors.delete_many(old)
+        async with self._writing.reached():
+            searches = await self._writing.metrics.delete_many(old)
+            errors = await self._writing.errors.delete_many(old)
         return searches.deleted_count + errors.deleted_count
 
     async def _one_by_one(self, span: Entry, slices: Slices) -> dict[int, Sums]:

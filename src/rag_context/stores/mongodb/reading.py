@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 from bson import ObjectId
 
-from rag_context.stores.mongodb.connection import Collection
+from rag_context.stores.mongodb.chunk_records import PLACE, TEXT, chunk_of, read_current
+from rag_context.stores.mongodb.connection import Collection, Mongo
 from rag_context.stores.mongodb.entries import (
+    WITHOUT_TEXTS,
     Entry,
     chunks_of,
     difference,
@@ -19,7 +21,11 @@ from rag_context.types import ChunkRef, Document, Neighbours, Passage
 
 MOST_DIFFERENT_BITS = 3
 
-_OUTLINE = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "chunks.chunkId": 1}
+OTHER_LAYOUT = {"revision": None}
+"""Lets through records that hold their chunks themselves: other programs', and those of earlier versions."""
+
+_OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
+_OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
 
 def holding(chunk_ids: Sequence[str]) -> Query:
@@ -29,14 +35,25 @@ def holding(chunk_ids: Sequence[str]) -> Query:
     return {"$or": [named, {"_id": {"$in": whole}}]} if whole else named
 
 
-async def read_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
-    """Those of the passages that exist; of each document only the chunks that are asked for are sent."""
+async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Passage]:
+    """Those of the passages that exist."""
+    query = {"chunkId": {"$in": list(chunk_ids)}}
+    found = {
+        record["chunkId"]: passage_of(entry, chunk_of(record))
+        for record, entry in await read_current(mongo, query, TEXT, WITHOUT_TEXTS)
+    }
+    others = [id_ for id_ in chunk_ids if id_ not in found]
+    return {**found, **await _other_passages(others, mongo.documents)} if others else found
+
+
+async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
+    """Chunks that stand in their documents' own records; only those that are asked for are sent."""
     wanted = set(chunk_ids)
     chunks = {"$cond": [{"$isArray": ["$chunks"]}, "$chunks", []]}
     asked = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
     is_cut = {"$ne": [{"$ifNull": ["$chunks.chunkId", []]}, []]}
     stages: list[Entry] = [
-        {"$match": holding(chunk_ids)},
+        {"$match": {**holding(chunk_ids), **OTHER_LAYOUT}},
         {"$set": {"chunks": asked, "content": {"$cond": [is_cut, None, "$content"]}}},
         {"$unset": ["terms", "occurrences", "lengths"]},
     ]
@@ -48,12 +65,33 @@ async def read_passages(chunk_ids: Sequence[str], documents: Collection) -> dict
     }
 
 
-async def read_neighbours(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Neighbours]:
-    """What stands before and after each chunk: in its document, else in its talk."""
-    wanted = set(chunk_ids)
+async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Neighbours]:
+    """What stands before and after each chunk: in its document, else in its conversation."""
     found: dict[str, Neighbours] = {}
-    turns: list[Turn] = []
-    async for entry in documents.find(holding(chunk_ids), _OUTLINE):
+    ends: list[Turn] = []
+    query = {"chunkId": {"$in": list(chunk_ids)}}
+    for record, entry in await read_current(mongo, query, PLACE, _OUTLINE_WITHOUT_CHUNKS):
+        id_, place = record["chunkId"], record["position"]
+        before, after = record["previous"], record["next"]
+        found[id_] = Neighbours(
+            None if before is None else reference(entry, before, place - 1),
+            None if after is None else reference(entry, after, place + 1),
+        )
+        if entry.get("thread") is not None and (before is None or after is None):
+            ends.append((id_, entry))
+    if others := [id_ for id_ in chunk_ids if id_ not in found]:
+        await _add_other_neighbours(others, mongo.documents, found, ends)
+    if ends:
+        await _add_turns(ends, mongo.documents, found)
+    return found
+
+
+async def _add_other_neighbours(
+    chunk_ids: Sequence[str], documents: Collection, found: dict[str, Neighbours], ends: "list[Turn]"
+) -> None:
+    """As `read_neighbours`, of chunks that stand in their documents' own records."""
+    wanted = set(chunk_ids)
+    async for entry in documents.find({**holding(chunk_ids), **OTHER_LAYOUT}, _OUTLINE):
         refs = _references(entry)
         for place, ref in enumerate(refs):
             if ref.id not in wanted:
@@ -62,18 +100,19 @@ async def read_neighbours(chunk_ids: Sequence[str], documents: Collection) -> di
             after = refs[place + 1] if place + 1 < len(refs) else None
             found[ref.id] = Neighbours(before, after)
             if ref.thread is not None and (before is None or after is None):
-                turns.append((ref.id, entry))
-    if not turns:
-        return found
-    around = await _turns_around([entry for _, entry in turns], documents)
-    for id_, entry in turns:
+                ends.append((ref.id, entry))
+
+
+async def _add_turns(ends: "Sequence[Turn]", documents: Collection, found: dict[str, Neighbours]) -> None:
+    """Put the nearest messages in place of neighbours that a chunk's document does not have."""
+    around = await _turns_around([entry for _, entry in ends], documents)
+    for id_, entry in ends:
         before, after = found[id_].before, found[id_].after
         turn_before, turn_after = around.get((_BEFORE, entry["_id"])), around.get((_AFTER, entry["_id"]))
         found[id_] = Neighbours(
             before or (_references(turn_before)[-1] if turn_before else None),
             after or (_references(turn_after)[0] if turn_after else None),
         )
-    return found
 
 
 async def read_similar(document: Document, documents: Collection) -> list[str]:

@@ -108,7 +108,8 @@ class IndexState:
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
-        self._records = mongo.state
+        self._writing = mongo.writing
+        self._records = mongo.writing.state
         self._known: Snapshot | None = None
         self._base = 0
         self._changes: set[asyncio.Task[Any]] = set()
@@ -130,8 +131,11 @@ class IndexState:
     async def look(self) -> Snapshot:
         """Read the record anew; it is made where it is missing. Raises: BackendError."""
         async with self._mongo.reached():
-            entry = await self._records.find_one({"_id": _ID})
-            return self._publish(entry or await self._begin(0))
+            entry = await self._mongo.state.find_one({"_id": _ID})
+        if entry is None:
+            async with self._writing.reached():
+                entry = await self._begin(0)
+        return self._publish(entry)
 
     async def change(self, work: Callable[[Change], Awaitable[T]]) -> T:
         """Do `work` on the documents, and let the counters follow. It is done to its end whoever gives up waiting.
@@ -147,7 +151,7 @@ class IndexState:
 
     async def record_model(self, model: Mapping[str, Any], instead_of: str | None) -> bool:
         """Record the model, unless the recorded one is not that of the fingerprint `instead_of` any more."""
-        async with self._mongo.reached():
+        async with self._writing.reached():
             entry = await self._records.find_one_and_update(
                 {"_id": _ID, "model.fingerprint": instead_of},
                 {"$set": {"model": dict(model)}},
@@ -159,7 +163,7 @@ class IndexState:
 
     async def forget_model(self) -> None:
         """Record no model; the counters are counted again, since much changes at once. Raises: BackendError."""
-        async with self._mongo.reached():
+        async with self._writing.reached():
             await self._records.update_one(
                 {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}}
             )
@@ -183,7 +187,7 @@ class IndexState:
         """Record the run under way, or that there is none, and what may be left. Raises: BackendError."""
         said = {"next": model and dict(model), "nextTouched": touched, "debris": debris}
         await self.look()  # which makes the record where it is missing
-        async with self._mongo.reached():
+        async with self._writing.reached():
             await self._records.update_one({"_id": _ID}, {"$set": said})
 
     async def end_run(self, made_by: str, generation: int) -> bool:
@@ -198,7 +202,7 @@ class IndexState:
             return False
         former = int(before.get("generation", 0))
         ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
-        async with self._mongo.reached():
+        async with self._writing.reached():
             entry = await self._records.find_one_and_update(
                 {"_id": _ID, "next.fingerprint": made_by},
                 {"$set": ended, "$inc": {"begun": 1, "version": 1}},
@@ -210,7 +214,7 @@ class IndexState:
 
     async def _entry(self) -> Entry:
         async with self._mongo.reached():
-            return await self._records.find_one({"_id": _ID}) or {}
+            return await self._mongo.state.find_one({"_id": _ID}) or {}
 
     async def count(self) -> Totals:
         """Count what there is, from an index. Raises: BackendError."""
@@ -237,7 +241,7 @@ class IndexState:
         """
         number = max(seen.begun, seen.version) + 1
         right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
-        async with self._mongo.reached():
+        async with self._writing.reached():
             entry = await self._records.find_one_and_update(
                 {"_id": _ID, "name": seen.name, "begun": seen.begun, "version": seen.version},
                 {"$set": right},
@@ -253,16 +257,16 @@ class IndexState:
             await asyncio.wait(self._changes, timeout=_CLOSING_S)
 
     async def _change(self, work: Callable[[Change], Awaitable[T]]) -> T:
-        async with self._mongo.reached():
+        async with self._writing.reached():
             begun = _snapshot(await self._begin(1))
         change = Change(begun.begun, begun.fingerprint)
         try:
-            async with self._mongo.reached():
+            async with self._writing.reached():
                 result = await work(change)
                 await self._complete(change)
         except BackendRejectedError:
             with suppress(BackendError):
-                async with self._mongo.reached():
+                async with self._writing.reached():
                     await self._complete(change)  # nothing is left open by what was refused
             raise
         finally:
@@ -276,7 +280,7 @@ class IndexState:
         records = self._records.with_options(write_concern=_SWIFTLY)
         entry = await records.find_one_and_update({"_id": _ID}, growing, return_document=ReturnDocument.AFTER)
         while entry is None:
-            recount = await self._mongo.documents.find_one(OURS, {"_id": 1}) is not None
+            recount = await self._writing.documents.find_one(OURS, {"_id": 1}) is not None
             new = {"name": uuid4().hex, "version": 0, "turnover": 0, "recount": recount, "totals": asdict(NOTHING)}
             with suppress(DuplicateKeyError):  # another process was faster
                 entry = await records.find_one_and_update(

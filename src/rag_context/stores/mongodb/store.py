@@ -12,6 +12,7 @@ from rag_context.stores.mongodb.connection import connect
 from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.metrics import MongoMetrics
+from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.stores.mongodb.tasks import ended
 from rag_context.stores.mongodb.texts import MongoTexts
@@ -41,7 +42,8 @@ async def open_mongodb(
 
     Args:
         uri: the server's address, with user, password, database and the driver's options.
-        documents: the collection of documents; a record of their state is kept in `{documents}_state`.
+        documents: the collection of documents; their chunks are kept in `{documents}_chunks`, a record
+            of their state in `{documents}_state`.
         metrics: the collection of search records.
 
     Raises:
@@ -50,18 +52,20 @@ async def open_mongodb(
     mongo = connect(uri, documents=documents, metrics=metrics)
     state = IndexState(mongo)
     indexes = Indexes(mongo)
-    held = MongoDocuments(mongo, state)
-    watching = asyncio.create_task(Watch(mongo, state, indexes).run(time.monotonic), name="mongodb watch")
+    revisions = Revisions(mongo, state)
+    held = MongoDocuments(mongo, state, indexes, revisions)
+    watching = asyncio.create_task(Watch(mongo, state, indexes, revisions).run(time.monotonic), name="mongodb watch")
     watching.add_done_callback(_log_crash)
     try:
         yield MongoStore(
             held,
             MongoTexts(mongo, state, indexes),
             MongoMetrics(mongo),
-            MongoAuditor(mongo, state, indexes),
+            MongoAuditor(mongo, state, indexes, revisions),
         )
     finally:
         await ended(watching)
+        await revisions.close()
         await state.close()
         await held.close()
         await indexes.close()

@@ -1,7 +1,7 @@
-"""Search by words: MongoDB finds documents that hold some of them, one pure BM25 scores their chunks.
+"""Keyword search: MongoDB finds chunks that hold the query's terms, the one BM25 of `text` scores them.
 
-Candidates come from the multikey index over the analyser's terms, which knows codes, identifiers and scripts
-without spaces, and at the same time from the text index, which knows the documents of other programs too.
+Candidates come from the index over the terms of chunks, which knows codes, identifiers and scripts without spaces,
+and at the same time from the text index, which knows the documents of other programs too.
 """
 
 import asyncio
@@ -15,28 +15,32 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 from pymongo.errors import OperationFailure
 
+from rag_context.stores.mongodb.chunk_records import LOOKS, WORDS, settled, words_of
 from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import Entry, chunks_of, ids_of_chunks, reference
+from rag_context.stores.mongodb.entries import Entry, chunks_of, reference
 from rag_context.stores.mongodb.faults import INDEX_NOT_FOUND, TIME_EXPIRED, is_code
 from rag_context.stores.mongodb.filters import condition
-from rag_context.stores.mongodb.frequencies import Frequencies, Frequency
+from rag_context.stores.mongodb.frequencies import Frequencies
 from rag_context.stores.mongodb.indexes import Indexes
-from rag_context.stores.mongodb.postings import occurrences_of, places, postings_of
-from rag_context.stores.mongodb.reading import holding
+from rag_context.stores.mongodb.reading import OTHER_LAYOUT, holding
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
 from rag_context.types import ChunkRef, Filter, Tenant, TextHit
 
-SEARCHED_TERMS = 64
-"""A longer query finds its candidates by its rarest terms; all of them count in the score."""
+COUNTED_TERMS = 128
+"""A query of more distinct terms is searched and scored by so many, evenly spread over it."""
 
-CANDIDATES = 80
-CANDIDATES_PER_HIT = 2
+SEARCHED_TERMS = 64
+"""A query of more terms finds its candidates by its rarest ones; all that are counted count in the score."""
+
 BUDGET = 1000
-"""Documents whose scores one round may ask for: the rarest terms that so many documents hold together drive it."""
+"""Chunks that one round may read: the rarest terms that so many chunks hold together find all of them."""
 
 ROUNDS = 4
+MOST_PER_TERM = 2.2
+"""A term adds at most so many times its weight to a score: `k1 + 1`, the limit of BM25's saturation."""
+
 TEXT_CANDIDATES = 50
 TEXT_SEARCH_MS = 150
 """The text index is asked no longer than this: it ranks by repeats alone, and slowly where a word is common."""
@@ -57,11 +61,12 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A chunk, its length, and how often it holds each of the terms."""
+    """A chunk, its length, how often it holds each of the terms, and the write that its record is of."""
 
     chunk: ChunkRef
     length: int
     counts: Sequence[float]
+    revision: str | None = None
 
 
 @dataclass(slots=True)
@@ -69,7 +74,7 @@ class _Question:
     """The distinct terms of a query, and what the index knows of each. Arrays are `(t,)`."""
 
     terms: Sequence[str]
-    frequencies: Sequence[Frequency]
+    frequencies: Sequence[int]
     idf: Floats
     weights: Floats
     average_length: float
@@ -88,20 +93,15 @@ class _Question:
             self.is_shared, self.holders = True, None
         self.tenant = tenant
 
-    @property
-    def known_terms(self) -> int:
-        """How many of the terms are in some document."""
-        return sum(each.documents > 0 for each in self.frequencies)
-
 
 class MongoTexts:
-    """`TextIndex` over the collection of documents.
+    """`TextIndex` over the collections of chunks and documents.
 
     Args:
         mongo: the database.
         state: what the index has come to.
         indexes: makes the text index again where it is missing.
-        budget: documents whose scores one round may ask for.
+        budget: chunks that one round may read.
     """
 
     def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, budget: int = BUDGET) -> None:
@@ -109,7 +109,7 @@ class MongoTexts:
         self._state = state
         self._indexes = indexes
         self._budget = budget
-        self._frequencies = Frequencies(mongo.documents)
+        self._frequencies = Frequencies(mongo.chunks)
         self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
@@ -122,10 +122,15 @@ class MongoTexts:
             return []
         async with self._mongo.reached():
             question = await self._question(query)
-            rows = await self._candidates(query, question, max(CANDIDATES, CANDIDATES_PER_HIT * limit), where)
-        hits = [hit for hit in _hits(question, rows) if hit.bm25 > 0.0]
-        hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
-        return hits[:limit]
+            question.asked_by(where.tenant)
+            text = asyncio.create_task(self._text_search(query, question, where))
+            text.add_done_callback(_see_exception)
+            try:
+                hits = await self._current_hits(question, limit, where)
+                others = [hit for hit in _hits(question, await text) if hit.bm25 > 0.0]
+            finally:
+                text.cancel()
+        return sorted([*hits, *others], key=_best_first)[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
         """Text scores of the given chunks; those that hold none of the terms, or are unknown, may be left out.
@@ -135,15 +140,18 @@ class MongoTexts:
         """
         if not chunks:
             return {}
+        asked = {chunk.id: chunk for chunk in chunks}
         async with self._mongo.reached():
             question = await self._question(query)
             if question.holders is not None:
                 return _from_holders(question, question.holders, chunks)
-            stages: list[Entry] = [{"$match": holding([chunk.id for chunk in chunks])}, _read(question)]
-            entries = await self._aggregate(stages, SEARCH_MS)
-        rows = {row.chunk.id: row for entry in entries for row in _all_rows(entry, question)}
-        known = [rows[chunk.id] for chunk in chunks if chunk.id in rows]
-        asked = {chunk.id: chunk for chunk in chunks}
+            # A chunk's id follows from its text, so that the record of any write tells its terms.
+            records = await self._find({"chunkId": {"$in": list(asked)}})
+            rows = {record["chunkId"]: _row(record, question) for record in records}
+            if others := [id_ for id_ in asked if id_ not in rows]:
+                found = self._mongo.documents.find({**holding(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
+                rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
+        known = [rows[id_] for id_ in asked if id_ in rows]
         return {hit.chunk.id: TextHit(asked[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, known)}
 
     async def _question(self, query: str) -> _Question:
@@ -152,58 +160,103 @@ class MongoTexts:
         if remembered is not None:
             return remembered
         seen = await self._state.known()
-        counted = Counter(terms(query))
+        counted = _spread(Counter(terms(query)))
         frequencies = await self._frequencies.of(list(counted), seen)
         chunks = seen.totals.chunks
-        idf = np.array([inverse_document_frequency(chunks, min(each.chunks, chunks)) for each in frequencies])
+        idf = np.array([inverse_document_frequency(chunks, min(frequency, chunks)) for frequency in frequencies])
         weights = idf * np.array(list(counted.values()), dtype=np.float64)
         question = _Question(list(counted), frequencies, idf, weights, seen.totals.terms / max(chunks, 1))
         self._questions[query, version] = question
         return question
 
-    async def _candidates(self, query: str, question: _Question, wanted: int, where: Filter) -> list[_Row]:
-        """Chunks of documents that pass the filter and hold some of the terms, the rarest first."""
-        found: dict[str, Entry] = {}
-        rows: list[_Row] = []
-        question.asked_by(where.tenant)
-        whole = where == Filter(where.tenant)
-        rarest_first = list(_rounds(question, self._budget))
-        words = _plain_words(query, _selective(question, rarest_first))
-        text = asyncio.create_task(self._text_search(words, question, where))
-        text.add_done_callback(_see_exception)
-        try:
-            earlier: list[str] = []
-            for round_ in rarest_first:
-                match = {**condition(where), "terms": {"$in": list(round_), "$nin": earlier}}
-                stages: list[Entry] = [{"$match": match}, {"$limit": self._budget}, _read(question)]
-                entries = await self._aggregate(stages, SEARCH_MS)
-                whole = whole and len(entries) < self._budget
-                found.update((str(entry["_id"]), entry) for entry in entries)
-                earlier += round_
-                rows = [row for entry in found.values() for row in _rows(entry, question)]
-                if len(rows) >= wanted:
-                    break
-            if (
-                whole
-                and not question.is_shared
-                and len(earlier) == question.known_terms
-                and len(rows) <= REMEMBERED_ROWS
-            ):
-                question.holders = {row.chunk.id: row for row in rows}
-            others = [entry for entry in await text if str(entry["_id"]) not in found]
-        finally:
-            text.cancel()
-        return [*rows, *(row for entry in others for row in _rows(entry, question))]
+    async def _current_hits(self, question: _Question, limit: int, where: Filter) -> list[TextHit]:
+        """The best `limit` chunks that their documents name; looked for again where a document was just replaced."""
+        before: Mapping[str, object] = {}
+        hits: list[TextHit] = []
+        for _ in range(LOOKS):
+            rows = await self._candidates(question, limit, where)
+            hits, named, records = await self._named(question, rows, limit)
+            if settled(records, named, before):
+                break
+            before = named
+        return hits
 
-    async def _text_search(self, search: str, question: _Question, where: Filter) -> list[Entry]:
+    async def _named(
+        self, question: _Question, rows: Sequence[_Row], limit: int
+    ) -> tuple[list[TextHit], dict[str, object], list[Entry]]:
+        """The best `limit` of the rows whose documents name their revision; what the documents name, and what of."""
+        scored = zip(_hits(question, rows), rows, strict=True)
+        ranked = sorted(((hit, row) for hit, row in scored if hit.bm25 > 0.0), key=lambda pair: _best_first(pair[0]))
+        named: dict[str, object] = {}
+        records: list[Entry] = []
+        best: dict[str, TextHit] = {}
+        for start in range(0, len(ranked), limit):
+            page = ranked[start : start + limit]
+            keys = list({row.chunk.document_id for _, row in page} - named.keys())
+            named.update(dict.fromkeys(keys))
+            found = self._mongo.documents.find({"_id": {"$in": keys}}, {"revision": 1}).max_time_ms(SEARCH_MS)
+            named.update({entry["_id"]: entry.get("revision") async for entry in found})
+            records += [{"document": row.chunk.document_id, "revision": row.revision} for _, row in page]
+            best.update((hit.chunk.id, hit) for hit, row in page if row.revision == named[row.chunk.document_id])
+            if len(best) >= limit:
+                break
+        return list(best.values())[:limit], named, records
+
+    async def _candidates(self, question: _Question, limit: int, where: Filter) -> list[_Row]:
+        """Chunks that pass the filter and hold some of the terms, found by the rarest terms first.
+
+        It is done when no chunk that holds only the remaining terms can be among the best `limit`.
+        """
+        rows: dict[str, _Row] = {}
+        whole = where == Filter(where.tenant)
+        earlier: list[str] = []
+        for group in _rounds(question, self._budget):
+            records, is_whole = await self._holders(group, question, limit, where)
+            whole = whole and is_whole
+            earlier += group
+            rows.update((record["_id"], _row(record, question)) for record in records)
+            if _is_enough(question, list(rows.values()), earlier, limit):
+                break
+        known_terms = sum(frequency > 0 for frequency in question.frequencies)
+        if whole and not question.is_shared and len(earlier) == known_terms and len(rows) <= REMEMBERED_ROWS:
+            question.holders = {row.chunk.id: row for row in rows.values()}
+        return list(rows.values())
+
+    async def _holders(
+        self, group: Sequence[str], question: _Question, limit: int, where: Filter
+    ) -> tuple[list[Entry], bool]:
+        """Chunks that hold terms of a group, and whether they are all.
+
+        Of a term that more chunks hold than may be read, these are the chunks in which it says most: half of them
+        shortest ones in which it is repeated, the others the shortest ones.
+        """
+        frequency = dict(zip(question.terms, question.frequencies, strict=True))
+        if sum(frequency[term] for term in group) <= self._budget:
+            return await self._find({**condition(where), "terms": {"$in": list(group)}}), True
+        (term,) = group
+        half = max(self._budget // 2, limit)
+        found = await asyncio.gather(
+            *(self._find({**condition(where), field: term}, half) for field in ("repeated", "terms"))
+        )
+        return [record for part in found for record in part], False
+
+    async def _find(self, match: Entry, shortest: int | None = None) -> list[Entry]:
+        cursor = self._mongo.chunks.find(match, WORDS).max_time_ms(SEARCH_MS).batch_size(self._budget)
+        if shortest is not None:
+            cursor = cursor.sort("length").limit(shortest)
+        return await cursor.to_list()
+
+    async def _text_search(self, query: str, question: _Question, where: Filter) -> list[_Row]:
         """What the text index finds; nothing where it is missing (it is made again) or too slow."""
+        search = _plain_words(query, _selective(question, self._budget))
         if not search:
             return []
-        match = {"$text": {"$search": search}, **condition(where)}
+        match = {"$text": {"$search": search}, **condition(where), **OTHER_LAYOUT}
         order = {"$sort": {"score": {"$meta": "textScore"}}}
-        stages: list[Entry] = [{"$match": match}, order, {"$limit": TEXT_CANDIDATES}, _read(question)]
+        stages: list[Entry] = [{"$match": match}, order, {"$limit": TEXT_CANDIDATES}]
         try:
-            return await self._aggregate(stages, TEXT_SEARCH_MS)
+            cursor = await self._mongo.documents.aggregate(stages, maxTimeMS=TEXT_SEARCH_MS)
+            return [row for entry in await cursor.to_list() for row in _rows_of_other(entry, question)]
         except OperationFailure as error:
             if is_code(error, INDEX_NOT_FOUND):
                 self._indexes.ensure_soon()
@@ -211,9 +264,16 @@ class MongoTexts:
                 raise
             return []
 
-    async def _aggregate(self, stages: Sequence[Entry], most_ms: int) -> list[Entry]:
-        cursor = await self._mongo.documents.aggregate(stages, maxTimeMS=most_ms, batchSize=self._budget)
-        return await cursor.to_list()
+
+def _best_first(hit: TextHit) -> tuple[float, str]:
+    return -hit.bm25, hit.chunk.id
+
+
+def _spread(counted: Mapping[str, int]) -> dict[str, int]:
+    """So many of the terms as are counted at most, evenly spread."""
+    pairs = list(counted.items())
+    taken = min(len(pairs), COUNTED_TERMS)
+    return dict(pairs[number * len(pairs) // taken] for number in range(taken))
 
 
 def _from_holders(question: _Question, holders: Mapping[str, _Row], chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
@@ -222,29 +282,39 @@ def _from_holders(question: _Question, holders: Mapping[str, _Row], chunks: Sequ
     return {chunk.id: replace(scores[chunk.id], chunk=chunk) for chunk in chunks if chunk.id in scores}
 
 
-def _rounds(question: _Question, budget: int) -> Iterator[Sequence[str]]:
-    """The terms, rarest first, in groups that some `budget` documents hold; a commoner term is alone."""
+def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:
+    """The terms, rarest first, in groups that some `budget` chunks hold; a commoner term is alone."""
     pairs = zip(question.terms, question.frequencies, strict=True)
-    known = sorted((each.documents, term) for term, each in pairs if each.documents)
+    known = sorted((frequency, term) for term, frequency in pairs if frequency)
     group: list[str] = []
     held = rounds = 0
-    for documents, term in known[:SEARCHED_TERMS]:
-        if group and held + documents > budget:
+    for frequency, term in known[:SEARCHED_TERMS]:
+        if group and held + frequency > budget:
             yield group
             rounds += 1
             if rounds == ROUNDS:
                 return
             group, held = [], 0
         group.append(term)
-        held += documents
+        held += frequency
     if group:
         yield group
 
 
-def _selective(question: _Question, rounds: Sequence[Sequence[str]]) -> set[str]:
+def _is_enough(question: _Question, rows: Sequence[_Row], searched: Sequence[str], limit: int) -> bool:
+    """Whether the best `limit` of the rows score more than any chunk that holds none of the `searched` terms."""
+    if len(rows) < limit:
+        return False
+    scores = sorted((hit.bm25 for hit in _hits(question, rows)), reverse=True)
+    pairs = zip(question.terms, question.weights.tolist(), strict=True)
+    most: float = MOST_PER_TERM * sum(weight for term, weight in pairs if term not in searched)
+    return scores[limit - 1] > most
+
+
+def _selective(question: _Question, budget: int) -> set[str]:
     """The terms worth asking the text index for: the rarest, and those that only other programs' documents may hold."""
-    unknown = [term for term, each in zip(question.terms, question.frequencies, strict=True) if not each.documents]
-    return {*unknown, *(rounds[0] if rounds else ())}
+    unknown = [term for term, count in zip(question.terms, question.frequencies, strict=True) if not count]
+    return {*unknown, *next(_rounds(question, budget), ())}
 
 
 def _plain_words(query: str, wanted: set[str]) -> str:
@@ -252,49 +322,21 @@ def _plain_words(query: str, wanted: set[str]) -> str:
     return " ".join(dict.fromkeys(word for word in _WORD.findall(query) if not wanted.isdisjoint(terms(word))))
 
 
-def _read(question: _Question) -> Entry:
-    """What is read of a document; all of it where another program wrote it, and its words are not known."""
-    occurrences = {"$map": {"input": {"$literal": list(question.terms)}, "as": "term", "in": occurrences_of("$$term")}}
-    return {
-        "$project": {
-            "contentType": 1,
-            "thread": 1,
-            "lengths": 1,
-            "status": 1,
-            "chunks.chunkId": 1,
-            "held": occurrences,
-            "other": {"$cond": [{"$isArray": ["$terms"]}, None, "$$ROOT"]},
-        }
-    }
+def _row(record: Entry, question: _Question) -> _Row:
+    held = dict(zip(record["terms"], record["counts"], strict=False))  # `check` finds those that are not as long
+    chunk = ChunkRef(
+        record["chunkId"], record["document"], record["position"], record["contentType"], record.get("thread")
+    )
+    return _Row(chunk, record["length"], [held.get(term, 0.0) for term in question.terms], record["revision"])
 
 
-def _rows(entry: Entry, question: _Question) -> list[_Row]:
-    """One row for each chunk of a document that holds some of the terms."""
-    held, lengths, ids = _words_of(entry, question)
-    counts: dict[int, list[float]] = {}
-    for number, occurrences in enumerate(held):
-        for position, count in places(occurrences) if occurrences else ():
-            counts.setdefault(position, [0.0] * len(held))[number] = count
-    return [_Row(reference(entry, ids[position], position), lengths[position], row) for position, row in counts.items()]
-
-
-def _all_rows(entry: Entry, question: _Question) -> Iterator[_Row]:
-    """One row for each chunk of a document."""
-    matching = {row.chunk.id: row for row in _rows(entry, question)}
-    nothing = [0.0] * len(question.terms)
-    _, lengths, ids = _words_of(entry, question)
-    for position, (id_, length) in enumerate(zip(ids, lengths, strict=True)):
-        yield matching.get(id_) or _Row(reference(entry, id_, position), length, nothing)
-
-
-def _words_of(entry: Entry, question: _Question) -> tuple[Sequence[str], Sequence[int], Sequence[str]]:
-    """The occurrences of each term, the lengths of the chunks, and their ids."""
-    other = entry.get("other")
-    if other is None:
-        return entry["held"], entry["lengths"], ids_of_chunks(entry)
-    words = postings_of(chunks_of(other))
-    known = dict(zip(words.terms, words.occurrences, strict=True))
-    return [known.get(term, "") for term in question.terms], words.lengths, ids_of_chunks(other)
+def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
+    """One row for each chunk of a document that holds its chunks itself."""
+    for chunk in chunks_of(entry):
+        words = words_of(chunk)
+        held = dict(zip(words.terms, words.counts, strict=True))
+        counts = [float(held.get(term, 0)) for term in question.terms]
+        yield _Row(reference(entry, chunk.id, chunk.position), words.length, counts)
 
 
 def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
@@ -315,7 +357,7 @@ def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
     ]
 
 
-def _see_exception(search: "asyncio.Task[list[Entry]]") -> None:
+def _see_exception(search: "asyncio.Task[list[_Row]]") -> None:
     """The other half of the search may have failed first, and then nobody asks for this one's failure."""
     if not search.cancelled():
         search.exception()

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from rag_context.errors import BackendError
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import IndexState, Snapshot, Totals
 
 INTERVAL_S = 0.25
@@ -34,13 +35,17 @@ class Watch:
         mongo: the database.
         state: what the index has come to.
         indexes: its indexes.
+        revisions: the chunks of its documents.
         stalled_s: how long a change may stay open before the counters are counted again.
     """
 
-    def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, stalled_s: float = STALLED_S) -> None:
+    def __init__(
+        self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions, stalled_s: float = STALLED_S
+    ) -> None:
         self._mongo = mongo
         self._state = state
         self._indexes = indexes
+        self._revisions = revisions
         self._stalled_s = stalled_s
         self._index: str | None = None
         self._looks: deque[tuple[float, int]] = deque()
@@ -69,6 +74,8 @@ class Watch:
         if self._ensured_at is None or now_s - self._ensured_at >= INDEXES_S:
             self._indexes.ensure_soon()  # which takes long where there are many documents already
             self._ensured_at = now_s
+            await self._revisions.sweep()
+            self._revisions.migrate_soon()
         if self._is_off(seen, now_s):
             await self._count_again(seen)
         if seen.totals != self._shown and now_s - self._shown_at >= PROGRESS_S:
@@ -105,8 +112,10 @@ class Watch:
             "pending": totals.pending,
             "updatedAt": datetime.now(UTC),
         }
-        async with self._mongo.reached():
-            await self._mongo.progress.update_one({"_id": self._mongo.documents.name}, {"$set": progress}, upsert=True)
+        async with self._mongo.writing.reached():
+            await self._mongo.writing.progress.update_one(
+                {"_id": self._mongo.documents.name}, {"$set": progress}, upsert=True
+            )
 
     def _note(self, error: BackendError | None) -> None:
         if error is not None and not self._failed:

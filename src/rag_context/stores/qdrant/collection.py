@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, TypeAlias
 
 from qdrant_client import models
 
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.qdrant import fields
-from rag_context.stores.qdrant.connection import Connection
+from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,7 @@ class Collection:
         self._connection = connection
         self._plan = plan
         self._dimension: int | None = None
+        self._mended: set[str] = set()
 
     @property
     def was_there(self) -> bool:
@@ -121,13 +123,21 @@ class Collection:
         await self.mend(info)
 
     async def mend(self, info: models.CollectionInfo) -> None:
-        """Make the payload indexes that are missing, or of another type than ours."""
+        """Make the payload indexes that are missing, or are not as ours are.
+
+        One that is there is made anew once at most: a server may not say all that it was told.
+        """
         for field, schema in INDEXES.items():
             there = info.payload_schema.get(field)
-            if there is None or there.data_type.value != schema.type.value:
-                await self._connection.call(
-                    self._connection.client.create_payload_index(self._plan.name, field, field_schema=schema, wait=True)
-                )
+            if there is None or (field not in self._mended and not _is_like(there, schema)):
+                if there is not None:
+                    self._mended.add(field)
+                await self._connection.update(partial(self._index, field, schema))
+
+    async def _index(self, field: str, schema: _Schema) -> models.UpdateResult:
+        return await self._connection.client.create_payload_index(
+            self._plan.name, field, field_schema=schema, wait=True, ordering=ORDERING
+        )
 
     async def count(self) -> int:
         """How many points there are, exactly."""
@@ -155,6 +165,7 @@ class Collection:
                     ),
                     shard_number=plan.shards,
                     replication_factor=plan.replicas,
+                    write_consistency_factor=_majority(plan.replicas),
                     on_disk_payload=True,
                     quantization_config=_quantization(plan.quantization),
                 )
@@ -165,6 +176,23 @@ class Collection:
             except NoCollectionError:
                 raise refusal from refusal.__cause__
         return await self.look()
+
+
+def _majority(replicas: int | None) -> int | None:
+    """How many replicas must have a write: more than half of three and more, so that one of them may fail.
+
+    Of two it is one, or nothing could be written while the other is down. The server's choice where it chooses both.
+    """
+    return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
+
+
+def _is_like(there: models.PayloadIndexInfo, schema: _Schema) -> bool:
+    """Whether an index is of our type, and has all that we ask for."""
+    if there.data_type.value != schema.type.value:
+        return False
+    has = {} if there.params is None else there.params.model_dump(exclude_none=True)
+    asked = schema.model_dump(exclude_none=True, exclude={"type"})
+    return all(has.get(name) == value for name, value in asked.items())
 
 
 def _quantization(kind: Quantization) -> models.QuantizationConfig | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -20,8 +21,8 @@ from rag_context.errors import BackendDataError, BackendRejectedError, NotFoundE
 from rag_context.provider import Collection
 from rag_context.stores.names import engine_name
 from rag_context.stores.qdrant.collections_points import point_id
-from rag_context.stores.qdrant.connection import Connection
-from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+from rag_context.stores.qdrant.connection import ORDERING, Connection
+from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError, NoPointError
 from rag_context.types import Json
 
 _NAME = "name"
@@ -110,10 +111,10 @@ class Catalogue:
         kept = {key: value for key, value in payload.items() if value is not None}
         point = models.PointStruct(id=point_id(collection.name), vector=[1.0], payload=kept)
         try:
-            await self._connection.call(self._client.upsert(self._name, [point], wait=True))
+            await self._put(point)
         except NoCollectionError:
             await self._make()
-            await self._connection.call(self._client.upsert(self._name, [point], wait=True))
+            await self._put(point)
 
     async def bind(self, name: str, dimension: int) -> None:
         """Note the dimension of a collection's vectors."""
@@ -131,7 +132,7 @@ class Catalogue:
     async def remove(self, name: str) -> None:
         """Take a card away."""
         selector = models.PointIdsList(points=[point_id(name)])
-        await self._connection.call(self._client.delete(self._name, selector, wait=True))
+        await self._connection.update(partial(self._client.delete, self._name, selector, wait=True, ordering=ORDERING))
 
     async def homes(self, name: str) -> list[str]:
         """All collections of Qdrant that hold, or once held, the documents of a collection."""
@@ -162,11 +163,17 @@ class Catalogue:
         return sorted(name for name in names if name != self._name and not _OF_OURS.fullmatch(name))
 
     async def _change(self, name: str, payload: dict[str, Any], key: str | None) -> None:
-        asked = self._client.set_payload(self._name, payload, points=[point_id(name)], key=key, wait=True)
+        points: list[models.ExtendedPointId] = [point_id(name)]
+        asked = partial(
+            self._client.set_payload, self._name, payload, points=points, key=key, wait=True, ordering=ORDERING
+        )
         try:
-            await self._connection.call(asked)
-        except NoCollectionError as error:  # which is what Qdrant says of a point, too
+            await self._connection.update(asked)
+        except (NoCollectionError, NoPointError) as error:
             raise _unknown(name) from error
+
+    async def _put(self, point: models.PointStruct) -> None:
+        await self._connection.update(partial(self._client.upsert, self._name, [point], wait=True, ordering=ORDERING))
 
     async def _make(self) -> None:
         asked = self._client.create_collection(self._name, vectors_config=_NO_VECTORS, on_disk_payload=True)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -13,7 +14,7 @@ from rag_context.provider import Entry
 from rag_context.stores.operations import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
-from rag_context.stores.qdrant.connection import Connection
+from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 from rag_context.types import Vector
 
@@ -63,12 +64,13 @@ class Home:
     async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
         """Store points, as few operations as their size allows."""
         for operation in operations(made, points.size_of):
+            stored = partial(self._client.upsert, self._home, list(operation), wait=True, ordering=ORDERING)
             try:
-                await self._connection.call(self._client.upsert(self._home, list(operation), wait=True))
+                await self._connection.update(stored)
             except NoCollectionError:
                 await self._catalogue.known(self._name)
                 await self._make(dimension)
-                await self._connection.call(self._client.upsert(self._home, list(operation), wait=True))
+                await self._connection.update(stored)
 
     async def scroll(self, where: models.Filter | None, fields: list[str]) -> AsyncIterator[models.Record]:
         """All points that a filter lets through, with some of their fields."""
@@ -118,13 +120,12 @@ class Home:
         if not await self._retrieve([id_], [points.ID], with_vectors=False):
             return False
         selector = models.PointIdsList(points=[points.point_id(id_)])
-        await self._there(self._connection.call(self._client.delete(self._home, selector, wait=True)))
+        await self._remove(selector)
         return True
 
     async def clear(self) -> None:
         """Remove all points, by one operation."""
-        everything = models.FilterSelector(filter=models.Filter())
-        await self._there(self._connection.call(self._client.delete(self._home, everything, wait=True)))
+        await self._remove(models.FilterSelector(filter=models.Filter()))
 
     async def count(self) -> int:
         """How many points there are, exactly; 0 where all of it is gone, which what reads them will say."""
@@ -136,6 +137,10 @@ class Home:
             logger.warning("qdrant: collection %r, which held the documents of a collection, is gone", self._home)
             return 0
 
+    async def _remove(self, selector: models.PointsSelector) -> None:
+        removed = partial(self._client.delete, self._home, selector, wait=True, ordering=ORDERING)
+        await self._there(self._connection.update(removed))
+
     async def _make(self, dimension: int) -> int:
         """Make it with its indexes. Returns its dimension, which what is there already decides."""
         params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
@@ -146,9 +151,8 @@ class Home:
             dimension = await self._look(refusal)  # another process was faster
         self._dimension = dimension
         for field, schema in points.INDEXES.items():
-            await self._connection.call(
-                self._client.create_payload_index(self._home, field, field_schema=schema, wait=True)
-            )
+            indexed = partial(self._client.create_payload_index, self._home, field, wait=True, ordering=ORDERING)
+            await self._connection.update(partial(indexed, field_schema=schema))
         return dimension
 
     async def _look(self, refusal: BackendRejectedError) -> int:

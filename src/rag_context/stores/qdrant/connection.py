@@ -3,19 +3,29 @@
 import asyncio
 import math
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
 import httpx
-from qdrant_client import AsyncQdrantClient
+from qdrant_client import AsyncQdrantClient, models
 
-from rag_context.errors import ConfigurationError
-from rag_context.stores.qdrant.faults import FAULTS, backend_error
+from rag_context.errors import BackendTimeoutError, ConfigurationError
+from rag_context.stores.qdrant.faults import COMPONENT, FAULTS, backend_error
 
 Transport: TypeAlias = Literal["http", "grpc"]
 
+Consistency: TypeAlias = Literal["one", "majority", "quorum", "all"]
+"""How many replicas of a shard a read asks, and believes where they differ."""
+
 T = TypeVar("T")
+
+ORDERING = models.WriteOrdering.MEDIUM
+"""Writes go through one replica of a shard at a time, so that two writers leave all replicas the same; should it fail,
+another one takes its place. (`strong` would refuse writes meanwhile.)"""
+
+_TRIES = 3
+"""How often a write is repeated that the server took and did not say to be done."""
 
 _CONNECTIONS = 64
 _IDLE_S = 2.0
@@ -36,6 +46,8 @@ class Connection:
     client: AsyncQdrantClient
     collection: str
     timeout_s: float
+    consistency: models.ReadConsistency | None = None
+    """How reads are asked for; None: any one replica answers."""
 
     async def call(self, work: Awaitable[T]) -> T:
         """Await one call of the client.
@@ -50,9 +62,31 @@ class Connection:
         except FAULTS as error:
             raise backend_error(error, self.collection) from error
 
+    async def update(self, work: Callable[[], Awaitable[models.UpdateResult]]) -> None:
+        """Write something that may be written twice, until the server says that it is done.
+
+        A server that is busy answers before it is (`acknowledged`, `wait_timeout`): what was written may not be found
+        yet, or not on all replicas. The same again waits for what came before it.
+
+        Raises:
+            BackendTimeoutError: it was taken and is not known to be done.
+            BackendError: it failed otherwise.
+        """
+        for _ in range(_TRIES):
+            if (await self.call(work())).status is models.UpdateStatus.COMPLETED:
+                return
+        raise BackendTimeoutError(COMPONENT, "Qdrant took a write and did not say that it is done; it is repeated.")
+
 
 def connect(
-    url: str, collection: str, *, api_key: str | None, transport: Transport, grpc_port: int, timeout_s: float
+    url: str,
+    collection: str,
+    *,
+    api_key: str | None,
+    transport: Transport,
+    grpc_port: int,
+    timeout_s: float,
+    consistency: Consistency = "one",
 ) -> Connection:
     """A connection that is made with the first call; nothing is asked of the server here.
 
@@ -64,7 +98,9 @@ def connect(
             f"Qdrant cannot have a collection named {collection!r}: choose another stores.qdrant_collection."
         )
     try:
-        return Connection(_client(url, api_key, transport, grpc_port, timeout_s), collection, timeout_s)
+        client = _client(url, api_key, transport, grpc_port, timeout_s)
+        wanted = None if consistency == "one" else models.ReadConsistencyType(consistency)
+        return Connection(client, collection, timeout_s, wanted)
     except ValueError:  # which repeats the address, and a password in it
         message = "stores.qdrant_url (a connection's url) is not an address that Qdrant can be reached at."
         raise ConfigurationError(message) from None
@@ -78,7 +114,7 @@ def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int,
         timeout=math.ceil(timeout_s),
         # The key as a header: given as a key, it makes the client print a warning on every plain connection.
         headers={"api-key": api_key} if api_key else None,
-        check_compatibility=False,
+        check_compatibility=False,  # it would print; `QdrantVectors.ping` asks by the makers' own rule, and logs
         # Certificates that nothing is compared with take a tenth of a second to load.
         verify=url.lower().startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         limits=httpx.Limits(

@@ -1,6 +1,7 @@
 """From the client's exceptions, over HTTP and gRPC, to our error tree."""
 
 import json
+import re
 
 import grpc  # type: ignore[import-untyped]
 import httpx
@@ -56,6 +57,10 @@ class NoCollectionError(BackendRejectedError):
     """The collection is not there; the server is, so that writing to it may make the collection anew."""
 
 
+class NoPointError(BackendRejectedError):
+    """A point that is to be changed is not there."""
+
+
 def backend_error(error: BaseException, collection: str) -> BackendError:
     """The error of ours that says what one of `FAULTS` means; raise it `from error`."""
     match error:
@@ -106,8 +111,17 @@ def _refused(status: int, reason: str | None, collection: str) -> BackendError:
     if reason is None:
         return BackendDataError(COMPONENT, f"What answers at Qdrant's address ({status}) is no Qdrant.")
     if status == 404:
-        return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
+        return _missing(reason, collection)
     return BackendRejectedError(COMPONENT, f"Qdrant refused ({status}): {reason}.")
+
+
+def _missing(reason: str, collection: str) -> BackendError:
+    """What is not there: shards, aliases and snapshots may be missing of a collection that is there."""
+    if re.search(r"collection .*(doesn't|does not) exist", reason, re.IGNORECASE):
+        return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
+    if re.search(r"\bpoints?\b", reason, re.IGNORECASE):
+        return NoPointError(COMPONENT, f"Qdrant misses a point in {collection!r}: {reason}.")
+    return BackendUnavailableError(COMPONENT, f"Qdrant cannot serve {collection!r} now: {reason}.")
 
 
 def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
@@ -119,7 +133,7 @@ def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
     if code in _KEY_CODES:
         return BackendRejectedError(COMPONENT, _KEY_REFUSED)
     if code is grpc.StatusCode.NOT_FOUND:
-        return NoCollectionError(COMPONENT, f"Qdrant has no collection {collection!r}.")
+        return _missing(_short(error.details() or ""), collection)
     if code in _NONSENSE:
         return BackendDataError(
             COMPONENT, f"What answers at Qdrant's gRPC port ({code.name}) is no Qdrant, or damaged."

@@ -1,20 +1,24 @@
 """Search by vector in Qdrant, and the vectors' half of a write."""
 
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
 from typing import TypeVar
 from uuid import UUID
 
 import numpy as np
 from qdrant_client import models
+from qdrant_client.common.version_check import is_compatible
 
-from rag_context.errors import BackendDataError, BackendRejectedError
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
 from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.collection import Collection as QdrantCollection
 from rag_context.stores.qdrant.collection import CollectionPlan
-from rag_context.stores.qdrant.connection import Connection, Transport, connect
+from rag_context.stores.qdrant.connection import ORDERING, Connection, Consistency, Transport, connect
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.filters import BLOCK_BYTES, MOST_BLOCKS, conditions, source_blocks
 from rag_context.stores.qdrant.payload import passage_of, payload_of, ref_of
@@ -38,6 +42,8 @@ _EXACT = models.SearchParams(exact=True, quantization=models.QuantizationSearchP
 
 T = TypeVar("T")
 
+logger = logging.getLogger(__name__)
+
 
 @asynccontextmanager
 async def open_qdrant(
@@ -48,6 +54,7 @@ async def open_qdrant(
     transport: Transport = "http",
     grpc_port: int = 6334,
     timeout_s: float = TIMEOUT_S,
+    consistency: Consistency = "one",
 ) -> AsyncIterator["QdrantVectors"]:
     """The vectors that a Qdrant server holds; opening asks nothing of it, so that it may be down.
 
@@ -58,11 +65,20 @@ async def open_qdrant(
         transport: how the server is spoken to.
         grpc_port: the server's port for gRPC.
         timeout_s: how long any one call may take.
+        consistency: how many replicas a read asks.
 
     Raises:
         ConfigurationError: the address is none, or the collection's name is one that Qdrant cannot have.
     """
-    connection = connect(url, plan.name, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
+    connection = connect(
+        url,
+        plan.name,
+        api_key=api_key,
+        transport=transport,
+        grpc_port=grpc_port,
+        timeout_s=timeout_s,
+        consistency=consistency,
+    )
     try:
         yield QdrantVectors(connection, plan)
     finally:
@@ -82,6 +98,7 @@ class QdrantVectors:
         self._plan = plan
         self._name = plan.name
         self._collection = QdrantCollection(connection, plan)
+        self._warned = ""
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
@@ -112,7 +129,8 @@ class QdrantVectors:
         """
         found: dict[str, Passage] = {}
         for ids in _batches(_point_ids(chunk_ids), _PAGE):
-            records = await self._asked(self._connection.call(self._client.retrieve(self._name, ids)), [])
+            asked = self._client.retrieve(self._name, ids, consistency=self._connection.consistency)
+            records = await self._asked(self._connection.call(asked), [])
             found.update((str(record.id), passage_of(str(record.id), record.payload)) for record in records)
         return found
 
@@ -192,7 +210,9 @@ class QdrantVectors:
         """
         found: dict[str, Vector] = {}
         for ids in _batches(_point_ids(chunk_ids), _BATCH):
-            asked = self._client.retrieve(self._name, ids, with_payload=False, with_vectors=True)
+            asked = self._client.retrieve(
+                self._name, ids, with_payload=False, with_vectors=True, consistency=self._connection.consistency
+            )
             try:
                 records = await self._connection.call(asked)
             except NoCollectionError:
@@ -260,6 +280,7 @@ class QdrantVectors:
             limit=limit,
             search_params=params,
             with_payload=payload or False,
+            consistency=self._connection.consistency,
         )
         try:
             return (await self._connection.call(asked)).points
@@ -271,7 +292,22 @@ class QdrantVectors:
     async def _look(self) -> str:
         info = await self._collection.look()
         await self._collection.mend(info)
-        return f"{info.points_count or 0} vectors in collection {self._name!r} ({info.status.value})"
+        line = f"{info.points_count or 0} vectors in collection {self._name!r} ({info.status.value})"
+        warning = await self._version_warning()
+        return f"{line}; {warning}" if warning else line
+
+    async def _version_warning(self) -> str:
+        """What is to be said of the server's version by the rule of its makers; "" where there is nothing."""
+        try:
+            server = (await self._connection.call(self._client.info())).version
+        except BackendError:
+            return ""  # the collection was asked for a moment ago; a proxy may let nothing else through
+        client = version("qdrant-client")
+        warning = "" if is_compatible(client, server) else f"server {server} is too far from the client's {client}"
+        if warning and warning != self._warned:
+            logger.warning("qdrant: %s: their minor versions should differ by one at most", warning)
+        self._warned = warning
+        return warning
 
     async def _check(self, vector: Vector) -> None:
         if not await self._collection.fits(vector.shape[0]):
@@ -288,12 +324,13 @@ class QdrantVectors:
 
     async def _upsert(self, points: Sequence[models.PointStruct]) -> None:
         for batch in _batches(points, _BATCH):
-            await self._connection.call(self._client.upsert(self._name, batch, wait=True))
+            await self._connection.update(partial(self._client.upsert, self._name, batch, wait=True, ordering=ORDERING))
 
     async def _delete(self, where: models.Filter) -> None:
         try:
-            await self._connection.call(
-                self._client.delete(self._name, points_selector=models.FilterSelector(filter=where), wait=True)
+            selector = models.FilterSelector(filter=where)
+            await self._connection.update(
+                partial(self._client.delete, self._name, selector, wait=True, ordering=ORDERING)
             )
         except NoCollectionError:
             return
@@ -302,7 +339,13 @@ class QdrantVectors:
         offset: models.ExtendedPointId | None = None
         while True:
             page = self._client.scroll(
-                self._name, scroll_filter=where, limit=_PAGE, offset=offset, with_payload=names, with_vectors=False
+                self._name,
+                scroll_filter=where,
+                limit=_PAGE,
+                offset=offset,
+                with_payload=names,
+                with_vectors=False,
+                consistency=self._connection.consistency,
             )
             try:
                 records, offset = await self._connection.call(page)

@@ -1,0 +1,231 @@
+"""Writing the chunks of documents: new records first, then the document's own record, then away with the old ones.
+
+MongoDB's records end at 16 MB and a lone server has no transactions. So a write has a revision: its chunks are stored
+under it, unseen, until one change of the document's record names it. Before the first chunk a note of the write is
+stored, which goes when nothing of it is left to do. A note that stays tells of a write that broke off, and whatever
+it left behind is removed.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from uuid import uuid4
+
+from pymongo.write_concern import WriteConcern
+
+from rag_context.errors import BackendError, BackendTimeoutError
+from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
+from rag_context.stores.mongodb.faults import COMPONENT
+from rag_context.stores.mongodb.state import Change, IndexState
+from rag_context.stores.mongodb.tasks import ended
+from rag_context.types import Chunk, Document
+
+LONGEST_WRITE_S = 300.0
+"""A write that stores chunks for longer is given up, before anybody may take what it stored for left over."""
+
+ABANDONED_S = 900.0
+"""A note that this process has seen for so long is of a write that broke off."""
+
+LAYOUT = 2
+"""Raised whenever records are kept in another form; an index of an earlier one is rewritten at the start."""
+
+_BATCH = 100
+_AT_ONCE = 20
+_STATE_ID = "index"
+_NOTE = "write:"
+_SWIFTLY = WriteConcern(w=1)
+"""For notes: one that is lost with its server leaves records that nobody sees."""
+
+logger = logging.getLogger(__name__)
+
+
+class Revisions:
+    """Writes and removes the chunks of documents.
+
+    Args:
+        mongo: the database.
+        state: what the index has come to.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, mongo: Mongo, state: IndexState, clock: Callable[[], float] = time.monotonic) -> None:
+        self._mongo = mongo.writing
+        self._state = state
+        self._clock = clock
+        self._notes = self._mongo.state.with_options(write_concern=_SWIFTLY)
+        self._noticed: dict[str, float] = {}
+        self._migrating: asyncio.Task[None] | None = None
+
+    async def store(self, document: Document, chunks: Sequence[Chunk]) -> Entry:
+        """Store the chunks of a document, unseen; returns the record that makes them visible.
+
+        Raises:
+            BackendError: they could not be stored.
+        """
+        entry = await asyncio.to_thread(entry_of, document, chunks, uuid4().hex)
+        await self._store(entry, chunks)
+        return entry
+
+    async def replaced(self, entry: Entry, before: Entry | None) -> None:
+        """Remove what a document's record named before it became `entry`. What fails is left to `sweep`."""
+        await self._finish(entry["revision"], entry["_id"], None if before is None else before.get("revision"))
+
+    async def withdraw(self, entry: Entry) -> None:
+        """Remove the chunks of a record that was not stored after all. What fails is left to `sweep`."""
+        await self._finish(entry["revision"], entry["_id"], entry["revision"])
+
+    async def removing(self, document_id: str) -> str:
+        """Note that a document is about to be removed; returns the name of the note. Raises: BackendError."""
+        name = uuid4().hex
+        async with self._mongo.reached():
+            await self._note(name, document_id)
+        return name
+
+    async def removed(self, name: str, document_id: str, before: Entry | None) -> None:
+        """Remove the chunks of a document that is gone. What fails is left to `sweep`."""
+        await self._finish(name, document_id, None if before is None else before.get("revision"))
+
+    async def chunks(self, entry: Entry) -> list[Entry]:
+        """The records of a document's chunks; `entry` is its record, of this layout. Raises: PyMongoError."""
+        return await read_chunks(entry, self._mongo.chunks)
+
+    async def rewrite(self, entry: Entry) -> bool:
+        """Analyse the chunks of a document of ours again, and store them anew; False where it changed meanwhile.
+
+        Args:
+            entry: the whole record as it was read, of any layout.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        async with self._mongo.reached():
+            chunks = [chunk_of(each) for each in await self.chunks(entry)] if "revision" in entry else chunks_of(entry)
+        fresh = {**entry, **chunks_entry(chunks, uuid4().hex)}
+        await self._store(fresh, chunks)
+        version = {"_id": entry["_id"], "contentHash": entry["contentHash"], "revision": entry.get("revision")}
+        changed = {name: fresh[name] for name in (*chunks_entry([], ""), "termCount")}
+        update = {"$set": changed, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
+
+        async def replace(change: Change) -> Entry | None:
+            before = await self._mongo.documents.find_one_and_update(version, update, projection=SIZE)
+            if before is not None:
+                change.replaced(before, {**before, **changed})
+            return before
+
+        before = await self._state.change(replace)
+        if before is None:
+            await self.withdraw(fresh)
+        else:
+            await self.replaced(fresh, before)
+        return before is not None
+
+    async def migrate(self) -> None:
+        """Rewrite what earlier versions stored, once per index. Until then the text index alone finds it.
+
+        Raises:
+            BackendError: the server could not be asked; what was rewritten stays so.
+        """
+        async with self._mongo.reached():
+            state = await self._mongo.state.find_one({"_id": _STATE_ID}, {"layout": 1})
+        if state is None or state.get("layout") == LAYOUT:
+            return
+        after, rewritten = "", 0
+        while batch := await self._of_earlier_layout(after):
+            for entry in batch:
+                rewritten += await self.rewrite(entry)
+            after = batch[-1]["_id"]
+        async with self._mongo.reached():
+            await self._mongo.state.update_one({"_id": _STATE_ID}, {"$set": {"layout": LAYOUT}})
+        if rewritten:
+            logger.info("%d documents of an earlier version were stored in the present form", rewritten)
+
+    def migrate_soon(self) -> None:
+        """As `migrate`, beside the caller and once for this process; what fails is done by the next call."""
+        done = self._migrating is not None and self._migrating.done()
+        if self._migrating is None or (done and (self._migrating.cancelled() or self._migrating.exception())):
+            self._migrating = asyncio.create_task(self.migrate(), name="mongodb migration")
+            self._migrating.add_done_callback(_log_failure)
+
+    async def close(self) -> None:
+        """End what is under way; a migration goes on with the next start."""
+        if self._migrating is not None:
+            await ended(self._migrating)
+
+    async def sweep(self) -> None:
+        """Remove what writes left behind that broke off.
+
+        Raises:
+            BackendError: the server could not be asked.
+        """
+        async with self._mongo.reached():
+            notes = await self._mongo.state.find({"_id": {"$gte": _NOTE, "$lt": _NOTE[:-1] + ";"}}).to_list()
+        now = self._clock()
+        self._noticed = {note["_id"]: self._noticed.get(note["_id"], now) for note in notes}
+        for note in notes:
+            if now - self._noticed[note["_id"]] >= ABANDONED_S:
+                await self._complete(note)
+
+    async def _complete(self, note: Entry) -> None:
+        """Remove the records of a document that neither its own record nor another write names.
+
+        Read in this order, nothing of a write under way is taken for left over: its note is there before its chunks,
+        and goes after the document's record names them.
+        """
+        key, mongo = note["document"], self._mongo
+        async with mongo.reached():
+            found = {each["revision"] async for each in mongo.chunks.find(of_document(key), {"revision": 1})}
+            others = mongo.state.find({"document": key, "_id": {"$ne": note["_id"]}})
+            wanted = {each["_id"].removeprefix(_NOTE) async for each in others}
+            entry = await mongo.documents.find_one({"_id": key}, {"revision": 1})
+            wanted.add("" if entry is None else entry.get("revision"))
+            for revision in found - wanted:
+                await self._remove(key, revision)
+            await self._notes.delete_one({"_id": note["_id"]})
+        logger.info("a write of document %s broke off; what it left behind was removed", key)
+
+    async def _store(self, entry: Entry, chunks: Sequence[Chunk]) -> None:
+        """Store the records of `chunks` under the revision of `entry`, and count their terms in it."""
+        begun = self._clock()
+        entry["termCount"] = 0
+        records = records_of(entry, chunks)
+        async with self._mongo.reached():
+            await self._note(entry["revision"], entry["_id"])
+            while batch := await asyncio.to_thread(lambda: list(islice(records, _BATCH))):
+                await self._mongo.chunks.insert_many(batch, ordered=False)
+                entry["termCount"] += sum(record["length"] for record in batch)
+                if self._clock() - begun > LONGEST_WRITE_S:
+                    raise BackendTimeoutError(COMPONENT, "MongoDB took too long to store the chunks of a document.")
+
+    async def _remove(self, document_id: str, revision: str) -> None:
+        """Remove the records of a revision, so many at a time that each step ends soon."""
+        named = self._mongo.chunks.find(of_document(document_id, revision), {"_id": 1})
+        keys = [record["_id"] async for record in named]
+        for start in range(0, len(keys), _BATCH):
+            await self._mongo.chunks.delete_many({"_id": {"$in": keys[start : start + _BATCH]}})
+
+    async def _note(self, name: str, document_id: str) -> None:
+        note = {"$set": {"document": document_id}}
+        await self._notes.update_one({"_id": f"{_NOTE}{name}"}, note, upsert=True)
+
+    async def _finish(self, name: str, document_id: str, revision: str | None) -> None:
+        try:
+            async with self._mongo.reached():
+                if revision is not None:
+                    await self._remove(document_id, revision)
+                await self._notes.delete_one({"_id": f"{_NOTE}{name}"})
+        except BackendError as error:
+            logger.warning("what a write replaced is still there, and is removed later: %s", error)
+
+    async def _of_earlier_layout(self, after: str) -> list[Entry]:
+        query = {**OURS, "revision": None, "_id": {"$gt": after}}
+        async with self._mongo.reached():
+            return await self._mongo.documents.find(query).sort("_id").limit(_AT_ONCE).to_list()
+
+
+def _log_failure(migrating: "asyncio.Task[None]") -> None:
+    if not migrating.cancelled() and (error := migrating.exception()) is not None:
+        logger.warning("documents of an earlier version were not all rewritten yet: %s", error)
