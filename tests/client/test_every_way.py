@@ -103,7 +103,7 @@ async def test_documents_are_read_listed_and_deleted(context: Context, session: 
     would = await context.delete(session_id="s", dry_run=True, **own)
     assert (would.deleted_count, would.dry_run) == (3, True)
     assert (await context.delete(document_id=ids[1], **own)).document_ids == [ids[1]]
-    assert (await context.delete(session_id="s", **own)).deleted_count == 2
+    assert (await context.delete(session_id="s", confirm=True, **own)).deleted_count == 2
     assert (await context.delete(session_id="s", **own)).deleted_count == 0
     with pytest.raises(NotThereError) as gone:
         await context.get(ids[0], **own)

@@ -155,7 +155,10 @@ def test_names_that_patterns_take_are_not_further_ones(tmp_path: Path) -> None:
 
 
 def test_a_pattern_that_no_linear_engine_matches_is_passed_over_with_a_warning(tmp_path: Path) -> None:
-    schema = {"properties": {"title": {"pattern": "^(?!a)"}}, "patternProperties": {r"(\w{50}){20}": {}}}
+    schema: dict[str, Json] = {
+        "properties": {"title": {"pattern": "^(?!a)"}},
+        "patternProperties": {r"(\w{50}){20}": {}},
+    }
     kinds = declared(
         tmp_path, {**schema, "additionalProperties": False, "unevaluatedItems": False}, schema_file="recipe.json"
     )

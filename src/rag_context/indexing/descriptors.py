@@ -113,4 +113,4 @@ def read_start(path: Path, most: int) -> bytes:
 def _still_leads_to(path: Path, descriptor: int) -> bool:
     opened = os.fstat(descriptor)
     resolved = Path(os.path.realpath(path))
-    return resolved == path and os.path.samestat(opened, os.stat(resolved, follow_symlinks=False))
+    return resolved == path and os.path.samestat(opened, resolved.lstat())

@@ -24,7 +24,7 @@ from rag_context.types import Json
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARS = 1000
 MAX_PATTERN_COST = 20_000
-"""Length of a pattern times its counted repeats, roughly its size when compiled; `^[a-z0-9-]{1,64}$` has about 1 000."""
+"""Length of a pattern times its counted repeats, roughly its size when compiled; `^[a-z0-9-]{1,64}$` has some 1 000."""
 
 MAX_STEPS = 50_000
 """Keywords applied to one front matter. A usual schema takes some thirty."""
@@ -186,7 +186,7 @@ def _counted(keyword: _Keyword) -> _Keyword:
     return counted
 
 
-_Bounded: Any = extend(
+_Bounded: Any = extend(  # type: ignore[no-untyped-call]
     Draft202012Validator,
     {
         name: _counted(keyword)

@@ -30,7 +30,7 @@ def server_url(host: str, port: int) -> str:
 
 def announce(data_dir: Path, announcement: Announcement) -> None:
     """Write the file, whole or not at all, readable by this user only."""
-    data_dir.mkdir(parents=True, exist_ok=True)
+    data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=data_dir, prefix=f".{FILE_NAME}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

@@ -42,7 +42,7 @@ class DatabaseFile:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
         directory = self.path.parent
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(
                 f"The data directory {str(directory)!r} cannot be made ({error.strerror}); choose another."
