@@ -159,7 +159,7 @@ class Client:
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
     ) -> DeleteResponse:
-        """Remove the documents that exactly one of the first three names, or say which would go; many need `confirm`."""
+        """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         return self._write(calls.delete(document_id, source, session_id, dry_run, confirm, tenant), request_id)
 
     def reindex(

@@ -98,7 +98,7 @@ class Context(Protocol):
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
     ) -> DeleteResponse:
-        """Remove the documents that exactly one of the first three names, or say which would go; many need `confirm`."""
+        """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         ...
 
     async def reindex(

@@ -194,7 +194,8 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
         description=(
             "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of "
             "the three. There is no way back: call it with dryRun first and look at what would go. At most "
-            f"{MAX_DELETED} go in one call, the oldest first; more than {MANY}, or more than half of all, only with confirm."
+            f"{MAX_DELETED} go in one call, the oldest first; more than {MANY}, or more than half of all, only with "
+            "confirm."
         ),
         request=DeleteRequest,
         response=DeleteResponse,

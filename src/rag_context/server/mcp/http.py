@@ -15,7 +15,7 @@ from rag_context.contract.failure import ErrorCode
 from rag_context.server.endpoint import query_fields
 from rag_context.server.exchange import ClientGoneError, RefusalError, Reply, exchange, read_body, session_of
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, is_message, negotiable, refusal
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Toolset
 
@@ -45,7 +45,11 @@ class Endpoint:
         kind = (opened.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
             raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
-        body = negotiable(await read_body(receive))
+        body = await read_body(receive)
+        if has_repeated_key(body):
+            await _refuse(body, send)
+            return
+        body = negotiable(body)
         asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
         scope = {**scope, "headers": [(name, value.strip()) for name, value in scope["headers"]]}
@@ -55,10 +59,14 @@ class Endpoint:
             await manager.handle_request(scope, _Replay(body), answer)
             group.cancel_scope.cancel()
         if answer.is_misled:
-            refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
-            await Reply.json(refused, 400).send(send)
+            await _refuse(body, send)
         elif not answer.begun:
             raise ClientGoneError
+
+
+async def _refuse(body: bytes, send: Send) -> None:
+    refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    await Reply.json(refused, 400).send(send)
 
 
 class _Answer:
