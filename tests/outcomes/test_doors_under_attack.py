@@ -91,11 +91,13 @@ def test_clients_that_go_away_while_they_pipeline_leave_no_traceback(server: Ser
             body,
         )
     )
-    for number in range(50):
+    listing = b"GET /tools HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    for number in range(120):
         connection = socket.create_connection((place.hostname, place.port), TIMEOUT_S)
-        connection.sendall((search if number % 2 else b"GET /tools HTTP/1.1\r\nhost: localhost\r\n\r\n") * 30)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        time.sleep(0.005 * (number % 4))
+        connection.sendall(search * 20 if number % 3 else listing * 50)
+        if number % 2:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        time.sleep(0.005 * (number % 5) if number % 4 == 0 else 0)
         connection.close()
     assert server.search("fox")["results"]
     assert "Traceback" not in data_dir.with_suffix(".log").read_text()

@@ -179,7 +179,7 @@ def test_a_schema_whose_references_multiply_is_given_up(tmp_path: Path) -> None:
 
 
 def test_a_schema_of_too_many_patterns_is_refused(tmp_path: Path) -> None:
-    schema = {"patternProperties": {f"^{i}$": {} for i in range(101)}}
+    schema: dict[str, Json] = {"patternProperties": {f"^{i}$": {} for i in range(101)}}
     with pytest.raises(SchemaValidationError, match="more than 100 patterns"):
         declared(tmp_path, schema, schema_file="recipe.json")
 

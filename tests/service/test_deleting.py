@@ -70,7 +70,7 @@ async def test_more_than_half_of_all_go_only_when_that_is_confirmed(house: House
     for i in range(5):
         await house.index(f"Fox number {i}.", source=f"den {i}", sessionId="most" if i < 3 else "few")
     await house.index("Another project's fox.", project="other")
-    with pytest.raises(InvalidInputError, match="3 of 5 documents.*confirm.*dryRun") as refused:
+    with pytest.raises(InvalidInputError, match=r"3 of 5 documents.*confirm.*dryRun") as refused:
         await delete(house, sessionId="most")
     assert [detail.field for detail in refused.value.details] == ["confirm"]
     assert (await delete(house, sessionId="most", dryRun=True)).deleted_count == 3
