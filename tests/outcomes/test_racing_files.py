@@ -16,17 +16,18 @@ from tests.end_to_end.process import Served, served
 TRIES = 300
 MOST_S = 12.0
 TIMEOUT_S = 30.0
+THEIR_TITLE = "Zirconium ledger"
 SECRET = "the vault opens with marmalade"
 
 _RACER = """
-import os, sys
+import os, random, sys, time
 inner, link, spare = sys.argv[1:]
-os.chdir(os.path.dirname(inner))
-while True:
-    for _ in range(1000):
-        os.rename(inner, spare); os.rename(link, inner)
-        os.rename(inner, link); os.rename(spare, inner)
-    if os.getppid() == 1: break
+pick = random.Random(1)
+while os.getppid() != 1:
+    os.rename(inner, spare); os.rename(link, inner)
+    time.sleep(pick.random() * 0.003)
+    os.rename(inner, link); os.rename(spare, inner)
+    time.sleep(pick.random() * 0.003)
 """
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need rights there")
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need righ
 
 @contextmanager
 def racing(docs: Path) -> Iterator[None]:
-    """`docs/inner` is a folder and a link to somewhere else in turn, thousands of times a second."""
+    """`docs/inner` is a folder and a link to somewhere else in turn, hundreds of times a second."""
     names = [str(docs / name) for name in ("inner", ".link", ".spare")]
     process = subprocess.Popen([sys.executable, "-c", _RACER, *names])
     try:
@@ -59,7 +60,7 @@ def test_nothing_outside_the_docs_folder_is_read_or_written_in_a_race(server: Se
     outside = tmp_path / "outside"
     outside.mkdir()
     theirs = outside / "page.md"
-    theirs.write_text(f"# Theirs\n\n{SECRET}\n")
+    theirs.write_text(f"# {THEIR_TITLE}\n\n{SECRET}\n")
     before = theirs.read_bytes()
     docs = tmp_path / "project" / "docs"
     (docs / "inner").mkdir(parents=True)
@@ -69,22 +70,20 @@ def test_nothing_outside_the_docs_folder_is_read_or_written_in_a_race(server: Se
     config.parent.mkdir()
     config.write_text(json.dumps({"project_name": "race"}))
     assert call(server, "activate_project", {"config_path": str(config)}).status_code == 200
-    end, levels = time.monotonic() + MOST_S, ("important", "critical", "standard")
-    seen: set[int] = set()
+    end, seen = time.monotonic() + MOST_S, set()
     with racing(docs):
         for number in range(TRIES):
-            indexed = call(server, "index_document", {"path": "inner/page.md"})
-            promoted = call(
-                server,
-                "update_promotion_level",
-                {"document_path": "inner/page.md", "promotion_level": levels[number % 3]},
-            )
-            seen |= {indexed.status_code, promoted.status_code}
+            if number % 5:
+                tried = call(server, "index_document", {"path": "inner/page.md"})
+                assert THEIR_TITLE not in tried.text
+            else:
+                level = ("important", "critical", "standard")[number % 3]
+                said = {"document_path": "inner/page.md", "promotion_level": level}
+                tried = call(server, "update_promotion_level", said)
+            seen.add(tried.status_code)
             assert theirs.read_bytes() == before
-            if number % 10 == 0:
-                assert SECRET not in json.dumps(server.search(SECRET, project="race", mode="text"))
+            assert THEIR_TITLE not in call(server, "rag_query", {"query": SECRET, "min_relevance_score": 0}).text
             if time.monotonic() > end:
                 break
     assert 200 in seen, "some tries met the folder itself"
-    assert SECRET not in json.dumps(server.search(SECRET, project="race", mode="text"))
     assert [path.name for path in outside.iterdir()] == ["page.md"]
