@@ -382,7 +382,14 @@ class TestSecrets:
             ("mongodb://u:p%40w@a,b/db?tls=true", "mongodb://u:********@a,b/db?tls=true"),
             ("redis://:pw@h", "redis://:********@h"),
             ("https://tok@h", "https://********@h"),
-            ("http://h/?api_key=abc&x=1", "http://h/?api_key=********&x=1"),
+            ("http://h/?api_key=abc&Timeout=1", "http://h/?api_key=********&Timeout=1"),
+            ("https://h/a?access=abc", "https://h/a?access=********"),
+            ("https://h/a?abc", "https://h/a?********"),
+            ("https://h/a?&b=#c=d", "https://h/a?&b=#********"),
+            (
+                "mongodb://h/db?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:ab&w=1;x=y",
+                "mongodb://h/db?authMechanism=MONGODB-AWS&authMechanismProperties=********&w=1;x=********",
+            ),
             ("http://h:6333", "http://h:6333"),
         ],
     )

@@ -36,7 +36,7 @@ def test_whatever_may_be_done_twice_is_repeated() -> None:
     for call in (
         calls.search("q", {}),
         calls.index("c", "chat", "s", "t", {}),
-        calls.delete("d", None, None, False, {}),
+        calls.delete("d", None, None, False, False, {}),
         calls.tool("any", {}),
         collection_calls.add("c", [], "default"),
         collection_calls.empty("c", "default"),

@@ -104,7 +104,7 @@ async def test_documents_are_read_listed_and_deleted(context: Context, session: 
     assert (would.deleted_count, would.dry_run) == (3, True)
     assert (await context.delete(document_id=ids[1], **own)).document_ids == [ids[1]]
     await context.index("Kept.", content_type="documentation", session_id="other", source="d", **own)
-    assert (await context.delete(session_id="s", **own)).deleted_count == 2
+    assert (await context.delete(session_id="s", confirm=True, **own)).deleted_count == 2
     assert (await context.delete(session_id="s", **own)).deleted_count == 0
     with pytest.raises(NotThereError) as gone:
         await context.get(ids[0], **own)

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.indexing import syntax
 from rag_context.indexing.ruler import Ruler
 from rag_context.indexing.syntax import MAX_DEPTH, definitions
 from tests.indexing.tokens import Words
@@ -259,3 +260,14 @@ def test_code_nested_without_end_is_not_followed_to_the_bottom() -> None:
 )
 def test_broken_code_is_covered_without_gaps(text: str, extension: str) -> None:
     blocks(text, f"a.{extension}", 2)
+
+
+def test_a_text_that_takes_the_grammar_too_long_is_left_to_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is not None
+    monkeypatch.setattr(syntax, "MAX_PARSE_S", -1.0)
+    assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is None
+
+
+def test_wrappers_without_end_are_no_definition() -> None:
+    text = "template<class T> " * 3000 + "class A {};\n"
+    assert definitions(Ruler(text, Words()), "a.cpp", 64)

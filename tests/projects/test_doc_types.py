@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
-from rag_context.projects.records import FileSystemError, SchemaValidationError
+from rag_context.projects.records import SchemaValidationError
 from rag_context.types import Json
 from tests.projects.project import built_in, configure
 
@@ -129,9 +130,64 @@ def test_a_schema_outside_the_repository_is_refused(tmp_path: Path, place: str) 
         declared(root, schema_file=place)
 
 
-def test_a_schema_that_is_missing_is_a_failure_of_the_file_system(tmp_path: Path) -> None:
-    with pytest.raises(FileSystemError, match="recipe"):
-        declared(tmp_path, schema_file="nowhere.json")
+@pytest.mark.parametrize("name", ["nowhere.json", "nowhere/a.json", "."])
+def test_a_schema_that_is_missing_is_a_mistake_of_the_configuration(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SchemaValidationError, match=re.escape(f"There is no file {name!r}")):
+        declared(tmp_path, schema_file=name)
+
+
+def test_a_pattern_that_would_backtrack_for_ever_is_matched(tmp_path: Path) -> None:
+    schema = {"properties": {"title": {"pattern": "^(a+)+$"}}, "patternProperties": {"^(x+x+)+y$": {"type": "null"}}}
+    kinds = declared(tmp_path, schema, schema_file="recipe.json")
+    assert kinds.complaints("recipe", {"title": "a" * 34 + "!", "x" * 40: 1}) == [
+        "front matter: title is not as 'pattern' of its doc type demands"
+    ]
+    assert kinds.complaints("recipe", {"title": "a" * 34}) == []
+    assert kinds.warnings == ()
+
+
+def test_names_that_patterns_take_are_not_further_ones(tmp_path: Path) -> None:
+    schema = {"properties": {"a": {}}, "patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
+    kinds = declared(tmp_path, schema, schema_file="recipe.json")
+    assert kinds.complaints("recipe", {"a": 1, "x-b": "c"}) == []
+    assert kinds.complaints("recipe", {"x-b": 1}) == ["front matter: x-b must be a string"]
+    assert kinds.complaints("recipe", {"ax-b": "c"}) == ["front matter: holds keys that its doc type does not know"]
+
+
+def test_a_pattern_that_no_linear_engine_matches_is_passed_over_with_a_warning(tmp_path: Path) -> None:
+    schema: dict[str, Json] = {
+        "properties": {"title": {"pattern": "^(?!a)"}},
+        "patternProperties": {r"(\w{50}){20}": {}},
+    }
+    kinds = declared(
+        tmp_path, {**schema, "additionalProperties": False, "unevaluatedItems": False}, schema_file="recipe.json"
+    )
+    assert kinds.complaints("recipe", {"title": "abc"}) == []
+    assert [warning.partition(":")[0] for warning in kinds.warnings] == ["doc type 'recipe'"] * 3
+    assert "'unevaluatedItems' is not applied" in kinds.warnings[0]
+    assert any("look-around" in warning for warning in kinds.warnings)
+    assert any("too large" in warning for warning in kinds.warnings)
+
+
+def test_a_schema_whose_references_multiply_is_given_up(tmp_path: Path) -> None:
+    both = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
+    schema = {"$defs": {**both, "d40": {"type": "object"}}, "$ref": "#/$defs/d0"}
+    kinds = declared(tmp_path, schema, schema_file="recipe.json")
+    assert kinds.complaints("recipe", {"a": 1}) == [
+        "The schema of 'recipe' takes too long on this front matter, and is not applied"
+    ]
+
+
+def test_a_schema_of_too_many_patterns_is_refused(tmp_path: Path) -> None:
+    schema: dict[str, Json] = {"patternProperties": {f"^{i}$": {} for i in range(101)}}
+    with pytest.raises(SchemaValidationError, match="more than 100 patterns"):
+        declared(tmp_path, schema, schema_file="recipe.json")
+
+
+@pytest.mark.parametrize(("items", "found"), [([1, 1], 1), ([1, "1", True], 0), ([{"a": 1}, {"a": 1}], 1)])
+def test_items_are_compared_by_value(tmp_path: Path, items: Json, found: int) -> None:
+    kinds = declared(tmp_path, {"properties": {"t": {"uniqueItems": True}}}, schema_file="recipe.json")
+    assert len(kinds.complaints("recipe", {"t": items})) == found
 
 
 @pytest.mark.parametrize("folder", ["..", "/", ".", "a/../b", "/abs"])

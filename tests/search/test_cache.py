@@ -325,3 +325,19 @@ async def test_two_processes_share_their_answers_through_redis(
     await level.flush()
     assert await other.fetch(Query("q"), 3, "index:5") == replace(answer(result(), result(1)), cached=True)
     assert await other.fetch(Query("q"), 4, "index:6") is None
+
+
+@pytest.mark.parametrize(("own", "theirs", "believed"), [("s", "s", True), ("s", "", False), ("s", "t", False)])
+async def test_only_values_that_were_sealed_with_the_secret_are_believed(own: str, theirs: str, believed: bool) -> None:
+    clock = FrozenClock()
+    cache = MemoryCache(clock)
+    guard = Dependency("cache", cache.ping, clock)
+    writer = SecondLevel(cache, guard, clock=clock, patience_s=5.0, secret=theirs)
+    reader = SecondLevel(cache, guard, clock=clock, patience_s=5.0, secret=own)
+    writer.put("name", lambda: b"value", 60.0)
+    await writer.flush()
+    assert await reader.get("name") == (b"value" if believed else None)
+    sealed = await cache.get("name")
+    assert sealed is not None
+    await cache.set("other", sealed, 60.0)
+    assert await reader.get("other") is None

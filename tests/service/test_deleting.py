@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.errors import BackendUnavailableError
+from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.search.query import Mode, Query
 from rag_context.testing import Fault, Faulty
 from tests.service.house import House
@@ -27,7 +27,7 @@ async def test_all_of_a_source_or_a_session_go_and_the_rest_stays(house: House) 
     a = await house.index("One about foxes.", source="a", sessionId="s1")
     b = await house.index("Two about foxes.", source="a", sessionId="s2")
     c = await house.index("Three about foxes.", source="b", sessionId="s2")
-    assert (await delete(house, source="a")).document_ids == [a.document_id, b.document_id]
+    assert (await delete(house, source="a", confirm=True)).document_ids == [a.document_id, b.document_id]
     assert (await delete(house, sessionId="s2")).document_ids == [c.document_id]
 
 
@@ -64,7 +64,27 @@ async def test_a_source_is_exact_and_never_a_pattern(house: House) -> None:
 async def test_many_documents_go_in_one_call(house: House) -> None:
     for i in range(70):
         await house.index(f"Fox number {i}.", source="den", sessionId=f"s{i}")
-    assert (await delete(house, source="den")).deleted_count == 70
+    assert (await delete(house, source="den", confirm=True)).deleted_count == 70
+
+
+async def test_more_than_half_of_all_go_only_when_that_is_confirmed(house: House) -> None:
+    for i in range(5):
+        await house.index(f"Fox number {i}.", source=f"den {i}", sessionId="most" if i < 3 else "few")
+    await house.index("Another project's fox.", project="other")
+    with pytest.raises(InvalidInputError, match=r"3 of 5 documents.*confirm.*dryRun") as refused:
+        await delete(house, sessionId="most")
+    assert [detail.field for detail in refused.value.details] == ["confirm"]
+    assert (await delete(house, sessionId="most", dryRun=True)).deleted_count == 3
+    assert (await delete(house, sessionId="few")).deleted_count == 2
+    assert (await delete(house, sessionId="most", confirm=True)).deleted_count == 3
+
+
+async def test_more_than_a_hundred_go_only_when_that_is_confirmed(house: House) -> None:
+    for i in range(210):
+        await house.index(f"Fox number {i}.", source=f"den {i}", sessionId="many" if i < 101 else "rest")
+    with pytest.raises(InvalidInputError, match="delete 101 documents"):
+        await delete(house, sessionId="many")
+    assert (await delete(house, sessionId="many", confirm=True)).deleted_count == 101
 
 
 async def test_a_store_that_fails_is_said_and_the_document_stays(house: House) -> None:

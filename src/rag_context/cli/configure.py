@@ -2,7 +2,11 @@
 
 import hashlib
 import json
+import os
 import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +32,16 @@ def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:
         screen.line(json.dumps({key: {"value": values[key], "source": loaded.sources[key]} for key in values}))
     else:
         _print(loaded, screen)
+    _warn_of_readers(loaded.settings.data_dir, screen)
     return ExitCode.OK
+
+
+def _warn_of_readers(data_dir: Path, screen: Screen) -> None:
+    """A directory that this program makes is its user's own; one that was there keeps the rights it has."""
+    with suppress(OSError):
+        mode = data_dir.stat().st_mode
+        if os.name == "posix" and mode & (stat.S_IRWXG | stat.S_IRWXO):
+            screen.warning(f"Other users of this machine may open {data_dir}; `chmod 700` on it keeps them out.")
 
 
 def _print(loaded: Loaded, screen: Screen) -> None:

@@ -55,7 +55,7 @@ def run_delete(chosen: Chosen, fields: Fields, *, dry_run: bool, yes: bool, as_j
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             screen.note("Nothing was deleted.")
             return ExitCode.OK
-    _print(asyncio.run(_ask(loaded, tool, fields)), as_json=as_json)
+    _print(asyncio.run(_ask(loaded, tool, {**fields, "confirm": True})), as_json=as_json)
     return ExitCode.OK
 
 

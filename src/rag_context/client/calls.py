@@ -137,10 +137,16 @@ def similar(document_id: str, limit: int, tenant: TenantOptions) -> Call[Similar
 
 
 def delete(
-    document_id: str | None, source: str | None, session_id: str | None, dry_run: bool, tenant: TenantOptions
+    document_id: str | None,
+    source: str | None,
+    session_id: str | None,
+    dry_run: bool,
+    confirm: bool,
+    tenant: TenantOptions,
 ) -> Call[DeleteResponse]:
     """Remove documents."""
-    fields = {"document_id": document_id, "source": source, "session_id": session_id, "dry_run": dry_run}
+    named = {"document_id": document_id, "source": source, "session_id": session_id}
+    fields = {**named, "dry_run": dry_run, "confirm": confirm}
     return _tool("rag_context_delete", _request(DeleteRequest, {**fields, **tenant}), DeleteResponse)
 
 

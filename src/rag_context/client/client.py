@@ -156,11 +156,12 @@ class Client:
         source: str | None = None,
         session_id: str | None = None,
         dry_run: bool = False,
+        confirm: bool = False,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
     ) -> DeleteResponse:
-        """Remove the documents that exactly one of the first three names, or say which would go."""
-        return self._write(calls.delete(document_id, source, session_id, dry_run, tenant), request_id)
+        """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
+        return self._write(calls.delete(document_id, source, session_id, dry_run, confirm, tenant), request_id)
 
     def reindex(
         self, *, force: bool = False, status_only: bool = False, request_id: str | None = None

@@ -94,10 +94,11 @@ class Context(Protocol):
         source: str | None = None,
         session_id: str | None = None,
         dry_run: bool = False,
+        confirm: bool = False,
         request_id: str | None = None,
         **tenant: Unpack[TenantOptions],
     ) -> DeleteResponse:
-        """Remove the documents that exactly one of the first three names, or say which would go."""
+        """Remove the documents that exactly one of the first three names, or say which would; many need `confirm`."""
         ...
 
     async def reindex(

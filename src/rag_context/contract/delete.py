@@ -18,6 +18,9 @@ from rag_context.contract.wire import (
 MAX_DELETED = 10_000
 """Most documents that one call deletes."""
 
+MANY = 100
+"""More documents than this, or more than half of all that the tenant has, go only with `confirm`."""
+
 
 class DeleteRequest(WireRequest):
     """Which documents to remove; exactly one of documentId, source and sessionId."""
@@ -39,6 +42,11 @@ class DeleteRequest(WireRequest):
     session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
     dry_run: Annotated[
         bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
+    ] = False
+    confirm: Annotated[
+        bool,
+        Field(description=f"Needed to delete more than {MANY} documents at once, or more than half of all"),
+        Otherwise(False),
     ] = False
     project: Project = None
     branch: Branch = None

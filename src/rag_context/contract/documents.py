@@ -7,6 +7,7 @@ as soon as it is there.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -112,7 +113,7 @@ class _Body:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
-        self._decode = json.JSONDecoder().raw_decode
+        self._decode = json.JSONDecoder(object_pairs_hook=_distinct).raw_decode
 
     def documents(self) -> Iterator[object]:
         if self._next() != "{":
@@ -182,6 +183,15 @@ class _Body:
         sign = self._peek()
         self._at += 1
         return sign
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The object of these pairs. Raises: InvalidInputError where one would take another's place."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0][:_NAME_CHARS]
+        raise InvalidInputError(f"{twice} given twice", (FieldError(twice, f"{twice} given twice"),))
+    return fields
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
 """Bytes in, a request out; or every field error at once, in sentences that people can act on."""
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -36,12 +37,31 @@ def read_json(model: type[Request], body: bytes) -> Request:
     """Read a request from a JSON body.
 
     Raises:
-        InvalidInputError: With one detail per field at fault.
+        InvalidInputError: With one detail per field at fault, or per key that an object has twice.
     """
     try:
-        return model.model_validate_json(body, by_alias=True, by_name=False)
+        request = model.model_validate_json(body, by_alias=True, by_name=False)
     except ValidationError as error:
         raise invalid_input(model, error) from None
+    if details := [FieldError(key, f"{key} given twice") for key in repeated_keys(body)]:
+        raise InvalidInputError("; ".join(detail.message for detail in details[:_SUMMARY]), details)
+    return request
+
+
+def repeated_keys(body: bytes) -> list[str]:
+    """Keys that some object of valid JSON has twice, at any depth; a parser keeps the last and says nothing."""
+    found: dict[str, None] = {}
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        if len(pairs) > 1 and len({key for key, _ in pairs}) < len(pairs) and len(found) < MAX_DETAILS:
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    found[key[:_NAME_CHARS]] = None
+                seen.add(key)
+
+    json.loads(body, object_pairs_hook=note, parse_int=str)  # as a text, a number may have any length
+    return list(found)[:MAX_DETAILS]
 
 
 def read_fields(model: type[Request], fields: Mapping[str, Any]) -> Request:

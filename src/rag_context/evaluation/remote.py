@@ -175,7 +175,7 @@ class Scratch:
     async def clean(self) -> None:
         """Delete what was indexed; counts what stays."""
         for source, count in self.sources.items():
-            body = {"source": source, "project": self.project}
+            body = {"source": source, "project": self.project, "confirm": True}
             try:
                 gone = await self.server.tool(_DELETE, body, DeleteResponse) if self.can_delete else None
             except BackendError:

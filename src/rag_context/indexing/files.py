@@ -6,13 +6,13 @@ Reading is bounded and follows no link. A file that cannot be used is answered w
 import codecs
 import hashlib
 import os
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from rag_context.indexing.descriptors import NotRegularError, open_file
 from rag_context.indexing.formats import (
     MAX_FILE_BYTES,
     SNIFFED_BYTES,
@@ -28,6 +28,7 @@ FILES_SESSION = "files"
 """Session of documents read from files, unless another is named."""
 
 DEFAULT_MAX_BYTES = 1 << 20
+MAX_IGNORE_BYTES = 1 << 20
 IGNORE_FILES = (".gitignore", ".ragignore")
 """Read in every folder; in one folder the later ones win, and deeper folders win over all above."""
 
@@ -76,8 +77,6 @@ _ENCODINGS = (
 _MARKS = tuple(mark for mark, _ in _ENCODINGS)
 _NOT_TEXT = dict.fromkeys([*range(8), *range(14, 27), *range(28, 32), 127])
 _MAX_CONTROL_SHARE = 0.1
-_OPEN_FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
-
 
 _NO_METADATA = Metadata()
 
@@ -252,11 +251,9 @@ def _loaded(found: Found, max_bytes: int) -> Loaded:
     if kind := UNSUPPORTED.get(found.path.suffix.lower()):
         raise _UnusableError(f"{kind} files are not supported yet", expected=True)
     try:
-        with os.fdopen(os.open(found.path, _OPEN_FLAGS), "rb") as file:
+        with os.fdopen(open_file(found.path), "rb") as file:
             read_ns = time.time_ns()
             status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise _UnusableError("not a regular file")
             data = file.read(SNIFFED_BYTES)
             format_ = format_of(found.path.name, data)
             if format_ is None and b"\0" in data and not data.startswith(_MARKS):
@@ -265,6 +262,8 @@ def _loaded(found: Found, max_bytes: int) -> Loaded:
             data += file.read(max(limit + 1 - len(data), 0))
     except FileNotFoundError as error:
         raise _UnusableError("vanished before it was read") from error
+    except NotRegularError as error:
+        raise _UnusableError("not a regular file") from error
     except OSError as error:
         raise _UnusableError(f"cannot be read: {error.strerror}", unknown=True) from error
     if len(data) > limit:

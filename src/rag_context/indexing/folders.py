@@ -14,8 +14,18 @@ from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from rag_context.indexing.files import IGNORE_FILES, SKIPPED_FILES, SKIPPED_FOLDERS, Found, Rejected, printable
+from rag_context.indexing.descriptors import read_start
+from rag_context.indexing.files import (
+    IGNORE_FILES,
+    MAX_IGNORE_BYTES,
+    SKIPPED_FILES,
+    SKIPPED_FOLDERS,
+    Found,
+    Rejected,
+    printable,
+)
 from rag_context.indexing.generated import Generated
+from rag_context.indexing.globs import ignore_patterns, path_patterns
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -38,7 +48,7 @@ class Root:
 
     @cached_property
     def _spec(self) -> GitIgnoreSpec:
-        return GitIgnoreSpec.from_lines([self.pattern], backend="simple")
+        return path_patterns([self.pattern])
 
 
 def roots(paths: Iterable[Path]) -> list[Root]:
@@ -216,7 +226,7 @@ def _link(entry: os.DirEntry[str], root: Path, rules: _Rules | None) -> Iterator
 
 def _rules(folder: Path, above: _Rules | None) -> _Rules | None:
     lines = [line for name in IGNORE_FILES for line in _lines(folder / name)]
-    return _Rules(folder, _spec(lines), above) if lines else above
+    return _Rules(folder, ignore_patterns(lines), above) if lines else above
 
 
 def _rules_above(root: Path) -> _Rules | None:
@@ -230,23 +240,8 @@ def _rules_above(root: Path) -> _Rules | None:
 
 
 def _lines(path: Path) -> list[str]:
+    """The lines of an ignore file; as with git, one that is a link is none."""
     try:
-        return path.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+        return read_start(path, MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
     except OSError:
         return []
-
-
-def _spec(lines: Sequence[str]) -> GitIgnoreSpec:
-    """Compile patterns; like git, pass over the ones that mean nothing."""
-    try:
-        return GitIgnoreSpec.from_lines(lines, backend="simple")
-    except ValueError:
-        return GitIgnoreSpec.from_lines([line for line in lines if _means_something(line)], backend="simple")
-
-
-def _means_something(line: str) -> bool:
-    try:
-        GitIgnoreSpec.from_lines([line], backend="simple")
-    except ValueError:
-        return False
-    return True

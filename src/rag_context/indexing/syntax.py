@@ -5,6 +5,7 @@ attributes that stand directly before a definition belong to it.
 """
 
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -14,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Language, Node, Parser, Point, Tree
 
 from rag_context.indexing.blocks import Block, Range
 from rag_context.indexing.ruler import Ruler
@@ -84,19 +85,51 @@ MAX_NAME_CHARS = 200
 MAX_DEPTH = 64
 """Levels of a tree that are looked into; code nested deeper is cut at its lines."""
 
+MAX_WRAPPERS = 8
+"""Wrappers around one definition; more are no program that anybody wrote."""
+
+MAX_PARSE_S = 5.0
+"""Computing time of one parse. Source of any size in use takes a fraction of it, garbage can take minutes."""
+
+_PIECE_BYTES = 4096
+
 
 def definitions(ruler: Ruler, source: str, max_tokens: int) -> list[Block] | None:
-    """The definitions of a source text and what lies between them, without gaps; None without a grammar for `source`.
+    """The definitions of a source text and what lies between them, without gaps.
 
+    None without a grammar for `source`, and for a text that the grammar cannot be followed through in `MAX_PARSE_S`.
     A definition of more than `max_tokens` is given as its head, its inner definitions and its rest.
     """
     parser = _parser(PurePosixPath(source).suffix[1:].lower())
     if parser is None:
         return None
     encoded = ruler.text.encode("utf-8", "replace")
+    tree = _parsed(parser, encoded)
+    if tree is None:
+        return None
     walk = _Walk(ruler, encoded, max_tokens)
-    walk.enter(parser.parse(encoded).root_node, (), 0)
+    walk.enter(tree.root_node, (), 0)
     return _blocks(ruler.text, walk.marks)
+
+
+def _parsed(parser: Parser, encoded: bytes) -> Tree | None:
+    """The syntax tree; None where that takes too long.
+
+    Recovery from errors is superlinear, and a parse of plain bytes holds the interpreter's lock to its end: half a
+    megabyte of `${` as Python stopped every thread for five seconds. Between callbacks the others run.
+    """
+    end_s = time.thread_time() + MAX_PARSE_S
+
+    def piece(offset: int, _point: Point) -> bytes:
+        return encoded[offset : offset + _PIECE_BYTES]
+
+    def is_over(_offset: int, _has_error: bool) -> bool:
+        return time.thread_time() > end_s
+
+    try:
+        return parser.parse(piece, progress_callback=is_over)
+    except ValueError:  # how the library reports a parse that was given up
+        return None
 
 
 class _Mark(NamedTuple):
@@ -182,7 +215,7 @@ def _from(text: str, mark: _Mark, following: int) -> int:
     return line_end.end() if line_end else mark.offset
 
 
-def _definition(node: Node) -> Node | None:
+def _definition(node: Node, depth: int = 0) -> Node | None:
     """The definition that `node` is, or is wrapped around."""
     if node.type in _DEFINITIONS:
         return node
@@ -191,8 +224,8 @@ def _definition(node: Node) -> Node | None:
     if node.type in _ASSIGNMENTS:
         value = node.child_by_field_name("value") or node.child_by_field_name("right")
         return node if value is not None and value.type in _FUNCTION_VALUES else None
-    if node.type in _WRAPPERS:
-        wrapped = [found for child in node.named_children if (found := _definition(child)) is not None]
+    if node.type in _WRAPPERS and depth < MAX_WRAPPERS:
+        wrapped = [found for child in node.named_children if (found := _definition(child, depth + 1)) is not None]
         return wrapped[0] if len(wrapped) == 1 else None
     return None
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import FieldError, joined
+from rag_context.indexing.descriptors import read_start
 from rag_context.projects.records import (
     DEFAULT_BOOSTS,
     CriticalInclusion,
@@ -273,8 +274,7 @@ def _traced(
 
 def _parsed(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_CONFIG_BYTES + 1)
+        data = read_start(path, MAX_CONFIG_BYTES + 1)
     except OSError as error:
         raise FileSystemError(f"The project configuration {path.name!r} cannot be read: {error.strerror}") from error
     if len(data) > MAX_CONFIG_BYTES:

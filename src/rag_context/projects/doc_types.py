@@ -5,21 +5,30 @@ does not comply is indexed with a warning.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from rag_context.errors import FieldError
+from rag_context.indexing.descriptors import NotRegularError, read_start
 from rag_context.projects.config import CustomDocType, ProjectConfig
 from rag_context.projects.paths import inside
 from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
+from rag_context.projects.schemas import (
+    MAX_PATTERNS,
+    TooManyStepsError,
+    Validator,
+    errors_of,
+    has_too_many_patterns,
+    not_applied,
+    validator_of,
+)
 from rag_context.types import Json
 
 BUILT_IN_FOLDERS = {
@@ -38,10 +47,6 @@ MAX_COMPLAINTS = 5
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class _Validator(Protocol):
-    def iter_errors(self, instance: object) -> Iterable[ValidationError]: ...
-
-
 class DocTypes:
     """The kinds of documents of one project.
 
@@ -54,13 +59,13 @@ class DocTypes:
         self._by_name = {info.name: info for info in infos}
         by_depth = sorted(infos, key=lambda info: (-len(info.folder), not info.custom))
         self._folders = [(info.folder, info.name) for info in by_depth]
-        self._validators: dict[str, _Validator] = {
-            info.name: Draft202012Validator(
-                dict(info.schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
-            )
-            for info in infos
-            if info.schema
-        }
+        self._validators: dict[str, Validator] = {info.name: validator_of(info.schema) for info in infos if info.schema}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What of the project's own schemas is passed over."""
+        own = [info for info in self.infos if info.custom]
+        return tuple(f"doc type {info.name!r}: {said}" for info in own for said in not_applied(info.schema))
 
     def named(self, name: str) -> DocTypeInfo | None:
         """The kind of that name."""
@@ -76,10 +81,9 @@ class DocTypes:
         if validator is None:
             return []
         try:
-            errors = sorted(
-                validator.iter_errors(dict(front_matter)), key=lambda error: list(map(str, error.absolute_path))
-            )
-            found = list(dict.fromkeys(map(_sentence, errors)))
+            found = list(dict.fromkeys(map(_sentence, errors_of(validator, front_matter))))
+        except TooManyStepsError:
+            return [f"The schema of {name!r} takes too long on this front matter, and is not applied"]
         except (Unresolvable, RecursionError) as error:
             return [f"The schema of {name!r} cannot be applied: {error}"]
         more = len(found) - MAX_COMPLAINTS
@@ -90,7 +94,7 @@ def doc_types_of(config: ProjectConfig, root: Path) -> DocTypes:
     """The built-in kinds and those of a configuration, which may replace a built-in one of the same name.
 
     Raises:
-        SchemaValidationError: a schema is not one, or lies outside the repository.
+        SchemaValidationError: a schema is not one, is not there, or lies outside the repository.
         FileSystemError: it cannot be read.
     """
     infos = {info.name: info for info in _built_in()}
@@ -136,8 +140,9 @@ def _schema(declared: CustomDocType, home: Path, root: Path, place: str) -> Mapp
     if path is None:
         raise _unusable(place, f"{declared.schema_file!r} does not lie in the repository")
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_SCHEMA_BYTES + 1)
+        data = read_start(path, MAX_SCHEMA_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError, NotRegularError):
+        raise _unusable(place, f"There is no file {declared.schema_file!r} beside the configuration") from None
     except OSError as error:
         raise FileSystemError(
             f"The schema {declared.schema_file!r} of the doc type {declared.name!r} cannot be read: {error.strerror}",
@@ -156,6 +161,8 @@ def _checked(data: bytes, place: str) -> Mapping[str, Json]:
         if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
             raise _unusable(place, f"Schemas are of the dialect {_DIALECT}")
         Draft202012Validator.check_schema(schema)
+        if has_too_many_patterns(schema):
+            raise _unusable(place, f"The schema has more than {MAX_PATTERNS} patterns")
     except SchemaError as error:
         raise _unusable(place, f"The schema is no JSON Schema: {error.message[:200]}") from None
     except (ValueError, RecursionError, AttributeError) as error:

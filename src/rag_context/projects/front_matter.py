@@ -7,6 +7,7 @@ tags are refused, so that a short block cannot grow into a long one or into anyt
 import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
@@ -136,8 +137,9 @@ def _values(text: str) -> tuple[dict[str, Json], list[str]]:
         return {}, []
     if not isinstance(said, dict) or not isinstance(node, yaml.MappingNode):
         raise _UnreadableError("is not made of `key: value` lines; passed over")
-    keys = [str(key.value) for key, _ in node.value]
-    return {str(key): _json(value) for key, value in said.items()}, sorted({key for key in keys if keys.count(key) > 1})
+    keys = Counter(str(key.value) for key, _ in node.value)
+    repeated = sorted(key for key, count in keys.items() if count > 1)
+    return {str(key): _json(value) for key, value in said.items()}, repeated
 
 
 def _check_plain(text: str) -> None:

@@ -1,6 +1,6 @@
 """A project as its configuration describes it: found, checked, and given its tenant. Nothing is indexed here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rag_context.errors import FieldError, InvalidInputError
@@ -104,7 +104,7 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
     if external is not None:
         external_scope(external)
     return Activation(
-        config=config,
+        config=replace(config, warnings=(*config.warnings, *kinds.warnings)),
         tenant=tenant,
         repository_root=root,
         docs_root=docs_root,

@@ -7,8 +7,8 @@ next reconciliation completes; whoever fails in between puts the file back.
 import contextlib
 import os
 import re
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +17,9 @@ from pathlib import Path
 import yaml
 
 from rag_context.errors import FieldError
+from rag_context.indexing.descriptors import Folder, open_folder
 from rag_context.indexing.markdown import front_matter
-from rag_context.projects.front_matter import read_front_matter
+from rag_context.projects.front_matter import MAX_FRONT_MATTER_CHARS, read_front_matter
 from rag_context.projects.records import FileSystemError, PromotionLevel, SchemaValidationError
 
 KEY = "promotion_level"
@@ -43,29 +44,31 @@ class Rewrite:
 
     def undo(self) -> None:
         """Put the file back, unless somebody has changed it since. Raises: FileSystemError."""
-        with _mapped(self.path):
-            if self.path.read_bytes() == self.after:
-                _replace(self.path, self.before)
+        with _mapped(self.path), open_folder(self.path.parent) as folder:
+            if _content(folder, self.path.name) == self.after:
+                _replace(folder, self.path.name, self.before)
 
 
 def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
     """Write a promotion level into a file, atomically; its mode and owner stay.
 
+    All of it happens in one open folder: a folder that is swapped for a link meanwhile leads nowhere.
+
     Raises:
         FileSystemError: it cannot be read or written; nothing has changed.
         SchemaValidationError: it is not UTF-8, or its front matter is not YAML that could be changed in one place.
     """
-    with _mapped(path):
-        before = path.read_bytes()
+    with _mapped(path), open_folder(path.parent) as folder:
+        before = _content(folder, path.name)
         try:
             text = before.decode()
         except UnicodeDecodeError as error:
             raise _unusable(f"{path.name!r} is not valid UTF-8, and no document") from error
         after = promoted(text, level).encode()
         if after != before:
-            if path.read_bytes() != before:
+            if _content(folder, path.name) != before:
                 raise FileSystemError(f"{path.name!r} is being changed by somebody else; try again")
-            _replace(path, after)
+            _replace(folder, path.name, after)
         return Rewrite(path, before, after)
 
 
@@ -97,6 +100,8 @@ def _with_front_matter(text: str, level: PromotionLevel) -> str:
 
 def _with_value(text: str, start: int, end: int, level: PromotionLevel) -> str:
     block = text[start:end]
+    if len(block) > MAX_FRONT_MATTER_CHARS:
+        raise _unusable(f"its front matter is longer than {MAX_FRONT_MATTER_CHARS} characters")
     try:
         node = yaml.compose(block, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -129,22 +134,29 @@ def _set(block: str, node: yaml.MappingNode, values: list[yaml.Node], level: Pro
     return f"{block}{indent}{KEY}: {level.label}{line_end}"
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _content(folder: Folder, name: str) -> bytes:
+    with os.fdopen(folder.open(name), "rb") as file:
+        return file.read()
+
+
+def _replace(folder: Folder, name: str, data: bytes) -> None:
     """Put a file in place of another: whoever looks sees one of the two, whole."""
-    status = path.stat()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".tmp", dir=path.parent)
+    with os.fdopen(folder.open(name), "rb") as replaced:
+        status = os.fstat(replaced.fileno())
+    new = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
+    handle = folder.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             _like(file.fileno(), status)
             os.fsync(file.fileno())
-        Path(name).replace(path)
+        folder.replace(new, name)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(name).unlink()
+            folder.unlink(new)
         raise
-    _sync_folder(path.parent)
+    folder.sync()
 
 
 def _like(handle: int, status: os.stat_result) -> None:
@@ -154,15 +166,6 @@ def _like(handle: int, status: os.stat_result) -> None:
             os.fchown(handle, status.st_uid, status.st_gid)
     if hasattr(os, "fchmod"):
         os.fchmod(handle, stat.S_IMODE(status.st_mode))
-
-
-def _sync_folder(folder: Path) -> None:
-    with contextlib.suppress(OSError):  # not every system can
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.indexing.descriptors import read_start
 from rag_context.types import Tenant
 
 NO_BRANCH = "main"
@@ -127,7 +128,6 @@ def _git_folder(root: Path) -> Path:
 
 def _first_bytes(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_MAX_HEAD_BYTES).decode("utf-8", "replace")
-    except (OSError, ValueError):
+        return read_start(path.resolve(), _MAX_HEAD_BYTES).decode("utf-8", "replace")
+    except (OSError, RuntimeError, ValueError):
         return ""

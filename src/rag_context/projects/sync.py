@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from pathspec import GitIgnoreSpec
-
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.indexing.files import (
     DEFAULT_MAX_BYTES,
@@ -26,6 +24,7 @@ from rag_context.indexing.files import (
     read_file,
 )
 from rag_context.indexing.folders import Root, find_changed, outermost, walk
+from rag_context.indexing.globs import path_patterns
 from rag_context.indexing.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.catalogue import Catalogue, Catalogues
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
@@ -125,7 +124,7 @@ def patterns(include: Sequence[str], exclude: Sequence[str]) -> Scope:
     Raises:
         ValueError: a pattern means nothing.
     """
-    included, excluded = GitIgnoreSpec.from_lines(include), GitIgnoreSpec.from_lines(exclude)
+    included, excluded = path_patterns(include), path_patterns(exclude)
     return lambda path: included.match_file(path) and not excluded.match_file(path)
 
 

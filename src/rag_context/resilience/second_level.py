@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from hashlib import blake2b
+from hmac import compare_digest
 
 from rag_context.errors import BackendError
 from rag_context.ports import Cache
@@ -22,7 +23,7 @@ WRITE_PATIENCE_S = 1.0
 CAPACITY = 256
 """Values that may wait to be written."""
 
-_SEAL_BYTES = 8
+_SEAL_BYTES = 16
 
 
 class SecondLevel:
@@ -35,6 +36,8 @@ class SecondLevel:
         guard: its breaker; probed by whoever keeps the dependencies.
         patience_s: seconds a request waits for an answer.
         capacity: values that may wait to be written; more are dropped and counted.
+        secret: known to all processes that share the cache; a value that was not sealed with it is a miss. With the
+            empty one, a seal tells damage and not forgery.
         clock: monotonic seconds.
     """
 
@@ -45,12 +48,14 @@ class SecondLevel:
         *,
         patience_s: float = PATIENCE_S,
         capacity: int = CAPACITY,
+        secret: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.guard = guard
         self._cache = cache
         self._patience_s = patience_s
         self._capacity = capacity
+        self._secret = blake2b(secret.encode()).digest() if secret else b""
         self._clock = clock
         self._waiting: deque[tuple[str, Callable[[], bytes], float]] = deque()
         self._work = asyncio.Event()
@@ -64,7 +69,7 @@ class SecondLevel:
         deadline = Deadline.after(self._patience_s, self._clock)
         with suppress(BackendError):
             sealed = await self.guard.call(lambda: self._cache.get(key), deadline)
-            return None if sealed is None else _opened(sealed)
+            return None if sealed is None else self._opened(key, sealed)
         return None
 
     def put(self, key: str, value: Callable[[], bytes], ttl_s: float) -> None:
@@ -87,7 +92,7 @@ class SecondLevel:
         while self._waiting:
             key, value, ttl_s = self._waiting.popleft()
             try:
-                await self._write(key, _sealed(value()), ttl_s)
+                await self._write(key, self._sealed(key, value()), ttl_s)
             except BackendError as error:
                 self.dropped += 1
                 logger.info("the cache did not take a value: %s", error)
@@ -96,12 +101,12 @@ class SecondLevel:
         deadline = Deadline.after(WRITE_PATIENCE_S, self._clock)
         await self.guard.call(lambda: self._cache.set(key, sealed, ttl_s), deadline)
 
+    def _sealed(self, key: str, value: bytes) -> bytes:
+        """With a digest in front, by which a value that was cut short, changed or put under another key is known."""
+        digest = blake2b(key.encode() + b"\0", digest_size=_SEAL_BYTES, key=self._secret)
+        digest.update(value)
+        return digest.digest() + value
 
-def _sealed(value: bytes) -> bytes:
-    """With a digest in front, by which a value cut short or changed is known."""
-    return blake2b(value, digest_size=_SEAL_BYTES).digest() + value
-
-
-def _opened(sealed: bytes) -> bytes | None:
-    value = sealed[_SEAL_BYTES:]
-    return value if _sealed(value) == sealed else None
+    def _opened(self, key: str, sealed: bytes) -> bytes | None:
+        value = sealed[_SEAL_BYTES:]
+        return value if compare_digest(self._sealed(key, value), sealed) else None

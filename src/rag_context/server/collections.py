@@ -37,7 +37,6 @@ from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_m
 from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, while_connected
 from rag_context.server.options import Access, ServerOptions
 from rag_context.service.collections import CollectionService
-from rag_context.where import check_body
 
 DOCUMENT_WRITES = re.compile(r"/collections/.+/documents")
 """Addresses whose bodies may be large."""
@@ -219,10 +218,7 @@ class CollectionDoors:
         return await self._service.values(visit.names[0], visit.fields.field, connection=visit.fields.connection)
 
     async def _query(self, visit: _Visit) -> WireResponse:
-        body = await visit.body()
-        request = read_json(QueryRequest, body)
-        if request.where:
-            check_body(body)
+        request = read_json(QueryRequest, await visit.body())
         answer = self._service.query(visit.names[0], request, connection=visit.fields.connection)
         return await while_connected(visit.receive, answer)
 

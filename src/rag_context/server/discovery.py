@@ -115,7 +115,7 @@ class _Keeper:
 
     def begin(self) -> None:
         with suppress(OSError):  # said by what follows
-            self._data_dir.mkdir(parents=True, exist_ok=True)
+            self._data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._announce()
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rag_context.contract.failure import ErrorCode
 from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, exchange
 from rag_context.server.failures import retry_after
-from rag_context.server.options import ANYONE, LOOPBACK_NAMES, ServerOptions, identify
+from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
@@ -21,6 +21,41 @@ DISCOVERY = "/.well-known/"
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _MAX_BUCKETS = 10_000
+WRONG_KEYS = 10
+"""Wrong keys that an address may present at once."""
+WRONG_KEYS_PER_S = 10 / 60
+_NETWORK_BITS = 64
+"""Of an IPv6 address; one customer has all the addresses behind them."""
+
+
+class TokenBuckets:
+    """A bucket of `burst` tokens for each name, filled up at `per_s`; the names not used for longest are forgotten."""
+
+    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._per_s = per_s
+        self._burst = float(burst)
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_s(self, name: str) -> float:
+        """Seconds until there is a token; 0 where there is one."""
+        tokens = self._tokens(name, self._clock())
+        return 0.0 if tokens >= 1 else (1 - tokens) / self._per_s
+
+    def take(self, name: str) -> float:
+        """Take a token if there is one; the same answer as `wait_s` before it."""
+        now = self._clock()
+        wait = self.wait_s(name)
+        tokens = self._tokens(name, now)
+        self._buckets[name] = (tokens if wait else tokens - 1, now)
+        self._buckets.move_to_end(name)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        return wait
+
+    def _tokens(self, name: str, now: float) -> float:
+        tokens, at = self._buckets.get(name, (self._burst, now))
+        return min(self._burst, tokens + (now - at) * self._per_s)
 
 
 class SiteCheck:
@@ -61,11 +96,18 @@ class SiteCheck:
 
 
 class KeyCheck:
-    """Finds out who is calling; without a valid key only the open paths answer."""
+    """Finds out who is calling; without a valid key only the open paths answer.
 
-    def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
+    An address that presented too many wrong keys is refused before its next one is looked at, or the answer would
+    still tell a right guess. Keys that were right from there before go on: others' mistakes behind the same proxy
+    lock nobody out.
+    """
+
+    def __init__(self, app: ASGIApp, options: ServerOptions, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
         self._keys = options.api_keys
+        self._wrong = TokenBuckets(WRONG_KEYS_PER_S, WRONG_KEYS, clock)
+        self._right: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set the exchange's caller, or refuse the request."""
@@ -74,17 +116,13 @@ class KeyCheck:
             if not self._keys:
                 opened.caller = ANYONE
             else:
-                self._identify(opened, scope["path"])
+                self._identify(opened, scope["path"], _network(scope))
         await self._app(scope, receive, send)
 
-    def _identify(self, opened: Exchange, path: str) -> None:
+    def _identify(self, opened: Exchange, path: str, network: str) -> None:
         presented = _presented_key(opened)
         if presented is not None:
-            opened.caller = identify(presented, self._keys)
-            if opened.caller is None:
-                raise RefusalError(
-                    401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
-                )
+            opened.caller = self._caller(presented, network)
         elif path not in OPEN_PATHS and not path.startswith(DISCOVERY):
             raise RefusalError(
                 401,
@@ -93,36 +131,46 @@ class KeyCheck:
                 www_authenticate="Bearer",
             )
 
+    def _caller(self, presented: bytes, network: str) -> Caller:
+        caller = identify(presented, self._keys)
+        if caller is not None and (caller.name, network) in self._right:
+            return caller
+        if wait := self._wrong.wait_s(network):
+            raise RefusalError(
+                429,
+                ErrorCode.RATE_LIMITED,
+                f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
+                retry_after=retry_after(wait),
+            )
+        if caller is None:
+            self._wrong.take(network)
+            raise RefusalError(
+                401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
+            )
+        self._right[caller.name, network] = None
+        if len(self._right) > _MAX_BUCKETS:
+            self._right.popitem(last=False)
+        return caller
+
 
 class RateLimit:
     """A token bucket per key; per address where callers have none."""
 
     def __init__(self, app: ASGIApp, *, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._app = app
-        self._per_s = per_s
-        self._burst = float(burst)
-        self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets = TokenBuckets(per_s, burst, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a token or refuse; probes of orchestrators are free."""
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
             caller = exchange(scope).caller
             known = caller is not None and caller is not ANYONE
-            wait = self._take(f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0]))
+            wait = self._buckets.take(
+                f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0])
+            )
             if wait > 0:
                 raise RefusalError(429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after=retry_after(wait))
         await self._app(scope, receive, send)
-
-    def _take(self, who: str) -> float:
-        now = self._clock()
-        tokens, at = self._buckets.pop(who, (self._burst, now))
-        tokens = min(self._burst, tokens + (now - at) * self._per_s)
-        wait = 0.0 if tokens >= 1 else (1 - tokens) / self._per_s
-        self._buckets[who] = (tokens if wait else tokens - 1, now)
-        if len(self._buckets) > _MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        return wait
 
 
 class BodyLimit:
@@ -204,6 +252,20 @@ def _presented_key(opened: Exchange) -> bytes | None:
         scheme, _, rest = (opened.header(b"authorization") or "").partition(" ")
         key = rest.strip() if scheme.lower() == "bearer" else None
     return key.encode("latin-1") if key else None
+
+
+def _network(scope: Scope) -> str:
+    """Whom an address belongs to: an IPv4 address, the network of an IPv6 one, or what stands in its place."""
+    said = str((scope.get("client") or ("",))[0])
+    try:
+        address = ipaddress.ip_address(said.partition("%")[0])
+    except ValueError:
+        return said
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return said
 
 
 def _hostname(host: str) -> str:

@@ -1,6 +1,7 @@
 """What the HTTP parser leaves open: limits on the head of a request, on slow senders and on connections.
 
-uvicorn's httptools protocol bounds neither the size of a head nor the time a client takes to send a request.
+uvicorn's httptools protocol bounds neither the size of a head nor the time a client takes to send a request, takes
+trailers for headers, and forgets requests in a pipeline when their connection is lost.
 The timer is armed only while a request is incomplete, so that ordinary requests, which arrive whole, pay nothing.
 """
 
@@ -8,12 +9,15 @@ import asyncio
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from rag_context.contract.failure import ErrorCode
 from rag_context.server.failures import error_reply
 from rag_context.server.options import ServerOptions
+
+_TOO_LARGE = "Request head too large"
+_HEADER_SIGNS = len(": \r\n")
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -31,6 +35,10 @@ class GuardedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._in_head = True
         self._head_bytes = 0
+        """Of a head that is not complete, as it came."""
+        self._parsed_bytes = 0
+        """Of the current head's address, names and values."""
+        self._answering: list[RequestResponseCycle] = []
         self._timer: asyncio.TimerHandle | None = None
         # `BodyLimit` answers a stalled body better, once some of it has come; this is for those it cannot see.
         self._body_timer_s = self.options.body_timeout_s * 1.25
@@ -44,9 +52,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arm(self.options.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer with the connection."""
+        """Forget the timer with the connection, and end all of its requests: nobody waits for their answers."""
         self._disarm()
         super().connection_lost(exc)
+        self.pipeline.clear()
+        for cycle in self._answering:
+            cycle.disconnected = cycle.disconnected or not cycle.response_complete
+            cycle.message_event.set()
+        self._answering.clear()
 
     def data_received(self, data: bytes) -> None:
         """Parse, then see whether the request is complete."""
@@ -58,7 +71,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._in_head:
             self._head_bytes += len(data)
             if self._head_bytes > self.options.head_bytes:
-                self._refuse(431, ErrorCode.PAYLOAD_TOO_LARGE, "Request head too large")
+                self._refuse(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
             elif self._timer is None:
                 self._arm(self.options.head_timeout_s)
         elif self._receiving():
@@ -70,17 +83,41 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._in_head = True
+        self._parsed_bytes = 0
         super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Count what the address takes of the head."""
+        self._count(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header; one that comes behind the body is a trailer, and says nothing that is read here."""
+        if self._in_head:
+            self._count(len(name) + len(value) + _HEADER_SIGNS)
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """The head is here; the parser runs on with the body."""
         self._in_head = False
         self._head_bytes = 0
         super().on_headers_complete()
+        self._answering = [cycle for cycle in self._answering if not cycle.response_complete]
+        if self.cycle is not None:
+            self._answering.append(self.cycle)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
-        self._refuse(400, ErrorCode.INVALID_INPUT, msg)
+        """Answer what is not HTTP, or too much of it."""
+        if self._parsed_bytes > self.options.head_bytes:
+            self._refuse(431, ErrorCode.PAYLOAD_TOO_LARGE, _TOO_LARGE)
+        else:
+            self._refuse(400, ErrorCode.INVALID_INPUT, msg)
+
+    def _count(self, size: int) -> None:
+        """A head that comes in one piece is counted by its parts. Raises: ValueError, which ends the parser."""
+        self._parsed_bytes += size
+        if self._parsed_bytes > self.options.head_bytes:
+            raise ValueError(_TOO_LARGE)
 
     def _receiving(self) -> bool:
         return self.cycle.more_body and not self.cycle.response_complete

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rag_context.contract.converse import ConverseRequest, ConverseResponse
-from rag_context.contract.delete import MAX_DELETED, DeleteRequest, DeleteResponse
+from rag_context.contract.delete import MANY, MAX_DELETED, DeleteRequest, DeleteResponse
 from rag_context.contract.get import GetRequest, GetResponse
 from rag_context.contract.health import HealthRequest, HealthResponse
 from rag_context.contract.index import IndexRequest, IndexResponse
@@ -201,7 +201,8 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
         description=(
             "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of "
             "the three. There is no way back: call it with dryRun first and look at what would go. At most "
-            f"{MAX_DELETED} go in one call, the oldest first."
+            f"{MAX_DELETED} go in one call, the oldest first; more than {MANY}, or more than half of all, only with "
+            "confirm."
         ),
         request=DeleteRequest,
         response=DeleteResponse,

@@ -200,7 +200,12 @@ class Service:
         return await self._reading.missing(request)
 
     async def delete(self, request: DeleteRequest) -> DeleteResponse:
-        """Remove documents, or say which ones would go. Raises: BackendError (what is not gone is still there)."""
+        """Remove documents, or say which ones would go.
+
+        Raises:
+            InvalidInputError: They are many, and nobody confirmed it.
+            BackendError: What is not gone is still there.
+        """
         sources, request = self._parts.sources, await self._naming.resolved(request)
         ids = await sources.document_store.insist(
             lambda: meant(request, sources.documents), Deadline.after(STORE_S, self._clock)

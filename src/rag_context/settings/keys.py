@@ -44,7 +44,16 @@ SELECTS: Mapping[str, tuple[str, str]] = {
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:]*):[^/?#\s]*@")
 _TOKEN = re.compile(r"(?<=://)[^/?#\s:@]+@")
-_QUERY_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|token|secret|password|pwd)[^=&#]*=)[^&#]*")
+_PARAMETER = re.compile(r"(?P<sign>[?&;])(?P<name>[^=&;#]*)(?P<equals>=?)(?P<value>[^&;#]*)")
+_FRAGMENT = re.compile(r"#.+")
+_HARMLESS = frozenset(
+    """api-version appname authmechanism authsource compressors connect connecttimeoutms db directconnection
+    health_check_interval heartbeatfrequencyms journal loadbalanced localthresholdms maxidletimems maxpoolsize
+    maxstalenessseconds max_connections minpoolsize protocol readconcernlevel readpreference replicaset retryreads
+    retrywrites serverselectiontimeoutms socket_connect_timeout socket_timeout sockettimeoutms ssl sslmode
+    ssl_cert_reqs timeout timeoutms tls version w waitqueuetimeoutms wtimeoutms zlibcompressionlevel""".split()  # noqa: SIM905
+)
+"""Parameters of a URL that are shown. Any other may be a credential: `access`, `sig`, `authMechanismProperties`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +147,18 @@ def _range(metadata: Any) -> str:
 
 
 def mask_url(url: str) -> str:
-    """A URL without passwords, tokens and keys."""
+    """A URL without passwords, tokens and keys: of its parameters, only harmless ones are shown."""
     url = _TOKEN.sub(f"{MASK}@", _PASSWORD.sub(rf"\1:{MASK}@", url))
-    return _QUERY_SECRET.sub(rf"\1{MASK}", url)
+    place, question, parameters = _FRAGMENT.sub(f"#{MASK}", url).partition("?")
+    return place + _PARAMETER.sub(_masked_parameter, question + parameters)
+
+
+def _masked_parameter(match: re.Match[str]) -> str:
+    if not match["value"] and match["equals"]:
+        return match[0]
+    if not match["equals"]:
+        return match["sign"] + (MASK if match["name"] else "")
+    return match[0] if match["name"].lower() in _HARMLESS else f"{match['sign']}{match['name']}={MASK}"
 
 
 def shown(settings: Settings) -> dict[str, object]:

@@ -202,6 +202,10 @@ class StoreSettings(Section):
         description="Redis's address; redis://localhost:6379/0 once Redis is chosen.",
         repr=False,
     )
+    redis_secret: Secret | None = Field(
+        default=None,
+        description="Seals values in Redis, so that what others write there is not believed; the same on every server.",
+    )
     redis_prefix: Name = Field(default="rag-context", description="What the names of all keys in Redis begin with.")
 
 

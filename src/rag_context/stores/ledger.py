@@ -129,7 +129,7 @@ def open_ledger(data_dir: Path) -> Iterator[SqliteLedger]:
 
 
 def _opened_or_anew(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return _opened(path)
     except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would mend

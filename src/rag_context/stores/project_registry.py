@@ -109,7 +109,7 @@ class SqliteProjectRegistry:
 
 
 def _opened_or_again(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return _prepared(path)
     except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would repair

@@ -5,6 +5,6 @@
 
 from rag_context.where.evaluation import compares, equals, matches, value_at
 from rag_context.where.metadata import check_metadata
-from rag_context.where.parsing import MAX_LEVELS, check_body, parse
+from rag_context.where.parsing import MAX_LEVELS, parse
 
-__all__ = ["MAX_LEVELS", "check_body", "check_metadata", "compares", "equals", "matches", "parse", "value_at"]
+__all__ = ["MAX_LEVELS", "check_metadata", "compares", "equals", "matches", "parse", "value_at"]

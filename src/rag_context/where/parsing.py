@@ -65,26 +65,6 @@ def _read(text: str) -> object:
         _refuse("must be valid JSON")
 
 
-def check_body(body: bytes) -> None:
-    """See that the filter in the body of a request lost no condition when the body was read.
-
-    Args:
-        body: a JSON object that was read already; nothing in it but the filter has objects below it.
-
-    Raises:
-        InvalidInputError: a condition has the same key as another.
-    """
-    twice: list[str | None] = []
-
-    def noted(pairs: list[tuple[str, object]]) -> None:
-        twice.append(_twice(pairs))
-
-    json.loads(body, object_pairs_hook=noted)
-    *inner, _ = twice  # the outermost object ends last
-    for key in filter(None, inner):
-        _refuse_double(key)
-
-
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """Of two conditions under one key, JSON would keep the last and lose the other."""
     key = _twice(pairs)

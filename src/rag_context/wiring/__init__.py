@@ -135,7 +135,8 @@ async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | N
         if cache is None:
             yield None
             return
-        level = SecondLevel(cache, Dependency("cache", cache.ping))
+        secret = settings.redis_secret.get_secret_value() if settings.redis_secret is not None else ""
+        level = SecondLevel(cache, Dependency("cache", cache.ping), secret=secret)
         async with _running("cache", level.run()):
             yield level
 

@@ -5,6 +5,7 @@ document, then one that says how it ended.
 """
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,8 @@ if sys.platform != "win32":
     import resource
 
 _MODULES = {Format.PDF: "pdf", Format.WORD: "word", Format.HTML: "html", Format.NOTEBOOK: "notebook"}
+_NICE = 10
+"""How much less this process asks for than whoever answers questions."""
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
     "urllib.", "http.", "ftplib.", "webbrowser.",
@@ -111,10 +114,11 @@ def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
 
 
 def confine(limits: Limits) -> None:
-    """Bound this process for good: its memory, no network, no other programs, no dumps."""
+    """Bound this process for good: its memory, no network, no other programs, no dumps; others come first."""
     sys.dont_write_bytecode = True
     sys.addaudithook(_deny)
     if sys.platform != "win32":
+        os.nice(_NICE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if sys.platform != "darwin":  # where asking for less than is mapped already is an error
             resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))

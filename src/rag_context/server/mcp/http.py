@@ -28,7 +28,7 @@ from rag_context.server.exchange import (
     read_body,
 )
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, is_message, negotiable, refusal
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
 from rag_context.server.mcp.sessions import HEADER, Sessions, opens_session
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Toolset
@@ -65,15 +65,18 @@ class Endpoint:
         if kind != _JSON:
             raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
         session = _session_named(opened)
-        body = negotiable(await read_body(receive))
+        body = await read_body(receive)
+        if has_repeated_key(body):
+            await _refuse(body, send)
+            return
+        body = negotiable(body)
         if session is not None and not self._sessions.enter(session, caller_id(opened).key):
             await _no_session().send(send)
             return
         answer = _Answer(send, body, partial(self._sessions.open, caller_id(opened).key))
         await self._answer(scope, receive, body, answer, session)
         if answer.is_misled:
-            refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
-            await Reply.json(refused, 400).send(send)
+            await _refuse(body, send)
         elif not answer.begun:
             raise ClientGoneError
 
@@ -96,6 +99,11 @@ class Endpoint:
             raise RefusalError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
         ended = self._sessions.end(session, caller_id(opened).key)
         await (Reply(b"", 200) if ended else _no_session()).send(send)
+
+
+async def _refuse(body: bytes, send: Send) -> None:
+    refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    await Reply.json(refused, 400).send(send)
 
 
 class _Answer:

@@ -5,6 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
+from rag_context.contract.reading import repeated_keys
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 
 
@@ -17,6 +18,9 @@ def refusal(line: bytes) -> types.JSONRPCError:
     if isinstance(value, list):
         return _error(types.INVALID_REQUEST, "Batches are not supported: send one message at a time")
     id_ = value.get("id") if isinstance(value, dict) else None
+    if repeated := repeated_keys(line):
+        sentence = f"An object in this message has a key twice: {', '.join(repeated)}"
+        return _error(types.INVALID_REQUEST, sentence, id_ if _is_id(id_) else None)
     return _error(
         types.INVALID_REQUEST,
         'Not a JSON-RPC 2.0 message: jsonrpc is "2.0", id a string or whole number, method a string, params an object',
@@ -51,6 +55,14 @@ def is_message(line: bytes) -> bool:
     except ValueError:
         return False
     return not (isinstance(message, types.JSONRPCNotification) and has_bad_id(line))
+
+
+def has_repeated_key(line: bytes) -> bool:
+    """Whether an object in this JSON has a key twice, of which the library would take the last."""
+    try:
+        return bool(repeated_keys(line))
+    except (ValueError, RecursionError):
+        return False
 
 
 def has_bad_id(line: bytes) -> bool:

@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, negotiable, oversized, refusal
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, refusal
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
@@ -116,7 +116,7 @@ class _Traffic:
         except ValueError:
             await self._writer.write(_line(refusal(line)))
             return
-        if isinstance(message, types.JSONRPCNotification) and has_bad_id(line):
+        if has_repeated_key(line) or (isinstance(message, types.JSONRPCNotification) and has_bad_id(line)):
             await self._writer.write(_line(refusal(line)))
             return
         if isinstance(message, types.JSONRPCRequest):

@@ -77,7 +77,7 @@ class DatabaseFile:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
         directory = self.path.parent
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             if error.errno in _PASSING:
                 self._has_directory = False
@@ -228,7 +228,7 @@ class DatabaseFile:
             )
         if size is None:
             if not self._has_directory:
-                directory.mkdir(parents=True, exist_ok=True)
+                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
 
     def _is_replaced(self) -> bool:

@@ -1,0 +1,116 @@
+"""Files opened so that a path cannot come to mean another one between its check and its use.
+
+Whoever may write in a folder may swap a part of it for a symbolic link at any time, also after it was looked at. So a
+path that was resolved once is walked from the top, folder by folder, each opened in the one before it and none through
+a link; what is read and written then belongs to the open folder, wherever it is moved to.
+
+Linux walks with descriptors that need no right to read (`O_PATH`), macOS has a flag for the whole path. Elsewhere, and
+on Windows, the path is resolved again once the file is open, and must lead to that file still.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_PLAIN = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"))
+_WHOLE_PATH = getattr(os, "O_NOFOLLOW_ANY", 0)
+_FOLDER = sum(getattr(os, name, 0) for name in ("O_PATH", "O_DIRECTORY", "O_NOFOLLOW", "O_CLOEXEC"))
+_WALKS = hasattr(os, "O_PATH") and {os.open, os.rename, os.unlink} <= os.supports_dir_fd
+
+
+class NotRegularError(OSError):
+    """What a path leads to is no regular file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EINVAL, "not a regular file", str(path))
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """An open folder. `descriptor` is None where the system cannot work in one; then its path stands for it."""
+
+    path: Path
+    descriptor: int | None
+
+    def open(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+        """Open a file in it without waiting and, at any part of the path, through no link. Raises: OSError."""
+        if self.descriptor is not None:
+            return os.open(name, flags | _PLAIN, mode, dir_fd=self.descriptor)
+        path = self.path / name
+        descriptor = os.open(path, flags | (_WHOLE_PATH or _PLAIN) | _PLAIN, mode)
+        if not _WHOLE_PATH and not _still_leads_to(path, descriptor):
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        return descriptor
+
+    def replace(self, source: str, target: str) -> None:
+        """Put one of its files in place of another. Raises: OSError."""
+        if self.descriptor is not None:
+            os.replace(source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
+        else:
+            (self.path / source).replace(self.path / target)
+
+    def unlink(self, name: str) -> None:
+        """Remove one of its files. Raises: OSError."""
+        if self.descriptor is not None:
+            os.unlink(name, dir_fd=self.descriptor)
+        else:
+            (self.path / name).unlink()
+
+    def sync(self) -> None:
+        """Have its entries reach the disk, where the system can do that."""
+        with contextlib.suppress(OSError):
+            handle = os.open(".", os.O_RDONLY, dir_fd=self.descriptor) if _WALKS else os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[Folder]:
+    """Open a folder by an absolute path without links. Raises: OSError, also where a part of it has become a link."""
+    if not _WALKS:
+        yield Folder(path, None)
+        return
+    descriptor = os.open(path.anchor, _FOLDER)
+    try:
+        for part in path.parts[1:]:
+            inner = os.open(part, _FOLDER, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield Folder(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def open_file(path: Path) -> int:
+    """A descriptor to read a regular file by an absolute path without links.
+
+    Raises:
+        NotRegularError: it is a folder, a device or a pipe.
+        OSError: it cannot be opened, or a part of the path has become a link.
+    """
+    with open_folder(path.parent) as folder:
+        descriptor = folder.open(path.name)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotRegularError(path)
+    return descriptor
+
+
+def read_start(path: Path, most: int) -> bytes:
+    """The first `most` bytes of such a file. Raises: OSError."""
+    with os.fdopen(open_file(path), "rb") as file:
+        return file.read(most)
+
+
+def _still_leads_to(path: Path, descriptor: int) -> bool:
+    opened = os.fstat(descriptor)
+    resolved = Path(os.path.realpath(path))
+    return resolved == path and os.path.samestat(opened, resolved.lstat())

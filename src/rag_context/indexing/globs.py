@@ -1,0 +1,72 @@
+"""Patterns as in `.gitignore`, matched without going back and back.
+
+pathspec turns a pattern into a regular expression that backtracks: `*a*a*a*a*a*a*a*b` against a name of 200 letters
+takes longer than anybody waits, and patterns come with folders that somebody else wrote. Of all the places where what
+stands behind a star may be found, the first is as good as any, as long as another star follows; so that one is kept
+for good (an atomic group), and the time is linear in the path for each star.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
+
+MAX_PATTERN_CHARS = 1000
+MAX_PATTERNS = 10_000
+"""Of one list. Longer patterns, and those behind, are passed over."""
+
+_STAR = "[^/]*"
+_ANY_FOLDERS_FIRST = "^(?:.+/)?"
+_ANY_FOLDERS = "(?:/.+)?"
+"""How pathspec writes `*` and `**`."""
+
+
+class _Pattern(GitIgnoreSpecPattern):
+    __slots__ = ()
+
+    @classmethod
+    def _translate_segment_glob(cls, pattern: str, range_error: Any) -> str:
+        """A part of a path; all stars but the last keep the first place where what follows them stands."""
+        translated: str = super()._translate_segment_glob(pattern, range_error)
+        first, *rest = translated.split(_STAR)
+        if len(rest) < 2:
+            return translated
+        return first + "".join(f"(?>[^/]*?{piece})" for piece in rest[:-1]) + _STAR + rest[-1]
+
+    @classmethod
+    def pattern_to_regex(cls, pattern: Any) -> Any:
+        """The expression of a whole pattern; all `**` but the last keep the first place in the same way."""
+        regex, include = super().pattern_to_regex(pattern)
+        if regex is None:
+            return regex, include
+        first, *rest = regex.split(_ANY_FOLDERS)
+        if not rest:
+            return regex, include
+        if first.startswith(_ANY_FOLDERS_FIRST):
+            first = f"^(?>(?:.+?/)??{first.removeprefix(_ANY_FOLDERS_FIRST)}(?=/))"
+        middle = "".join(f"(?>(?:/.+?)??{piece}(?=/))" for piece in rest[:-1])
+        return f"{first}{middle}{_ANY_FOLDERS}{rest[-1]}", include
+
+
+def path_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
+    """The patterns of some lines. Raises: ValueError where one means nothing."""
+    kept = [line for line in lines if len(line) <= MAX_PATTERN_CHARS][:MAX_PATTERNS]
+    return GitIgnoreSpec.from_lines(kept, _Pattern, backend="simple")
+
+
+def ignore_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
+    """The patterns of an ignore file; like git, this passes over the ones that mean nothing."""
+    lines = list(lines)
+    try:
+        return path_patterns(lines)
+    except ValueError:
+        return path_patterns([line for line in lines if _means_something(line)])
+
+
+def _means_something(line: str) -> bool:
+    try:
+        path_patterns([line])
+    except ValueError:
+        return False
+    return True

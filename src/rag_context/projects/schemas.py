@@ -1,0 +1,202 @@
+"""JSON Schemas of others, applied to the front matter of others, in bounded time.
+
+Both come with a repository that somebody cloned. Python's regular expressions backtrack, for ever on `^(a+)+$`, and
+hold the interpreter's lock meanwhile; so patterns are matched by the linear engine that comes with pydantic. All else
+is counted: a validator gives up after so many steps, which a schema reaches only by references that multiply.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any, Protocol, TypeAlias
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from pydantic_core import SchemaError as PatternError
+from pydantic_core import SchemaValidator, core_schema
+from referencing import Registry
+
+from rag_context.types import Json
+
+MAX_PATTERNS = 100
+MAX_PATTERN_CHARS = 1000
+MAX_PATTERN_COST = 20_000
+"""Length of a pattern times its counted repeats, roughly its size when compiled; `^[a-z0-9-]{1,64}$` has some 1 000."""
+
+MAX_STEPS = 50_000
+"""Keywords applied to one front matter. A usual schema takes some thirty."""
+
+MAX_MESSAGE_BYTES = 32 << 20
+"""Of all the messages of one validation; each may quote the whole front matter."""
+
+_CLASS_COST = 100
+"""A class of Unicode, such as `\\w`, compiles to so many times what a letter does."""
+
+_REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+_CLASS = re.compile(r"\\[wWdDsSbBpP]")
+_NOT_APPLIED = ("unevaluatedItems", "unevaluatedProperties")
+"""Keywords whose evaluation in the library multiplies beyond the count, and matches patterns by itself."""
+
+_Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
+_steps_left: ContextVar[list[int]] = ContextVar("steps_left")
+
+
+class TooManyStepsError(Exception):
+    """A schema takes too long on what it is applied to."""
+
+
+class Validator(Protocol):
+    """Applies one schema."""
+
+    def iter_errors(self, instance: object) -> Iterable[ValidationError]: ...
+
+
+def validator_of(schema: Mapping[str, Json]) -> Validator:
+    """A validator that fetches nothing and matches in linear time; for `errors_of`."""
+    validator: Validator = _Bounded(
+        dict(schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
+    )
+    return validator
+
+
+def errors_of(validator: Validator, front_matter: Mapping[str, Json]) -> list[ValidationError]:
+    """What a schema has against a front matter, in the order of places.
+
+    Raises:
+        TooManyStepsError: it takes too long to say.
+    """
+    size = len(json.dumps(front_matter)) + 1
+    _steps_left.set([min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))])
+    errors = validator.iter_errors(dict(front_matter))
+    return sorted(errors, key=lambda error: list(map(str, error.absolute_path)))
+
+
+def not_applied(schema: Mapping[str, Json]) -> list[str]:
+    """What of a schema is passed over, and why; one sentence each."""
+    patterns, keywords = _patterns_and_keywords(schema)
+    said = [f"{name!r} is not applied" for name in _NOT_APPLIED if name in keywords]
+    for pattern in patterns:
+        matcher = _matcher(pattern)
+        if isinstance(matcher, str):
+            said.append(f"the pattern {pattern[:100]!r} is not applied: {matcher}")
+    return said
+
+
+def has_too_many_patterns(schema: Mapping[str, Json]) -> bool:
+    """Whether compiling all patterns of a schema would take long."""
+    return len(_patterns_and_keywords(schema)[0]) > MAX_PATTERNS
+
+
+def _patterns_and_keywords(schema: Mapping[str, Json]) -> tuple[list[str], set[str]]:
+    """Everything in a schema that is a pattern, or may be one, and all names of keywords."""
+    patterns: dict[str, None] = {}
+    keywords: set[str] = set()
+    waiting: list[object] = [schema]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            keywords.update(item)
+            waiting.extend(item.values())
+            several, single = item.get("patternProperties"), item.get("pattern")
+            patterns.update(dict.fromkeys(several if isinstance(several, Mapping) else ()))
+            patterns.update({single: None} if isinstance(single, str) else {})
+        elif isinstance(item, list):
+            waiting.extend(item)
+    return list(patterns), keywords
+
+
+@lru_cache(maxsize=256)
+def _matcher(pattern: str) -> SchemaValidator | str:
+    """What tells whether a text holds a match; or why there is none for this pattern."""
+    if len(pattern) > MAX_PATTERN_CHARS or _cost(pattern) > MAX_PATTERN_COST:
+        return "it is too large"
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except PatternError as error:
+        reason = str(error).strip().rpartition("\n")[2].removeprefix("error: ")
+        return f"it cannot be matched in linear time ({reason[:200]})"
+
+
+def _cost(pattern: str) -> int:
+    cost = len(pattern) + _CLASS_COST * len(_CLASS.findall(pattern))
+    for least, most in _REPEAT.findall(pattern):
+        cost *= max(int(least), int(most or 0), 1)
+    return cost
+
+
+def _matches(pattern: str, text: str) -> bool | None:
+    """Whether a text holds a match; None where the pattern is not applied."""
+    matcher = _matcher(pattern)
+    return None if isinstance(matcher, str) else matcher.isinstance_python(text)
+
+
+def _pattern(validator: Any, pattern: str, instance: object, _schema: object) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and _matches(pattern, str(instance)) is False:
+        yield ValidationError("does not match the pattern")
+
+
+def _pattern_properties(
+    validator: Any, patterns: Mapping[str, object], instance: Any, _schema: object
+) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object"):
+        for pattern, inner in patterns.items():
+            for name in filter(lambda name: _matches(pattern, name), instance):
+                yield from validator.descend(instance[name], inner, path=name, schema_path=pattern)
+
+
+def _additional_properties(
+    validator: Any, allowed: object, instance: Any, schema: Mapping[str, Any]
+) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    # A name that a pattern which is not applied might have taken is nobody's fault.
+    extra = [
+        name for name in instance if name not in known and all(_matches(pattern, name) is False for pattern in patterns)
+    ]
+    if isinstance(allowed, Mapping):
+        for name in extra:
+            yield from validator.descend(instance[name], allowed, path=name)
+    elif not allowed and extra:
+        yield ValidationError("has further properties")
+
+
+def _unique_items(validator: Any, unique: object, instance: Any, _schema: object) -> Iterator[ValidationError]:
+    if unique and validator.is_type(instance, "array"):
+        said = [json.dumps(item, sort_keys=True) for item in instance]
+        if len(set(said)) < len(said):
+            yield ValidationError("has an item twice")
+
+
+def _nothing(_validator: Any, _value: object, _instance: object, _schema: object) -> None:
+    return None
+
+
+def _counted(keyword: _Keyword) -> _Keyword:
+    def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+        left = _steps_left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise TooManyStepsError
+        yield from keyword(validator, value, instance, schema) or ()
+
+    return counted
+
+
+_Bounded: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator,
+    {
+        name: _counted(keyword)
+        for name, keyword in {
+            **Draft202012Validator.VALIDATORS,
+            "pattern": _pattern,
+            "patternProperties": _pattern_properties,
+            "additionalProperties": _additional_properties,
+            "uniqueItems": _unique_items,
+            **dict.fromkeys(_NOT_APPLIED, _nothing),
+        }.items()
+    },
+)

@@ -1,0 +1,124 @@
+"""What somebody hands in who wants a server to stop: texts, a repository, archives and questions. Seeded."""
+
+import json
+import random
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+SEED = 20261122
+MAX_CHARS = 99_000
+"""Just below what one call takes in."""
+
+SCHEMA = {
+    "properties": {"title": {"pattern": "^(a+)+$"}, "summary": {"$ref": "#/$defs/d0"}},
+    "patternProperties": {"^(x+x+)+y$": {"type": "null"}},
+    "$defs": {
+        **{f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}, {"$ref": f"#/$defs/d{i + 1}"}]} for i in range(40)},
+        "d40": {"type": "string"},
+    },
+}
+"""A pattern that backtracks for ever, and references that double forty times."""
+
+_UNITS = {
+    "code.py": ("${", "a?b:"),
+    "code.cpp": ("template<> ", "a::b<"),
+    "page.md": ("[a](", "***a", "# a\n", "e\u0301\u0301"),
+    "keys.env": ("éeyJ", "-----BEGIN PRIVATE KEY-----\nA", "password="),
+}
+
+
+def texts() -> Iterator[tuple[str, str]]:
+    """Name and content of texts that are cheap to write and dear to read."""
+    for name, units in _UNITS.items():
+        for number, unit in enumerate(units):
+            yield f"{number}-{name}", unit * (MAX_CHARS // len(unit))
+    yield "line.txt", "a" * MAX_CHARS
+    yield "noise.md", _noise(MAX_CHARS)
+
+
+def questions() -> Iterator[str]:
+    """Questions as long as may be, of odd characters."""
+    yield from (
+        unit * (1000 // len(unit)) for unit in ("\u0301a", "中", '"', "a.b-", "*", "(a OR ", "\\", "NEAR/1 ", "é_")
+    )
+    yield _noise(1000)
+
+
+def repository(folder: Path) -> Path:
+    """A cloned repository whose configuration, schema, ignore files, names and front matter are hostile."""
+    (folder / ".git").mkdir(parents=True)
+    (folder / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    config = folder / ".rag-context" / "config.json"
+    config.parent.mkdir()
+    kind = {"name": "trap", "folder": "traps", "schema_file": "trap.json"}
+    external = {"path": "ext", "include_patterns": ["**/*a" * 15 + "/**/*.md"]}
+    config.write_text(json.dumps({"project_name": "hostile", "custom_doc_types": [kind], "external_docs": external}))
+    (config.parent / "trap.json").write_text(json.dumps(SCHEMA))
+    for name, text in _documents():
+        path = folder / "docs" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / "docs" / ".gitignore").write_text("*a" * 25 + "b\n" + "**/a/" * 20 + "b\n")
+    (folder / "docs" / "deep" / ".ragignore").symlink_to("/dev/zero")
+    (folder / "ext" / ("a/" * 40)).mkdir(parents=True)
+    (folder / "ext" / ("a/" * 40) / f"{'a' * 200}.md").write_text("# External\n")
+    return folder
+
+
+def _documents() -> Iterator[tuple[str, str]]:
+    yield "good.md", "# Harbour\n\nThe harbour master keeps the tide tables in the blue cabinet.\n"
+    yield "traps/title.md", f"---\ntitle: {'a' * 34}!\nsummary: s\n{'x' * 40}: 1\n---\n# Trap\n"
+    yield "traps/again.md", f"---\ntitle: {'a' * 60}!\n---\n# Trap\n"
+    laughs = "\n".join(f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 10))
+    yield "bombs/aliases.md", f"---\nl0: &l0 [ha]\n{laughs}\n---\n# Aliases\n"
+    yield "bombs/depth.md", f"---\na: {'[' * 30_000}\n---\n# Depth\n"
+    yield "bombs/keys.md", "---\n" + "".join(f"k{i}: v\n" for i in range(6000)) + "---\n# Keys\n"
+    yield f"{'a' * 200}.md", "# A long name\n"
+    yield f"deep/{'a/' * 60}{'a' * 200}.md", "# Deep\n"
+    for number, unit in enumerate(("[", "[a](", "![", "*a_", "<!--", "<a ", "`a", "> ", "- ", "a\n=\n")):
+        yield f"marks/{number}.md", unit * (500_000 // len(unit))
+    yield "marks/line.md", "word " * 180_000
+
+
+def archives(folder: Path) -> Path:
+    """Files of the formats that are converted: bombs, quadratic pages, and notebooks of 60 MB."""
+    folder.mkdir()
+    (folder / "comments.html").write_text("<html><body>" + "<!--" * 200_000)
+    (folder / "nested.html").write_text("<div>" * 50_000)
+    (folder / "bomb.pdf").write_bytes(_pdf_bomb())
+    with zipfile.ZipFile(folder / "bomb.docx", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+        archive.writestr("word/document.xml", b" " * (300 << 20))
+    cell = json.dumps({"cell_type": "markdown", "source": "word " * 2000})
+    (folder / "large.ipynb").write_text(f'{{"cells": [{", ".join([cell] * 6000)}], "nbformat": 4}}')
+    (folder / "deep.ipynb").write_text('{"cells": ' + "[" * 1_000_000)
+    (folder / "conversations.json").write_text('[{"mapping": {"a": {"parent": ' + '{"a":' * 500_000)
+    return folder
+
+
+def _pdf_bomb() -> bytes:
+    """A page whose content stream is a gigabyte of drawing once it is unpacked twice."""
+    packed = zlib.compress(zlib.compress(b"0 0 m 9 9 l S\n" * (16 << 20), 9), 9)
+    objects = [
+        b"<</Type/Catalog/Pages 2 0 R>>",
+        b"<</Type/Pages/Kids[3 0 R]/Count 1>>",
+        b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 4 0 R>>",
+        b"<</Length %d/Filter[/FlateDecode/FlateDecode]>>stream\n%s\nendstream" % (len(packed), packed),
+    ]
+    data, places = b"%PDF-1.4\n", []
+    for number, body in enumerate(objects, 1):
+        places.append(len(data))
+        data += b"%d 0 obj%s\nendobj\n" % (number, body)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    start = len(data)
+    return data + b"xref\n0 5\n0000000000 65535 f \n%strailer<</Size 5/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF" % (
+        table,
+        start,
+    )
+
+
+def _noise(length: int) -> str:
+    pick = random.Random(SEED)
+    return "".join(pick.choices("aA1 .-_*`[](){}<>#|\\\"'\n\u0301é中👩\u200d", k=length))

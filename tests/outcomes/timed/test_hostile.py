@@ -1,0 +1,162 @@
+"""Whatever is handed in, a question asked beside it is answered within half a second."""
+
+import math
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.end_to_end.process import COMMAND, Served, environment, served, wait_until
+from tests.outcomes import hostile_files
+
+EVERY_S = 0.05
+MOST_S = 0.5
+IDLE_ASKED = 30
+BUSY_FACTOR = 4.0
+"""Where nothing is handed in and a question takes long all the same, the machine has no time, and the bound follows."""
+
+ARCHIVES_S = 8.0
+TIMEOUT_S = 60.0
+QUESTION = {"query": "who keeps the tide tables?"}
+
+
+@dataclass
+class Beside:
+    """What somebody saw who kept asking. `late` are answers that took too long: what was asked, and how long."""
+
+    url: str
+    most_s: float = MOST_S
+    asked: int = 0
+    late: list[tuple[str, float]] = field(default_factory=list)
+    stall_s: float = 0.0
+    """Longest time for which this machine did not let a thread of ours run that only wanted to wake up."""
+
+    def ask(self, over: threading.Event) -> None:
+        with httpx2.Client(base_url=self.url, timeout=TIMEOUT_S) as client:
+            while not over.is_set():
+                self._timed("/live", lambda: client.get("/live"))
+                body = {"query": f"{QUESTION['query']} {self.asked}"}  # one that was not asked before is not cached
+                self._timed("search", partial(client.post, "/tools/rag_context_search", json=body))
+                time.sleep(EVERY_S)
+
+    def watch(self, over: threading.Event) -> None:
+        while not over.is_set():
+            began = time.monotonic()
+            time.sleep(EVERY_S)
+            self.stall_s = max(self.stall_s, time.monotonic() - began - EVERY_S)
+
+    def _timed(self, what: str, call: Callable[[], httpx2.Response]) -> None:
+        began = time.monotonic()
+        reply = call()
+        took_s = time.monotonic() - began
+        self.asked += 1
+        if took_s > self.most_s or reply.status_code != 200:
+            took_s = took_s if reply.status_code == 200 else math.inf
+            self.late.append((f"{what} {reply.status_code}", round(took_s, 3)))
+
+
+def idle_s(url: str) -> float:
+    """How long the slowest of some questions takes beside nothing."""
+    slowest = 0.0
+    with httpx2.Client(base_url=url, timeout=TIMEOUT_S) as client:
+        for number in range(IDLE_ASKED):
+            began = time.monotonic()
+            client.post("/tools/rag_context_search", json={"query": f"{QUESTION['query']} {number}"})
+            slowest = max(slowest, time.monotonic() - began)
+    return slowest
+
+
+@contextmanager
+def asked_beside(url: str) -> Iterator[None]:
+    """Ask `/live` and a search all the while; fails where one was late and the machine itself was not."""
+    beside, over = Beside(url, max(MOST_S, BUSY_FACTOR * idle_s(url))), threading.Event()
+    threads = [threading.Thread(target=work, args=(over,)) for work in (beside.ask, beside.watch)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    late = [each for each in beside.late if each[1] > beside.most_s + beside.stall_s]
+    assert beside.asked > 2
+    assert not late
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile") / "data"
+
+
+@pytest.fixture(scope="module")
+def server(data_dir: Path) -> Iterator[Served]:
+    # What is embedded in the background is another matter; here nothing waits for it.
+    with served(data_dir, RAG_CONTEXT_INDEXING__TIMEOUT_S="0.3") as running:
+        running.wait_ready()
+        running.index("The harbour master keeps the tide tables.", source="harbour")
+        for _ in range(3):
+            running.search("who keeps the tide tables?")
+        yield running
+
+
+def test_no_text_stops_a_question_beside_it(server: Served) -> None:
+    with asked_beside(server.url):
+        for name, text in hostile_files.texts():
+            kind = "code" if "code" in name else "documentation"
+            body = {"content": text, "contentType": kind, "sessionId": "hostile", "source": name}
+            stored = server.tool("index", body)
+            assert stored.status_code == 200, name
+            server.tool("delete", {"documentId": stored.json()["documentId"]})
+
+
+def test_no_question_stops_another_beside_it(server: Served) -> None:
+    with asked_beside(server.url):
+        for question in hostile_files.questions():
+            assert server.tool("search", {"query": question}).status_code in (200, 400), question
+        for depth in (50, 5_000, 300_000):
+            nested = '{"query":"a","tags":' + "[" * depth + "]" * depth + "}"
+            path = f"{server.url}/tools/rag_context_search"
+            reply = httpx2.post(path, content=nested, headers={"content-type": "application/json"}, timeout=TIMEOUT_S)
+            assert reply.status_code == 400
+
+
+def test_no_repository_stops_a_question_beside_it(server: Served, tmp_path: Path) -> None:
+    folder = hostile_files.repository(tmp_path / "cloned")
+    tools = f"{server.url}/tools"
+
+    def is_found() -> bool:
+        asked = httpx2.post(f"{tools}/semantic_search", json={"query": "tide tables cabinet"}, timeout=TIMEOUT_S).json()
+        return any(result["path"] == "good.md" for result in asked.get("results", ()))
+
+    with asked_beside(server.url):
+        activated = httpx2.post(f"{tools}/activate_project", json={"config_path": str(folder)}, timeout=TIMEOUT_S)
+        assert activated.status_code == 200, activated.text
+        wait_until(is_found)
+
+
+def test_no_archive_stops_a_question_beside_it(server: Served, data_dir: Path, tmp_path: Path) -> None:
+    folder = hostile_files.archives(tmp_path / "archives")
+    with asked_beside(server.url):
+        index = subprocess.Popen(
+            [COMMAND, "index", str(folder), "--data-dir", str(data_dir)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment(),
+        )
+        try:
+            index.wait(ARCHIVES_S)
+        except subprocess.TimeoutExpired:
+            index.terminate()
+            index.wait(TIMEOUT_S)
+
+
+def test_a_server_that_was_handed_all_this_stops_when_it_is_told_to(server: Served) -> None:
+    assert server.stop() == 0
