@@ -355,7 +355,7 @@ async def test_a_threshold_that_nothing_reaches_leaves_an_empty_level_1(bench: B
 
 async def test_the_holder_of_a_rare_term_is_never_lost(bench: Bench) -> None:
     await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
-    answer = await bench.chain.search(Query("ERR4711", min_score=1.0))
+    answer = await bench.chain.search(Query("ERR4711", threshold=1.0))
     assert found(answer) == ["code"]
 
 

@@ -108,7 +108,7 @@ class ProjectDocument:
     """A document of a project without its content, as the catalogue lists it.
 
     `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
-    that need not exist. `char_count` counts the characters without the front matter.
+    that need not exist. `char_count` counts the characters without the front matter, `line_count` all lines of the file.
     """
 
     id: str
@@ -117,6 +117,7 @@ class ProjectDocument:
     doc_type: str
     promotion_level: PromotionLevel
     char_count: int
+    line_count: int = 0
     summary: str | None = None
     date: datetime.date | None = None
     significance: str | None = None

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
@@ -13,7 +14,7 @@ from rag_context.resilience.hedge import hedged
 from rag_context.search.gather import Gathered, gather
 from rag_context.search.legs import Legs, Sources, status_of
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
-from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores
+from rag_context.search.ranking import Ranked, answerable, best_first, passes, relevance, smoothed_scores, spread
 from rag_context.types import CHAT, Calibration, ChunkRef, Passage, TextHit
 
 logger = logging.getLogger(__name__)
@@ -208,19 +209,25 @@ def _nothing(reports: Mapping[str, LegReport], error: str) -> Answer:
 
 
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
-    """The best `limit` that pass the threshold. Without a cosine only a threshold that was asked for applies."""
+    """The best `limit` that pass. Without a cosine only a score that was asked for as the minimum applies."""
     fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored)
-    default = calibration.threshold if calibration is not None else 0.0
-    threshold = default if query.min_score is None else query.min_score
-    kept: list[Ranked] = []
-    for i in best_first(gathered.candidates, fused):
-        candidate = gathered.candidates[i]
-        score = relevance(candidate, calibration)
-        if passes(candidate, score, threshold):
-            kept.append(Ranked(candidate, float(fused[i]), score))
-        if len(kept) == query.limit:
-            break
-    return kept
+    ranked = (
+        Ranked(gathered.candidates[i], float(fused[i]), relevance(gathered.candidates[i], calibration))
+        for i in best_first(gathered.candidates, fused)
+    )
+    if query.min_score is not None:
+        least = query.min_score
+        passing = (each for each in ranked if each.score >= least)
+    else:
+        threshold = 0.0
+        if calibration is not None:
+            threshold = calibration.threshold if query.threshold is None else query.threshold
+        passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
+    return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+
+
+def _document_of(ranked: Ranked) -> str:
+    return ranked.candidate.chunk.document_id
 
 
 def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:

@@ -2,9 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendStartingError, BackendTimeoutError
 from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
@@ -12,11 +14,26 @@ from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, LegReport, LegStatus, Query
-from rag_context.types import Calibration, TextHit, Vector, VectorHit
+from rag_context.search.ranking import spread
+from rag_context.types import Calibration, Filter, TextHit, Vector, VectorHit
 
 POOL_FLOOR = 40
 POOL_PER_RESULT = 3
 """How many candidates each leg brings; on the open collections a hundred give the same first ten."""
+
+
+PER_DOCUMENT_FACTOR = 2
+"""Candidates of one document for each of its passages that may be returned."""
+
+FURTHER_LOOKS = 2
+"""How often a leg looks again, past the documents that fill its pool."""
+
+Hit = TypeVar("Hit", VectorHit, TextHit)
+
+
+def pool_per_document(query: Query) -> int | None:
+    """How many candidates one document may have; None: as many as there are."""
+    return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +136,10 @@ class Legs:
         if vector is None:
             vector = await self._embedded()
         with self._reported("vector"):
-            hits = await sources.vector_store.call(
-                lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
+            hits = await self._spread(
+                lambda where: sources.vector_store.call(
+                    lambda: sources.vectors.search(vector, limit=self._pool, where=where), self._deadline
+                )
             )
         return VectorFinds(vector, hits, sources.embedder.model.calibration)
 
@@ -131,10 +150,33 @@ class Legs:
 
     async def _walk_text(self) -> Sequence[TextHit]:
         with self._reported("text"):
-            return await self._sources.document_store.call(
-                lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=self._query.where),
-                self._deadline,
+            return await self._spread(
+                lambda where: self._sources.document_store.call(
+                    lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=where), self._deadline
+                )
             )
+
+    async def _spread(self, look: Callable[[Filter], Awaitable[Sequence[Hit]]]) -> Sequence[Hit]:
+        """What a store finds; where a few documents fill the pool, what it finds beside them too.
+
+        Raw scores of two looks compare, so the union is what one look with a limit per document would bring.
+        """
+        query = self._query
+        last = hits = list(await look(query.where))
+        most = pool_per_document(query)
+        if query.per_document is None or most is None:
+            return hits
+        for _ in range(FURTHER_LOOKS):
+            counts = Counter(hit.chunk.document_id for hit in hits)
+            crowding = tuple(document for document, count in counts.items() if count >= most)
+            if len(last) < self._pool or not crowding or len(counts) * query.per_document >= query.limit:
+                break
+            try:
+                last = list(await look(replace(query.where, without_documents=crowding)))
+            except BackendError:  # what was found stands
+                break
+            hits = list({hit.chunk.id: hit for hit in (*hits, *last)}.values())
+        return list(spread(hits, lambda hit: hit.chunk.document_id, most))
 
     @contextmanager
     def _reported(self, part: str) -> Iterator[None]:

@@ -59,6 +59,13 @@ CROSS JOIN chunks AS c ON c.key = asked.value
 CROSS JOIN documents AS d ON d.key = c.document AND {condition}
 """
 
+_OF_DOCUMENTS = """
+SELECT json_group_array(c.key)
+FROM json_each(?) AS asked
+CROSS JOIN documents AS d ON d.id = asked.value
+CROSS JOIN chunks AS c ON c.document = d.key
+"""
+
 _FILTERED = "SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE {condition} LIMIT ?"
 
 QUESTIONS = 256
@@ -200,6 +207,9 @@ class SqliteTexts:
             else:
                 postings = self._postings.holding(term, snapshot, connection)
             scores[postings.keys] += np.float32(question.weights[number]) * postings.impacts
+        if where.without_documents:  # those of a large one would be looked at in vain, piece after piece
+            rows = connection.execute(_OF_DOCUMENTS, (json.dumps(where.without_documents),)).fetchone()[0]
+            scores[np.array(json.loads(rows), dtype=np.intp)] = 0.0
         for keys in masks:
             passing = np.zeros(len(scores), dtype=np.bool_)
             passing[keys] = True
