@@ -7,7 +7,7 @@ from contextlib import suppress
 from cachetools import LRUCache
 
 from rag_context.ports import Tokenizer
-from rag_context.projects.assembly import Rendered, rendered
+from rag_context.projects.excerpts import Rendered, rendered
 
 REMEMBERED_CHARS = 8_000_000
 
@@ -21,7 +21,7 @@ class Renderer:
     """
 
     def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._lock = threading.Lock()
         self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
 
@@ -37,14 +37,14 @@ class Renderer:
             self._known[key] = made
         return made
 
-    def knows(self, content: str) -> bool:
-        """Whether a content is ready."""
+    def ready(self, content: str) -> Rendered | None:
+        """A content as it stands in a context, if it was rendered before."""
         with self._lock:
-            return _key(content) in self._known
+            return self._known.get(_key(content))
 
     def count(self, text: str) -> int:
         """How many tokens a text has."""
-        return len(self._tokenizer.offsets(text))
+        return len(self.tokenizer.offsets(text))
 
 
 def _key(content: str) -> bytes:

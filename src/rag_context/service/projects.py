@@ -265,7 +265,7 @@ class ProjectService:
 
     async def _searched(self, query: str, tenant: Tenant, options: RetrievalOptions, request_id: str) -> dict[str, Any]:
         started = self._clock()
-        found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
+        found = await RetrievalService(self._works, tenant).list_relevant_documents(query, options)
         latency_ms = (self._clock() - started) * 1000.0
         self._remember(
             query, found.label, [document.document_id for document in found.documents], request_id, latency_ms
