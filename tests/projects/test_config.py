@@ -34,8 +34,8 @@ def test_a_project_name_is_all_that_is_needed(tmp_path: Path) -> None:
     )
     assert config.query_options({}) == RetrievalOptions()
     search = config.search_options({})
-    assert (search.threshold, search.max_results, search.include_critical) == (
-        0.5,
+    assert (search.min_relevance_score, search.max_results, search.include_critical) == (
+        None,
         10,
         CriticalInclusion.NEVER,
     )
@@ -94,7 +94,7 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
     assert Traced("max_linked_docs", 3, Source.PROJECT) in traced
     assert Traced("max_link_depth", 2, Source.DEFAULT) in traced
     assert Traced("max_tokens", 8000, Source.DEFAULT) in traced
-    assert Traced("threshold", 0.5, Source.DEFAULT) in config.traced_search({})
+    assert Traced("min_relevance_score", None, Source.DEFAULT) in config.traced_search({})
 
 
 @pytest.mark.parametrize(

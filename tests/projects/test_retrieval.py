@@ -175,7 +175,7 @@ def test_the_fused_score_orders_and_of_equals_the_place_in_the_search() -> None:
 
 async def test_an_explicit_minimum_is_one_for_the_holder_of_rare_words_too(base: Knowledge) -> None:
     await base.add("codes.md", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
-    found = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions(threshold=0.99))
+    found = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions())
     assert paths(found.documents) == ["codes.md"]
     strict = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions(min_relevance_score=0.99))
     assert strict.documents == ()

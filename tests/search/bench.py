@@ -53,8 +53,9 @@ class Bench:
         kind: str = DOCUMENTATION,
         tenant: Tenant | None = None,
         thread: str | None = None,
+        copies: int = 1,
     ) -> None:
-        """Store one document of one chunk."""
+        """Store one document, whose every chunk holds the text."""
         document = Document(
             id=name,
             tenant=tenant or Tenant(),
@@ -68,5 +69,5 @@ class Bench:
             metadata=Metadata(),
             thread=thread if kind == CHAT else None,
         )
-        chunk = Chunk(f"{name}-0", name, 0, text, Span(0, len(text), 1, 1))
-        await self.store.write(document, [chunk], await self.fake.embed_documents([text]))
+        chunks = [Chunk(f"{name}-{i}", name, i, text, Span(0, len(text), 1, 1)) for i in range(copies)]
+        await self.store.write(document, chunks, await self.fake.embed_documents([text] * copies))

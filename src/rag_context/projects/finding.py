@@ -107,7 +107,6 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant)
         limit=first_limit(options),
         where=where,
         min_score=options.min_relevance_score,
-        threshold=options.threshold,
         per_document=PASSAGES_PER_DOCUMENT,
     )
 

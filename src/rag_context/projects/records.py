@@ -89,13 +89,12 @@ DEFAULT_MAX_TOKENS = 8_000
 class RetrievalOptions:
     """How documents are retrieved.
 
-    `min_relevance_score` is a real minimum. Without it `threshold` stands for the model's own threshold where it is
-    given, and what holds the question's rare terms is exempt from either. `boosts` None: none. `doc_types` and
-    `promotion_levels` name what may be found, () all; `max_tokens` bounds an assembled context, None: no bound.
+    `min_relevance_score` is a real minimum; None: the model's threshold, from which what holds the question's rare
+    terms is exempt. `boosts` None: none. `doc_types` and `promotion_levels` name what may be found, () all;
+    `max_tokens` bounds an assembled context, None: no bound.
     """
 
     min_relevance_score: float | None = None
-    threshold: float | None = None
     max_results: int = 3
     max_linked_docs: int = 5
     max_link_depth: int = 2

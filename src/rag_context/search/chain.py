@@ -219,9 +219,7 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> 
         least = query.min_score
         passing = (each for each in ranked if each.score >= least)
     else:
-        threshold = 0.0
-        if calibration is not None:
-            threshold = calibration.threshold if query.threshold is None else query.threshold
+        threshold = calibration.threshold if calibration is not None else 0.0
         passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
     return list(islice(spread(passing, _document_of, query.per_document), query.limit))
 

@@ -49,11 +49,25 @@ def labelled(label: Label, request_id: str, latency_ms: float) -> dict[str, Any]
     }
 
 
+def _quoted(document: RetrievedDocument) -> dict[str, Any]:
+    """Which document, and the passage that speaks for it."""
+    quote = document.quote
+    return {
+        "path": document.path,
+        "title": document.title,
+        "document_id": document.document_id,
+        "heading": quote.heading or None if quote is not None else None,
+        "start_line": quote.start_line if quote is not None else None,
+        "end_line": quote.end_line if quote is not None else None,
+        "snippet": quote.text if quote is not None else None,
+        "excerpt": document.is_excerpt,
+    }
+
+
 def source(document: RetrievedDocument) -> Source:
     """A document that was found, or stands in front."""
     return Source(
-        path=document.path,
-        title=document.title,
+        **_quoted(document),
         summary=document.summary,
         char_count=document.char_count,
         relevance_score=round(document.boosted_relevance_score, 4),
@@ -67,8 +81,7 @@ def source(document: RetrievedDocument) -> Source:
 def linked_doc(document: LinkedDocument) -> LinkedDoc:
     """A document that a link led to."""
     return LinkedDoc(
-        path=document.path,
-        title=document.title,
+        **_quoted(document),
         char_count=document.char_count,
         linked_from=document.linked_from,
         link_depth=document.link_depth,

@@ -16,6 +16,7 @@ from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     CriticalInclusion,
+    DocumentNotFoundError,
     InvalidDocTypeError,
     Label,
     PromotionLevel,
@@ -26,6 +27,7 @@ from rag_context.records import QUERY_CHARS, SearchRecord
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
 from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
+from rag_context.service.project_reading import lines_of, named_document
 from rag_context.service.project_wording import (
     doc_types,
     following_warnings,
@@ -144,6 +146,28 @@ class ProjectService:
             ),
         )
         return wire.SemanticSearchResponse(**await self._searched(request.query, meant.tenant, options, request_id))
+
+    async def read(
+        self, request: wire.ReadDocumentRequest, *, session: str | None
+    ) -> wire.ReadDocumentResponse:
+        """Lines of one document."""
+        meant = await self._choice.of(request, session)
+        catalogue = await self._catalogue(meant.tenant)
+        document = named_document(catalogue, request.path)
+        works, deadline = self._works, Deadline.after(STORE_S, self._clock)
+        stored = await works.document_store.call(lambda: works.documents.get(document.id), deadline)
+        if stored is None:
+            raise DocumentNotFoundError(f"{document.path!r} has just been taken out of the index")
+        return wire.ReadDocumentResponse(
+            **tenant_fields(meant.tenant),
+            **lines_of(stored.content, request.start_line, request.end_line),
+            path=document.path,
+            title=document.title,
+            document_id=document.id,
+            doc_type=document.doc_type,
+            promotion_level=level_name(document.promotion_level),
+            superseded_by=list(catalogue.superseded_by(document.path)),
+        )
 
     async def retrieval(
         self, project: str, branch: str | None = None, path_hash: str | None = None
