@@ -1,6 +1,7 @@
 """Contexts: three sections, every document once and whole below its own heading, within the budget."""
 
 import string
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -54,7 +55,11 @@ def put_together(
     links: list[LinkedDocument],
     max_tokens: int | None = None,
 ) -> Assembled:
-    documents = {Section.CRITICAL: critical, Section.RELEVANT: relevant, Section.LINKED: links}
+    documents: dict[Section, Sequence[RetrievedDocument]] = {
+        Section.CRITICAL: critical,
+        Section.RELEVANT: relevant,
+        Section.LINKED: links,
+    }
     entries = distinct(
         [
             Entry(section, each, rendered(each.content, words))

@@ -354,8 +354,8 @@ async def test_a_threshold_that_nothing_reaches_leaves_an_empty_level_1(bench: B
 
 
 async def test_the_holder_of_a_rare_term_is_never_lost_to_the_models_threshold(bench: Bench) -> None:
-    long = "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure, " * 3
-    await bench.add("code", f"{long} and go home, and have some tea with milk, and read what the others wrote.")
+    long = "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure, and go home. "
+    await bench.add("code", long + " ".join(f"word{number}" for number in range(60)))
     answer = await bench.chain.search(Query("ERR4711"))
     assert found(answer) == ["code"]
     assert answer.results[0].ranked.score < bench.fake.model.calibration.threshold

@@ -132,7 +132,9 @@ def search(
 @group.command(epilog=EPILOG)
 def read(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The document; a file, or relative to the docs folder.")],
-    start_line: Annotated[int | None, typer.Option("--from", metavar="LINE", help="First line; the first is 1.")] = None,
+    start_line: Annotated[
+        int | None, typer.Option("--from", metavar="LINE", help="First line; the first is 1.")
+    ] = None,
     end_line: Annotated[int | None, typer.Option("--to", metavar="LINE", help="Last line.")] = None,
     project: Project = None,
     branch: Branch = None,

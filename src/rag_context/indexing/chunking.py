@@ -49,9 +49,7 @@ def split_body(content: str, *, content_type: str, source: str, tokenizer: Token
     lines = content.count("\n", 0, start)
     spans = split(content[start:], content_type=content_type, source=source, tokenizer=tokenizer, window=window)
     return [
-        types.Span(
-            span.start + start, span.end + start, span.start_line + lines, span.end_line + lines, span.heading
-        )
+        types.Span(span.start + start, span.end + start, span.start_line + lines, span.end_line + lines, span.heading)
         for span in spans
     ] or [types.Span(start, len(content), lines + 1, lines + 1)]
 

@@ -181,9 +181,7 @@ def _weights(entries: Sequence[Entry]) -> list[float]:
         section: sum(weight for entry, weight in zip(entries, raw, strict=True) if entry.section is section)
         for section in Section
     }
-    return [
-        WEIGHTS[entry.section] * weight / totals[entry.section] for entry, weight in zip(entries, raw, strict=True)
-    ]
+    return [WEIGHTS[entry.section] * weight / totals[entry.section] for entry, weight in zip(entries, raw, strict=True)]
 
 
 def _least(entries: Sequence[Entry]) -> Entry:

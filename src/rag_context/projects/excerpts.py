@@ -4,6 +4,8 @@ Its passages that answer the question, and what surrounds them within their sect
 that a document of any size costs the same.
 """
 
+import asyncio
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,7 +23,7 @@ DOCUMENT_LEVEL = 3
 HEAD_TOKENS = 24
 """What the line above a part costs, about: its headings and line numbers."""
 
-ROUNDS = 3
+ROUNDS = 2
 """How often parts are extended on both sides, by one passage each time."""
 
 FULL_SHARE = 0.9
@@ -31,11 +33,16 @@ LEAST_TOKENS = 16
 CHARS_PER_TOKEN = 8
 """So many characters hold a token at least, as a rule; only of so many is the beginning of a text counted."""
 
+DENSE_CHARS_PER_TOKEN = 3.5
+"""So few characters make a token in most texts. What fits by this estimate is counted exactly once, at the end."""
+
 QUOTE_CHARS = 300
 HEADING_CHARS = 200
 GAP = "[...]"
 
 Count = Callable[[str], int]
+Render = Callable[[str], "Rendered"]
+"""Makes a content ready to stand below a document's heading; the same content always gives the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +90,14 @@ class Excerpts:
     Args:
         documents: holds the passages.
         guard: guards it.
+        render: makes a part ready; from any thread.
         tokenizer: counts tokens.
         deadline: until when more than what was found is looked for.
     """
 
     documents: DocumentStore
     guard: Dependency
+    render: Render
     tokenizer: Tokenizer
     deadline: Deadline
 
@@ -102,12 +111,12 @@ class Excerpts:
         kept: dict[int, Passage] = {}
         spent = 0
         for passage in found:
-            cost = self._count(passage.chunk.text) + HEAD_TOKENS
+            cost = _estimated(passage.chunk.text) + HEAD_TOKENS
             if spent + cost <= tokens:
                 kept[passage.chunk.position] = passage
                 spent += cost
         if not kept:
-            return self._trimmed(found[0], tokens) if found else None
+            return await asyncio.to_thread(self._trimmed, found[0], tokens) if found else None
         headings = {position: passage.chunk.span.heading for position, passage in kept.items()}
         for turn in range(ROUNDS):
             if spent > FULL_SHARE * tokens:
@@ -115,14 +124,14 @@ class Excerpts:
             grown = False
             for position, passage in await self._around(kept):
                 heading = headings.get(position - 1, headings.get(position + 1, ""))
-                cost = self._count(passage.chunk.text)
+                cost = _estimated(passage.chunk.text)
                 if (turn == 0 or _is_within(passage.chunk.span.heading, heading)) and spent + cost <= tokens:
                     kept[position], headings[position] = passage, heading
                     spent += cost
                     grown = True
             if not grown:
                 break
-        return self._fitted(kept, tokens)
+        return await asyncio.to_thread(self._fitted, kept, tokens)
 
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
         """The parts as they stand in a context, without the last added ones where their headings took their place."""
@@ -137,17 +146,16 @@ class Excerpts:
 
     def _rendered(self, kept: dict[int, Passage]) -> Rendered:
         parts = [_part(run) for run in _runs([kept[position] for position in sorted(kept)])]
-        text = f"\n\n{GAP}\n\n".join(
-            f"{_head(quote)}\n\n{demoted(quote.text, DOCUMENT_LEVEL)}".rstrip() for quote in parts
-        )
+        made = [self.render(quote.text) for quote in parts]
+        heads = [_head(quote) for quote in parts]
+        text = f"\n\n{GAP}\n\n".join(f"{head}\n\n{each.text}".rstrip() for head, each in zip(heads, made, strict=True))
+        around = self._count("\n".join([*heads, *[GAP] * (len(parts) - 1)]))
         lines = tuple((quote.start_line, quote.end_line) for quote in parts)
-        return Rendered(text, self._count(text), lines, sum(len(quote.text) for quote in parts))
+        return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
 
     async def _around(self, kept: dict[int, Passage]) -> list[tuple[int, Passage]]:
         """The passages that stand right before and after those that are kept, by position; () where that fails."""
-        ends = [
-            passage.chunk.id for position, passage in kept.items() if {position - 1, position + 1} - kept.keys()
-        ]
+        ends = [passage.chunk.id for position, passage in kept.items() if {position - 1, position + 1} - kept.keys()]
         document = next(iter(kept.values())).document_id
         store = self.documents
         try:
@@ -175,6 +183,10 @@ class Excerpts:
 
     def _count(self, text: str) -> int:
         return len(self.tokenizer.offsets(text))
+
+
+def _estimated(text: str) -> int:
+    return math.ceil(len(text) / DENSE_CHARS_PER_TOKEN)
 
 
 def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:

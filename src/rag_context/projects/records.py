@@ -113,7 +113,7 @@ class ProjectDocument:
     """A document of a project without its content, as the catalogue lists it.
 
     `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
-    that need not exist. `char_count` counts the characters without the front matter, `line_count` all lines of the file.
+    that need not exist. `char_count` counts the characters without the front matter, `line_count` the file's lines.
     """
 
     id: str

@@ -10,6 +10,8 @@ from rag_context.ports import Tokenizer
 from rag_context.projects.excerpts import Rendered, rendered
 
 REMEMBERED_CHARS = 8_000_000
+COUNTED = 4096
+"""How many short texts, such as what stands above a document, are kept in memory with their tokens."""
 
 
 class Renderer:
@@ -23,6 +25,7 @@ class Renderer:
     def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
         self.tokenizer = tokenizer
         self._lock = threading.Lock()
+        self._counts: LRUCache[str, int] = LRUCache(COUNTED)
         self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
 
     def render(self, content: str) -> Rendered:
@@ -32,7 +35,7 @@ class Renderer:
             known = self._known.get(key)
         if known is not None:
             return known
-        made = rendered(content, self.count)
+        made = rendered(content, lambda text: len(self.tokenizer.offsets(text)))
         with self._lock, suppress(ValueError):  # it is larger than all that is remembered
             self._known[key] = made
         return made
@@ -43,8 +46,14 @@ class Renderer:
             return self._known.get(_key(content))
 
     def count(self, text: str) -> int:
-        """How many tokens a text has."""
-        return len(self.tokenizer.offsets(text))
+        """How many tokens a short text has."""
+        with self._lock:
+            known = self._counts.get(text)
+        if known is None:
+            known = len(self.tokenizer.offsets(text))
+            with self._lock:
+                self._counts[text] = known
+        return known
 
 
 def _key(content: str) -> bytes:

@@ -200,9 +200,8 @@ class Run:
         count = self._works.renderer.count
         everybody = await self._rendered(distinct(entries))
         places = shared_out(everybody, count, self._options.max_tokens)
-        excerpts = Excerpts(
-            self._works.documents, self._works.document_store, self._works.renderer.tokenizer, self._deadline
-        )
+        works, renderer = self._works, self._works.renderer
+        excerpts = Excerpts(works.documents, works.document_store, renderer.render, renderer.tokenizer, self._deadline)
         shown = await asyncio.gather(*(self._shown(place, matches, excerpts) for place in places))
         return assemble(shown, everybody, count, self._options.max_tokens)
 

@@ -25,6 +25,9 @@ POOL_PER_RESULT = 3
 PER_DOCUMENT_FACTOR = 2
 """Candidates of one document for each of its passages that may be returned."""
 
+ENOUGH = 2
+"""A pool is wide enough with one in so many of the documents that may be returned: the best ones are among them."""
+
 FURTHER_LOOKS = 2
 """How often a leg looks again, past the documents that fill its pool."""
 
@@ -162,20 +165,23 @@ class Legs:
         Raw scores of two looks compare, so the union is what one look with a limit per document would bring.
         """
         query = self._query
-        last = hits = list(await look(query.where))
+        hits: list[Hit] = list(await look(query.where))
+        found = len(hits)
         most = pool_per_document(query)
         if query.per_document is None or most is None:
             return hits
         for _ in range(FURTHER_LOOKS):
             counts = Counter(hit.chunk.document_id for hit in hits)
             crowding = tuple(document for document, count in counts.items() if count >= most)
-            if len(last) < self._pool or not crowding or len(counts) * query.per_document >= query.limit:
+            is_wide = ENOUGH * len(counts) * query.per_document >= query.limit
+            if found < self._pool or not crowding or is_wide:
                 break
             try:
-                last = list(await look(replace(query.where, without_documents=crowding)))
+                further: Sequence[Hit] = await look(replace(query.where, without_documents=crowding))
             except BackendError:  # what was found stands
                 break
-            hits = list({hit.chunk.id: hit for hit in (*hits, *last)}.values())
+            found = len(further)
+            hits = _united(hits, further)
         return list(spread(hits, lambda hit: hit.chunk.document_id, most))
 
     @contextmanager
@@ -192,6 +198,12 @@ class Legs:
             raise
         finally:
             self.reports[part] = LegReport(status, (self._clock() - started) * 1000.0, detail)
+
+
+def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
+    """Every chunk once."""
+    known = {hit.chunk.id for hit in hits}
+    return [*hits, *(hit for hit in further if hit.chunk.id not in known)]
 
 
 def status_of(error: BackendError) -> LegStatus:

@@ -103,7 +103,8 @@ def _query_tool(projects: ProjectService) -> Tool[RagQueryRequest]:
             "Get the context that answers a question from the project's documents: the critical documents first, "
             "then documents by relevance, then those that they link to, each under its own heading with its path. "
             "Answer from it and name the paths. max_tokens bounds it: what does not fit stands there in parts, marked "
-            "as an excerpt with its lines, and read_document has the rest. answer is filled only where a chat model is configured. For a list without texts "
+            "as an excerpt with its lines, and read_document has the rest. answer is filled only where a chat model is "
+            "configured. For a list without texts "
             f"use semantic_search. {_WHOSE}"
         ),
         request=RagQueryRequest,
@@ -124,7 +125,8 @@ def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
         description=(
             "List the project's documents that a question is about, the most relevant first, without their texts: "
             "path, title, summary, type, date, promotion level, a relevance from 0 to 1, and the passage that was "
-            f"found with its heading and lines. Use it to see what there is; use rag_query for the texts themselves. {_WHOSE}"
+            "found with its heading and lines. Use it to see what there is; use rag_query for the texts themselves. "
+            f"{_WHOSE}"
         ),
         request=SemanticSearchRequest,
         response=SemanticSearchResponse,

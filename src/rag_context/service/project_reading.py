@@ -7,7 +7,7 @@ from typing import Any
 
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.catalogue import Catalogue
-from rag_context.projects.paths import reference_candidates
+from rag_context.projects.paths import reference_candidates, spellings
 from rag_context.projects.records import DocumentNotFoundError, ProjectDocument
 
 MAX_CHARS = 40_000
@@ -24,8 +24,8 @@ def named_document(catalogue: Catalogue, said: str) -> ProjectDocument:
     """
     documents = catalogue.documents
     folder = documents[0].docs_folder if documents else ""
-    for candidate in _candidates(said, folder):
-        if (document := catalogue.by_path(candidate)) is not None:
+    for path in (spelt for candidate in _candidates(said, folder) for spelt in spellings(candidate)):
+        if (document := catalogue.by_path(path)) is not None:
             return document
     paths = [document.path for document in documents]
     same_name = [path for path in paths if PurePosixPath(path).name == PurePosixPath(said).name]

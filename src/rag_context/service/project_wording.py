@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from rag_context.contract.projects import DocType, Leg, LinkedDoc, Source, TypeCount
+from rag_context.contract.project_sources import Leg, LinkedDoc, Source
+from rag_context.contract.projects import DocType, TypeCount
 from rag_context.projects.following import FollowState
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (

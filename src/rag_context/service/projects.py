@@ -147,9 +147,7 @@ class ProjectService:
         )
         return wire.SemanticSearchResponse(**await self._searched(request.query, meant.tenant, options, request_id))
 
-    async def read(
-        self, request: wire.ReadDocumentRequest, *, session: str | None
-    ) -> wire.ReadDocumentResponse:
+    async def read(self, request: wire.ReadDocumentRequest, *, session: str | None) -> wire.ReadDocumentResponse:
         """Lines of one document."""
         meant = await self._choice.of(request, session)
         catalogue = await self._catalogue(meant.tenant)

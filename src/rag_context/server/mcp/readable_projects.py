@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rag_context.contract.project_sources import Source
 from rag_context.contract.projects import (
     ActivateProjectResponse,
     DeleteDocumentsResponse,
@@ -12,7 +13,6 @@ from rag_context.contract.projects import (
     RagQueryResponse,
     ReadDocumentResponse,
     SemanticSearchResponse,
-    Source,
     UpdatePromotionLevelResponse,
 )
 from rag_context.contract.wire import WireResponse
