@@ -31,7 +31,7 @@ ENOUGH = 2
 FURTHER_LOOKS = 2
 """How often a leg looks again, past the documents that fill its pool."""
 
-Hit = TypeVar("Hit", VectorHit, TextHit)
+Hit = TypeVar("Hit", bound=VectorHit | TextHit)
 
 
 def pool_per_document(query: Query) -> int | None:
