@@ -218,16 +218,16 @@ def test_links_of_every_kind_are_followed_and_other_texts_are_read(shop: Shop) -
 
 def test_over_mcp_a_context_is_sent_once_as_text(shop: Shop) -> None:
     call = {"name": "rag_query", "arguments": {"query": "valve code ZQ-2-7781", **shop.handbooks}}
-    reply = shop.client.post(
-        "/mcp",
-        json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
-        headers={"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"},
-    )
-    assert reply.status_code == 200, reply.text
-    assert reply.text.count("## Retrieved Context (By Relevance)") == 1
-    result = reply.json()["result"]
+    for address in ("/mcp", "/mcp?structured=true"):
+        reply = shop.client.post(
+            address,
+            json={"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call},
+            headers={"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"},
+        )
+        assert reply.status_code == 200, reply.text
+        assert reply.text.count("## Retrieved Context (By Relevance)") == 1
+        result = reply.json()["result"]
+        sentence = "The valve code ZQ-2-7781 is reset by the night shift."
+        assert sentence in "".join(each["text"] for each in result["content"])
     assert "context" not in result["structuredContent"]
     assert result["structuredContent"]["sources"][0]["path"] == "handbook-2.md"
-    assert "The valve code ZQ-2-7781 is reset by the night shift." in "".join(
-        each["text"] for each in result["content"]
-    )
