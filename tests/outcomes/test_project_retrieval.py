@@ -203,7 +203,13 @@ def test_links_of_every_kind_are_followed_and_other_texts_are_read(shop: Shop) -
     (root / ".rag-context").mkdir()
     (root / ".rag-context" / "config.json").write_text('{"project_name": "links"}')
     named = activate(shop.client, root)
-    reply = ask(shop.client, "rag_query", query="Zeppelins", max_sources=1, **named)
+    reply = ask(
+        shop.client,
+        "rag_query",
+        query="zeppelins, see the mooring mast, the hangars, the crew and ballast",
+        max_sources=1,
+        **named,
+    )
     assert [each["path"] for each in reply["sources"]] == ["start.md"]
     assert [each["path"] for each in reply["linked_docs"]] == [
         "notes/Mooring mast.md",
