@@ -15,7 +15,8 @@ from tests.projects.project import configure, write
 ASK = "Why do database connections run out?"
 LABEL = {"fallback", "fallback_level", "circuit_breaker_open", "warnings", "legs", "latency_ms", "request_id"}
 TENANT = {"project_name", "branch_name", "path_hash"}
-SOURCE = {
+QUOTED = {"document_id", "heading", "start_line", "end_line", "snippet", "excerpt"}
+SOURCE = QUOTED | {
     "path",
     "title",
     "summary",
