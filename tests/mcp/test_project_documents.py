@@ -102,7 +102,7 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
         assert external["results"]
         assert external["external_docs_path"] == "vendor"
         external, _ = await call("rag_query_external", query="payments", min_relevance_score=0)
-        assert external["context"]
+        assert external["char_count"] > 0
 
         preview, said = await call("delete_documents", project_name="sample-shop", dry_run=True)
         assert "would be taken out" in said
