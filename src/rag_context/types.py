@@ -33,6 +33,11 @@ class Tenant:
     branch: str = ""
     path_hash: str = ""
 
+    @property
+    def has_files(self) -> bool:
+        """Whether these are the files of a repository, whose front matter says what their project makes of them."""
+        return bool(self.path_hash)
+
 
 DEFAULT_TENANT = Tenant()
 
@@ -179,7 +184,8 @@ class Place:
 class Filter:
     """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`.
 
-    Of `tags` a document has all; of every group of `any_tags` it has at least one.
+    Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
+    `without_documents` are not seen.
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -193,6 +199,7 @@ class Filter:
     any_tags: tuple[tuple[str, ...], ...] = ()
     since: datetime | None = None
     until: datetime | None = None
+    without_documents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,10 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
             result = await client.call_tool(name, arguments)
             assert not result.is_error, raw(result)
             jsonschema.validate(result.structured_content, schemas[name] or {})
-            assert json.loads(raw(result)) == result.structured_content
             body = tools[name].response.model_validate(result.structured_content)
+            if body.text_only:  # what is long stands in the text alone
+                return result.structured_content, raw(result)
+            assert json.loads(raw(result)) == result.structured_content
             return result.structured_content, readable(body)
 
         activated, said = await call("activate_project", config_path=config)
@@ -73,9 +75,9 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
         answer, said = await call("rag_query", query=ASK, max_sources=2)
         assert "problems/connection-pool-exhaustion.md" in {source["path"] for source in answer["sources"]}
         assert answer["critical_docs"]
-        assert answer["context"] in said
+        assert "context" not in answer
         for document in (*answer["critical_docs"], *answer["sources"], *answer["linked_docs"]):
-            assert f"### {document['title']}\n- **Path**: {document['path']}\n" in answer["context"]
+            assert f"### {document['title']}\n- **Path**: {document['path']}\n" in said
 
         found, said = await call("semantic_search", query="connection pool", doc_types=["problem"], limit=5)
         assert {result["doc_type"] for result in found["results"]} == {"problem"}
@@ -102,7 +104,7 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
         assert external["results"]
         assert external["external_docs_path"] == "vendor"
         external, _ = await call("rag_query_external", query="payments", min_relevance_score=0)
-        assert external["context"]
+        assert external["char_count"] > 0
 
         preview, said = await call("delete_documents", project_name="sample-shop", dry_run=True)
         assert "would be taken out" in said

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield running
 
 
-def call(server: Served, tool: str, body: dict[str, object]) -> httpx2.Response:
+def call(server: Served, tool: str, body: Mapping[str, object]) -> httpx2.Response:
     return httpx2.post(f"{server.url}/tools/{tool}", json=body, timeout=TIMEOUT_S)
 
 
@@ -69,20 +69,24 @@ def test_nothing_outside_the_docs_folder_is_read_or_written_in_a_race(server: Se
     config = tmp_path / "project" / ".rag-context" / "config.json"
     config.parent.mkdir()
     config.write_text(json.dumps({"project_name": "race"}))
-    assert call(server, "activate_project", {"config_path": str(config)}).status_code == 200
+    activated = call(server, "activate_project", {"config_path": str(config)})
+    assert activated.status_code == 200
+    ours = {"activation": activated.json()["activation"]}
     end, seen = time.monotonic() + MOST_S, set()
     with racing(docs):
         for number in range(TRIES):
             if number % 5:
-                tried = call(server, "index_document", {"path": "inner/page.md"})
+                tried = call(server, "index_document", {"path": "inner/page.md", **ours})
                 assert THEIR_TITLE not in tried.text
             else:
                 level = ("important", "critical", "standard")[number % 3]
-                said = {"document_path": "inner/page.md", "promotion_level": level}
+                said = {"document_path": "inner/page.md", "promotion_level": level, **ours}
                 tried = call(server, "update_promotion_level", said)
             seen.add(tried.status_code)
             assert theirs.read_bytes() == before
-            assert THEIR_TITLE not in call(server, "rag_query", {"query": SECRET, "min_relevance_score": 0}).text
+            assert (
+                THEIR_TITLE not in call(server, "rag_query", {"query": SECRET, "min_relevance_score": 0, **ours}).text
+            )
             if time.monotonic() > end:
                 break
     assert 200 in seen, "some tries met the folder itself"

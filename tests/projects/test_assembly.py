@@ -1,6 +1,7 @@
 """Contexts: three sections, every document once and whole below its own heading, within the budget."""
 
 import string
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from rag_context.projects.assembly import Assembled, Rendered, assemble, rendered
+from rag_context.projects.assembly import Assembled, Entry, Section, assemble, distinct, shared_out
 from rag_context.projects.demotion import demoted
+from rag_context.projects.excerpts import opening, rendered
 from rag_context.projects.records import LinkedDocument, PromotionLevel, RetrievedDocument
 from rag_context.projects.rendering import Renderer
 from rag_context.testing.embedder import WordTokenizer
@@ -53,10 +55,25 @@ def put_together(
     links: list[LinkedDocument],
     max_tokens: int | None = None,
 ) -> Assembled:
-    def render(content: str) -> Rendered:
-        return rendered(content, words)
-
-    return assemble(critical, relevant, links, render=render, count=words, max_tokens=max_tokens)
+    documents: dict[Section, Sequence[RetrievedDocument]] = {
+        Section.CRITICAL: critical,
+        Section.RELEVANT: relevant,
+        Section.LINKED: links,
+    }
+    entries = distinct(
+        [
+            Entry(section, each, rendered(each.content, words))
+            for section, listed in documents.items()
+            for each in listed
+        ]
+    )
+    shown = []
+    for place in shared_out(entries, words, max_tokens):
+        whole = place.entry.whole
+        if place.tokens is not None:
+            whole = opening(place.entry.document.content, 1, place.tokens, WordTokenizer())
+        shown.append(replace(place.entry, whole=whole))
+    return assemble(shown, entries, words, max_tokens)
 
 
 def test_a_context_has_three_sections_and_says_of_each_document_where_it_is_from() -> None:
@@ -87,6 +104,29 @@ def test_a_document_that_does_not_fit_makes_room_for_one_that_does() -> None:
     assert ([kept.path for kept in made.relevant], made.omitted) == (["small.md"], ("large.md",))
     assert "## Retrieved Context" in made.text
     assert words(made.text) == made.tokens <= 40
+
+
+def test_a_budget_is_shared_out_and_what_small_documents_leave_goes_to_large_ones() -> None:
+    large = [document(f"large-{i}.md", "word " * 5000, relevance=0.9) for i in range(3)]
+    small = [document(f"small-{i}.md", "word " * 50) for i in range(2)]
+    made = put_together([document("rule.md", "word " * 4000)], [*large, *small], [linked("l.md", "large-0.md")], 4000)
+    assert made.omitted == ()
+    assert 3500 < made.tokens <= 4000
+    assert [each.path for each in made.relevant if not each.is_excerpt] == ["small-0.md", "small-1.md"]
+    assert not made.linked[0].is_excerpt
+    parts = {part.partition("\n")[0]: words(part) for part in made.text.split("**Path**: ")[1:]}
+    assert parts["large-0.md"] > parts["large-1.md"] > parts["large-2.md"] > 400
+    assert parts["rule.md"] < 4000 * 0.45
+    assert "- **Excerpt**: lines 1; " in made.text
+
+
+def test_the_most_relevant_document_has_a_place_before_any_other() -> None:
+    rules = [document(f"rule-{i}.md", "word " * 30) for i in range(20)]
+    links = [linked(f"link-{i}.md", "large.md", content="word " * 30) for i in range(5)]
+    made = put_together(rules, [document("large.md", "word " * 5000)], links, 400)
+    assert [each.path for each in made.relevant] == ["large.md"]
+    assert len(made.omitted) + len(made.critical) + len(made.linked) == 25
+    assert made.tokens <= 400
 
 
 def test_names_from_files_begin_no_heading() -> None:

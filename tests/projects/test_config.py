@@ -35,7 +35,7 @@ def test_a_project_name_is_all_that_is_needed(tmp_path: Path) -> None:
     assert config.query_options({}) == RetrievalOptions()
     search = config.search_options({})
     assert (search.min_relevance_score, search.max_results, search.include_critical) == (
-        0.5,
+        None,
         10,
         CriticalInclusion.NEVER,
     )
@@ -93,8 +93,8 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
     assert Traced("max_results", 7, Source.CALL) in traced
     assert Traced("max_linked_docs", 3, Source.PROJECT) in traced
     assert Traced("max_link_depth", 2, Source.DEFAULT) in traced
-    assert Traced("max_tokens", None, Source.DEFAULT) in traced
-    assert Traced("min_relevance_score", 0.5, Source.DEFAULT) in config.traced_search({})
+    assert Traced("max_tokens", 8000, Source.DEFAULT) in traced
+    assert Traced("min_relevance_score", None, Source.DEFAULT) in config.traced_search({})
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_a_document_comes_back_as_its_front_matter_says() -> None:
         doc_type="insight",
         promotion_level=PromotionLevel.CRITICAL,
         char_count=len("# Heading\n"),
+        line_count=WHOLE.count("\n"),
         summary="What it says.",
         date=datetime.date(2026, 3, 1),
         significance="behavioral",

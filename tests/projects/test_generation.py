@@ -117,6 +117,9 @@ async def test_where_nothing_was_found_the_model_is_not_asked(tmp_path: Path) ->
         ("An array[0] and [sic] stay [a.md].", None, ("a.md",), ()),
         ("One [one, two.md].", None, ("one, two.md",), ()),
         ("[no.md]", "", (), (INVENTED.format("no.md"), UNCITED)),
+        ("It is the pool (b/c.md), see (a.md, b/c.md#x).", None, ("b/c.md", "a.md"), ()),
+        ("So says `a.md`; `x = 1` (by the way) stays.", None, ("a.md",), ()),
+        ("So says `no.md`, and (no.md; a.md).", "So says, and (a.md).", ("a.md",), (INVENTED.format("no.md"),)),
         ("[A.MD] is another.", "is another.", (), (INVENTED.format("A.MD"), UNCITED)),
     ],
 )

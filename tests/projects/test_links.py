@@ -46,7 +46,6 @@ def test_a_link_in_any_form_is_found(text: str, found: str) -> None:
         "```\n[a](b.md)\n```",
         "~~~md\n[a](b.md)\n",
         "<!-- [a](b.md) -->",
-        "<a href='b.md'>a</a>",
         "![a](b.png)",
         "![a][r]\n\n[r]: b.png",
         r"\[a](b.md)",
@@ -81,3 +80,23 @@ def test_brackets_that_would_keep_the_parser_busy_for_long_hide_nothing_else(pie
 def test_a_paragraph_of_endless_brackets_is_left_out() -> None:
     assert links(f"{'[' * 10_000} [a](a.md)\n\n[b](b.md)\n") == ("b.md",)
     assert links(f"{'[' * 1_000} [a](a.md)\n\n[b](b.md)\n") == ("a.md", "b.md")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("See [[Pool Set-up]] and [[a/b#part|the other]].", ("[[Pool Set-up]]", "[[a/b#part]]")),
+        ("In code `[[no]]`, ![[no.png]] and\n\n```\n[[no]]\n```\n", ()),
+        ("A <a href=\"a.md\">link</a> and <A class=x HREF='b.md?x&amp;y'>another</A>.", ("a.md", "b.md?x&y")),
+        ('<div>\n<a href="a.md">x</a>\n<!-- <a href="no.md"> -->\n</div>', ("a.md",)),
+        ("<!-- [[no]] <a href='no.md'> -->\n\n`<a href='no.md'>`", ()),
+    ],
+)
+def test_wiki_links_and_anchors_are_links(text: str, expected: tuple[str, ...]) -> None:
+    assert links(text) == expected
+
+
+def test_of_a_long_text_the_same_links_are_found() -> None:
+    filler = "\n\n".join(["Nothing of it, over and over again."] * 5000)
+    text = f"[a](a.md)\n\n{filler}\n\n```\n[no](no.md)\n```\n\nSee [b][ref] and [[c]].\n\n{filler}\n\n[ref]: b.md\n"
+    assert links(text) == ("a.md", "b.md", "[[c]]")

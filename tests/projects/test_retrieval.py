@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.projects.boosting import Match, boosted, chosen
+from rag_context.projects.boosting import Match, best_first, boost_of
 from rag_context.projects.catalogue import Catalogue
 from rag_context.projects.finding import Known
 from rag_context.projects.records import (
@@ -19,14 +19,8 @@ from rag_context.projects.records import (
     RetrievalOptions,
     RetrievedDocument,
 )
-from rag_context.projects.retrieval import (
-    CATALOGUE_LOST,
-    LINKS_LOST,
-    PASSAGES_ONLY,
-    UNREAD,
-    CatalogueSource,
-    RetrievalService,
-)
+from rag_context.projects.retrieval import CATALOGUE_LOST, RetrievalService
+from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, CatalogueSource
 from rag_context.search.chain import WARNINGS, WORDLESS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
@@ -59,8 +53,6 @@ async def test_documents_come_whole_the_most_relevant_first_and_without_front_ma
     (leak,) = (document for document in result.documents if document.path == "problems/leak.md")
     assert (leak.title, leak.summary, str(leak.date)) == ("Leaking", "It leaks", "2026-01-31")
     assert (leak.content, leak.char_count) == (text, len(text))
-    scores = [document.boosted_relevance_score for document in result.documents]
-    assert scores == sorted(scores, reverse=True)
     assert result.total_matches >= len(result.documents)
 
 
@@ -81,21 +73,47 @@ async def test_without_a_threshold_of_its_own_a_question_takes_the_models(base: 
 
 
 @pytest.mark.parametrize(
-    ("level", "score", "expected"),
+    ("level", "boosts", "expected"),
     [
-        (PromotionLevel.CRITICAL, 0.70, 0.85),
-        (PromotionLevel.IMPORTANT, 0.75, 0.85),
-        (PromotionLevel.STANDARD, 0.80, 0.80),
-        (PromotionLevel.CRITICAL, 0.95, 1.0),
+        (PromotionLevel.CRITICAL, Boosts(), 0.15),
+        (PromotionLevel.IMPORTANT, Boosts(), 0.10),
+        (PromotionLevel.STANDARD, Boosts(), 0.0),
+        (PromotionLevel.IMPORTANT, Boosts(important=0.3), 0.3),
+        (PromotionLevel.CRITICAL, None, 0.0),
     ],
 )
-def test_promotion_adds_to_relevance_up_to_one(level: PromotionLevel, score: float, expected: float) -> None:
-    assert boosted(score, level, Boosts()) == pytest.approx(expected)
-    assert boosted(score, level, None) == score
+def test_a_boost_is_what_it_is_set_to(level: PromotionLevel, boosts: Boosts | None, expected: float) -> None:
+    assert boost_of(level, boosts) == expected
 
 
-def test_boosts_are_what_they_are_set_to() -> None:
-    assert boosted(0.2, PromotionLevel.IMPORTANT, Boosts(important=0.3)) == pytest.approx(0.5)
+@pytest.mark.parametrize(("level", "gain"), [("important", 0.10), ("critical", 0.15)])
+async def test_promotion_adds_its_boost_and_nothing_else(base: Knowledge, level: str, gain: float) -> None:
+    async def score() -> tuple[float, float]:
+        found = await base.service.retrieve_relevant_documents(ASK, replace(ANY, boosts=Boosts(gain, gain)))
+        (slow,) = (each for each in found.documents if each.path == "problems/slow.md")
+        return slow.raw_relevance_score, slow.boosted_relevance_score
+
+    before, _ = await score()
+    await base.add("problems/slow.md", "# Slow\n\nA database connection was slow on Mondays.", promotion_level=level)
+    raw, boosted = await score()
+    assert raw == pytest.approx(before, abs=1e-9)
+    assert boosted == pytest.approx(before + gain, abs=1e-9)
+
+
+async def test_what_front_matter_says_of_level_type_and_date_is_not_searched(base: Knowledge) -> None:
+    await base.add("a.md", "Nothing.", doc_type="insight", date="2026-02-03", significance="correctness")
+    for word in ("insight", "2026", "correctness"):
+        found = await base.service.retrieve_relevant_documents(word, ANY)
+        assert all(each.raw_relevance_score < 0.5 for each in found.documents if each.path == "a.md"), word
+
+
+async def test_summary_and_tags_find_the_document_and_stand_in_no_passage(base: Knowledge) -> None:
+    await base.add("a.md", "Nothing.", summary="About zeppelins", tags="[airship, gondola]")
+    for word in ("zeppelins", "airship", "gondola"):
+        (found,) = (await base.service.retrieve_relevant_documents(word, RetrievalOptions(max_results=1))).documents
+        assert found.path == "a.md"
+        assert found.quote is not None
+        assert (found.quote.text, found.quote.start_line) == ("Nothing.", 5)
 
 
 async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(base: Knowledge) -> None:
@@ -140,7 +158,7 @@ async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base
     assert (found.documents, found.total_matches, found.label.level) == ((), 0, Level.PRIMARY)
 
 
-def match(path: str, boosted: float, place: int, share: float = 0.2) -> Match:
+def match(path: str, rank: float, place: int) -> Match:
     document = ProjectDocument(
         id=path,
         path=path,
@@ -149,18 +167,20 @@ def match(path: str, boosted: float, place: int, share: float = 0.2) -> Match:
         promotion_level=PromotionLevel.STANDARD,
         char_count=0,
     )
-    return Match(document=document, raw=boosted, place=place, boosted=boosted, share=share)
+    return Match(document=document, rank=rank, raw=0.5, boosted=0.5, place=place)
 
 
-@pytest.mark.parametrize(
-    ("share", "count", "expected"),
-    [(1.0, 2, ["near", "code"]), (1.0, 3, ["near", "far", "code"]), (1.0, 1, ["near"]), (0.4, 2, ["near", "far"])],
-)
-def test_the_holder_of_an_exact_name_is_not_lost_to_what_only_sounds_alike(
-    share: float, count: int, expected: list[str]
-) -> None:
-    found = [match("code", 0.2, 0, share), match("near", 0.9, 1), match("far", 0.5, 2), match("further", 0.4, 3)]
-    assert [each.document.path for each in chosen(found, count)] == expected
+def test_the_fused_score_orders_and_of_equals_the_place_in_the_search() -> None:
+    found = [match("code", 1.0, 0), match("near", 0.7, 2), match("boosted", 1.05, 3), match("far", 0.7, 1)]
+    assert [each.document.path for each in best_first(found)] == ["boosted", "code", "far", "near"]
+
+
+async def test_an_explicit_minimum_is_one_for_the_holder_of_rare_words_too(base: Knowledge) -> None:
+    await base.add("codes.md", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
+    found = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions())
+    assert paths(found.documents) == ["codes.md"]
+    strict = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions(min_relevance_score=0.99))
+    assert strict.documents == ()
 
 
 async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(base: Knowledge) -> None:

@@ -54,8 +54,9 @@ class Bench:
         tenant: Tenant | None = None,
         thread: str | None = None,
         pending: bool = False,
+        copies: int = 1,
     ) -> None:
-        """Store one document of one chunk; `pending` without its vector."""
+        """Store one document, whose every chunk holds the text; `pending` without its vectors."""
         document = Document(
             id=name,
             tenant=tenant or Tenant(),
@@ -69,5 +70,6 @@ class Bench:
             metadata=Metadata(),
             thread=thread if kind == CHAT else None,
         )
-        chunk = Chunk(f"{name}-0", name, 0, text, Span(0, len(text), 1, 1))
-        await self.store.write(document, [chunk], None if pending else await self.fake.embed_documents([text]))
+        chunks = [Chunk(f"{name}-{i}", name, i, text, Span(0, len(text), 1, 1)) for i in range(copies)]
+        vectors = None if pending else await self.fake.embed_documents([text] * copies)
+        await self.store.write(document, chunks, vectors)

@@ -18,7 +18,7 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
-from rag_context.types import Calibration, Filter, Tenant
+from rag_context.types import Filter, Tenant
 from tests.search.bench import TEXTS, Bench
 
 ASK = Query("how often are mongodb connections retried")
@@ -353,16 +353,30 @@ async def test_a_threshold_that_nothing_reaches_leaves_an_empty_level_1(bench: B
     assert answer.unanswerable
 
 
-async def test_the_holder_of_a_rare_term_is_never_lost(bench: Bench) -> None:
-    await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
-    bench.fake.model = replace(bench.fake.model, calibration=Calibration(12.1, -4.01, threshold=1.0))
-    assert found(await bench.chain.search(Query("ERR4711"))) == ["code"]
+async def test_the_holder_of_a_rare_term_is_never_lost_to_the_models_threshold(bench: Bench) -> None:
+    long = "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure, and go home. "
+    await bench.add("code", long + " ".join(f"word{number}" for number in range(60)))
+    answer = await bench.chain.search(Query("ERR4711"))
+    assert found(answer) == ["code"]
+    assert answer.results[0].ranked.score < bench.fake.model.calibration.threshold
 
 
-async def test_a_minimum_that_was_asked_for_is_one_for_the_holder_of_a_rare_term_too(bench: Bench) -> None:
+@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.TEXT])
+async def test_a_minimum_that_was_asked_for_is_one_for_the_holder_of_rare_terms_too(bench: Bench, mode: Mode) -> None:
     await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
-    answer = await bench.chain.search(Query("ERR4711", min_score=1.0))
-    assert (found(answer), answer.level) == ([], Level.PRIMARY)
+    answer = await bench.chain.search(Query("ERR4711 turbine manifold", mode=mode, min_score=0.99))
+    assert found(answer) == []
+
+
+async def test_one_large_document_leaves_room_for_the_others(bench: Bench) -> None:
+    await bench.add("large", "MongoDB connections are retried again.", copies=150)
+    for number in range(5):
+        await bench.add(f"small-{number}", f"MongoDB connections, told in the way of team {number}.")
+    query = Query("MongoDB connections retried again", limit=16, min_score=0.0)
+    assert set(found(await bench.chain.search(query))) == {"large"}
+    spread = found(await bench.chain.search(replace(query, per_document=2)))
+    assert {"large", *(f"small-{number}" for number in range(5))} <= set(spread)
+    assert spread.count("large") == 2
 
 
 async def test_a_deleted_document_is_not_found(bench: Bench) -> None:

@@ -31,6 +31,7 @@ def passes(document: Document, where: Filter) -> bool:
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
+        and document.id not in where.without_documents
         and (where.since is None or document.timestamp >= where.since)
         and (where.until is None or document.timestamp < where.until)
     )
@@ -59,6 +60,9 @@ filters = st.builds(
     any_tags=tag_groups,
     since=st.one_of(st.none(), moments),
     until=st.one_of(st.none(), moments),
+    without_documents=st.lists(
+        st.integers(0, 5).map(lambda number: document(f"document {number}").id), max_size=2, unique=True
+    ).map(tuple),
 )
 
 metadata = st.builds(Metadata, tags=tags, category=st.sampled_from(NAMES), game=st.sampled_from(NAMES))

@@ -17,6 +17,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, load_dataset
 from rag_context.evaluation.evaluate import Outcome, evaluate, open_measured
 from rag_context.evaluation.page import page, picture
+from rag_context.evaluation.projects import ProjectOutcome, evaluate_projects
 from rag_context.evaluation.report import as_json, as_tables
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
@@ -29,6 +30,7 @@ class Evaluation:
     paths: tuple[Path, ...]
     markdown: Path | None = None
     keep_index: Path | None = None
+    projects: bool = False
     as_json: bool = False
 
 
@@ -40,21 +42,22 @@ def run(chosen: Chosen, what: Evaluation) -> ExitCode:
     datasets = [load_dataset(path) for path in what.paths]
     if len({dataset.name for dataset in datasets}) < len(datasets):
         raise InvalidInputError("Two of the datasets have the same name; each is named after its folder.")
-    outcomes = asyncio.run(_measure(settings, datasets, what.keep_index, screen))
+    outcomes, by_tool = asyncio.run(_measure(settings, datasets, what, screen))
     if what.markdown is not None:
-        _write(what.markdown, page(outcomes, what.markdown))
+        _write(what.markdown, page(outcomes, what.markdown, by_tool))
         _write(what.markdown.with_suffix(".svg"), picture(outcomes))
     if what.as_json:
-        screen.line(as_json(outcomes))
+        screen.line(as_json(outcomes, by_tool))
     else:
-        screen.show(as_tables(outcomes))
+        screen.show(as_tables(outcomes, by_tool))
     return ExitCode.OK
 
 
 async def _measure(
-    settings: Settings, datasets: list[Dataset], keep_index: Path | None, screen: Screen
-) -> list[Outcome]:
-    outcomes = []
+    settings: Settings, datasets: list[Dataset], what: Evaluation, screen: Screen
+) -> tuple[list[Outcome], list[ProjectOutcome]]:
+    outcomes: list[Outcome] = []
+    by_tool: list[ProjectOutcome] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ExitStack() as stack:
         progress = stack.enter_context(
@@ -63,15 +66,19 @@ async def _measure(
         for dataset in datasets:
             screen.note(Text(f"Measuring {dataset.name}: {len(dataset.documents)} documents", style="dim"))
             directory = (
-                keep_index / dataset.name
-                if keep_index is not None
+                what.keep_index / dataset.name
+                if what.keep_index is not None
                 else Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rag-context-eval-")))
             )
-            outcomes.append(await _measure_one(settings, dataset, directory, progress))
-    return outcomes
+            outcome, projects = await _measure_one(settings, dataset, directory, progress, what)
+            outcomes.append(outcome)
+            by_tool += projects
+    return outcomes, by_tool
 
 
-async def _measure_one(settings: Settings, dataset: Dataset, directory: Path, progress: Progress) -> Outcome:
+async def _measure_one(
+    settings: Settings, dataset: Dataset, directory: Path, progress: Progress, what: Evaluation
+) -> tuple[Outcome, list[ProjectOutcome]]:
     tasks: dict[str, TaskID] = {}
 
     def show(doing: str, done: int, total: int) -> None:
@@ -80,7 +87,10 @@ async def _measure_one(settings: Settings, dataset: Dataset, directory: Path, pr
         progress.update(tasks[doing], completed=done)
 
     async with open_measured(settings, directory) as service:
-        return await evaluate(service, dataset, show)
+        outcome = await evaluate(service, dataset, show)
+        if not what.projects or dataset.by_spans:
+            return outcome, []
+        return outcome, [await evaluate_projects(service, dataset, directory / "project", show)]
 
 
 def _write(path: Path, text: str) -> None:

@@ -24,6 +24,10 @@ def evaluate(
     keep_index: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Keep the indexes here, and use those already there.")
     ] = None,
+    projects: Annotated[
+        bool,
+        typer.Option("--projects", help="Also ask through rag_query and semantic_search, the documents as files."),
+    ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
@@ -34,7 +38,9 @@ def evaluate(
     """
     from rag_context.cli import evaluate as work
 
-    what = work.Evaluation(tuple(datasets), markdown=markdown, keep_index=keep_index, as_json=as_json)
+    what = work.Evaluation(
+        tuple(datasets), markdown=markdown, keep_index=keep_index, projects=projects, as_json=as_json
+    )
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir}), what))
 
 

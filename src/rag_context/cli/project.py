@@ -35,6 +35,8 @@ from rag_context.contract.projects import (
     ProjectResponse,
     RagQueryRequest,
     RagQueryResponse,
+    ReadDocumentRequest,
+    ReadDocumentResponse,
     SemanticSearchRequest,
     SemanticSearchResponse,
     UpdatePromotionLevelRequest,
@@ -104,6 +106,21 @@ def run_search(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_js
     else:
         _print_results(response, screen)
     return _searched(response)
+
+
+def run_read(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+    """Print lines of a document."""
+    here = None if named.project is not None else project_here(Path.cwd())
+    asked = {**fields, "path": _in_docs(fields["path"], here, Path.cwd())}
+    response = asyncio.run(_asked(chosen, named, "read_document", ReadDocumentRequest, asked, ReadDocumentResponse))
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+        return ExitCode.OK
+    screen.line(safe(response.content))
+    if response.truncated:
+        screen.note(Text(f"Read on with --from {response.end_line + 1}, of {response.total_lines} lines.", style="dim"))
+    return ExitCode.OK
 
 
 def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> ExitCode:
@@ -279,6 +296,8 @@ class _Here:
                 return await projects.query(request, caller=_CALLER, request_id=request_id)
             case SemanticSearchRequest():
                 return await projects.search(request, caller=_CALLER, request_id=request_id)
+            case ReadDocumentRequest():
+                return await projects.read(request, caller=_CALLER)
             case UpdatePromotionLevelRequest():
                 return await projects.update_promotion_level(request, caller=_CALLER)
             case ListProjectsRequest():
@@ -354,6 +373,10 @@ def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
         screen.show(line)
         if result.summary:
             screen.show_below(safe(result.summary), "dim")
+        if result.snippet:
+            under = f"{result.heading} · " if result.heading else ""
+            place = f"{under}lines {result.start_line}-{result.end_line}"
+            screen.show_below(safe(f"{place}: {' '.join(result.snippet.split())}"), "dim")
     if not response.results:
         screen.note(
             Text("Nothing relevant found. Try other words, or --min-score 0 to see the nearest.", style="yellow")

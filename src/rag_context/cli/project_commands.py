@@ -133,6 +133,28 @@ def search(
 
 
 @group.command(epilog=EPILOG)
+def read(
+    path: Annotated[str, typer.Argument(metavar="PATH", help="The document; a file, or relative to the docs folder.")],
+    start_line: Annotated[
+        int | None, typer.Option("--from", metavar="LINE", help="First line; the first is 1.")
+    ] = None,
+    end_line: Annotated[int | None, typer.Option("--to", metavar="LINE", help="Last line.")] = None,
+    project: Project = None,
+    branch: Branch = None,
+    path_hash: PathHash = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Print a document as it was indexed, or some of its lines."""
+    from rag_context.cli import project as work
+
+    fields = {"path": path, "start_line": start_line, "end_line": end_line}
+    named = work.Named(project, branch, path_hash)
+    raise typer.Exit(work.run_read(Chosen(config, {"data_dir": data_dir}), named, fields, as_json=as_json))
+
+
+@group.command(epilog=EPILOG)
 def promote(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The document; a file, or relative to the docs folder.")],
     level: Annotated[

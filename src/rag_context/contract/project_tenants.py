@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.contract.projects import DocumentPath, Handle, NullableText, ProjectRequest, ProjectResponse
+from rag_context.contract.project_sources import NullableText
+from rag_context.contract.projects import DocumentPath, Handle, ProjectRequest, ProjectResponse
 from rag_context.contract.wire import Count, Identifier, Otherwise, PathHash, PlainResponse, UtcTime
 
 NullableFlag = Annotated[bool | None, WithJsonSchema({"type": ["boolean", "null"]})]

@@ -4,13 +4,13 @@ Names are snake_case here, on the wire too: that is how these tools are known to
 """
 
 from collections.abc import Mapping
-from datetime import date
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.contract.search import QUERY_CHARS, LegStatus
+from rag_context.contract.project_sources import Leg, Level, LinkedDoc, NullableText, Source
+from rag_context.contract.search import QUERY_CHARS
 from rag_context.contract.wire import (
     PRESENT_PATTERN,
     Count,
@@ -32,7 +32,6 @@ MAX_SEARCH_RESULTS = 50
 MAX_LINK_DEPTH = 10
 MAX_CONTEXT_TOKENS = 1_000_000
 
-Level = Literal["standard", "important", "critical"]
 Inclusion = Literal["always", "relevant", "never"]
 
 
@@ -61,7 +60,8 @@ _DocTypes = Annotated[
     Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
 ]
 _MinScore = Annotated[
-    Score | None, Field(allow_inf_nan=False, description="Least relevance of a document, 0 to 1; 0: none")
+    Score | None,
+    Field(allow_inf_nan=False, description="Least relevance of a document, 0 to 1: nothing below it; 0: everything"),
 ]
 _MaxSources = Annotated[
     int | None,
@@ -83,11 +83,12 @@ _MaxTokens = Annotated[
     Field(
         ge=1,
         le=MAX_CONTEXT_TOKENS,
-        description="Most tokens of the context, by the embedding model's tokenizer; whole documents are left out for "
-        "it, and counted in omitted",
+        description="Most tokens of the context, by the embedding model's tokenizer; absent: as the project says, "
+        "else 8000. Documents that do not fit stand there in parts",
     ),
     BeforeValidator(whole),
 ]
+_Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(whole)]
 _Superseded = Annotated[
     bool, Field(description="Also show documents that newer ones replace; they are marked"), Otherwise(False)
 ]
@@ -141,44 +142,6 @@ class RagQueryRequest(ProjectRequest):
     activation: Handle = None
 
 
-NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
-NullableDate = Annotated[date | None, WithJsonSchema({"type": ["string", "null"], "format": "date"})]
-
-
-class Source(PlainResponse):
-    """A document that an answer rests on."""
-
-    path: Annotated[str, Field(description="Path relative to the docs folder")]
-    title: str
-    summary: Annotated[NullableText, Field(description="What the document says of itself")] = None
-    char_count: Count
-    relevance_score: Annotated[
-        Score, Field(description="Relevance with the boost of its promotion level; 0: not found")
-    ]
-    doc_type: str
-    date: NullableDate = None
-    promotion_level: Level
-    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
-
-
-class LinkedDoc(PlainResponse):
-    """A document that was reached by a link."""
-
-    path: str
-    title: str
-    char_count: Count
-    linked_from: Annotated[str, Field(description="Path of the document whose link led here")]
-    link_depth: Annotated[int, Field(ge=1, description="How many links it is away")]
-
-
-class Leg(PlainResponse):
-    """What one part of the search did."""
-
-    status: LegStatus
-    latency_ms: Milliseconds
-    detail: NullableText = None
-
-
 class LabelledResponse(ProjectResponse):
     """An answer with how it was obtained."""
 
@@ -196,19 +159,27 @@ class LabelledResponse(ProjectResponse):
 class RagQueryResponse(LabelledResponse):
     """A context, where it comes from, and an answer where a chat model is configured."""
 
+    text_only: ClassVar[frozenset[str]] = frozenset({"context"})
+
     answer: Annotated[NullableText, Field(description="The chat model's answer; null where there is none")] = None
     citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
     answer_note: Annotated[
         NullableText, Field(description="What is to be said of the answer, or why there is none")
     ] = None
-    context: Annotated[str, Field(description="The documents as one text, each under its own heading with its path")]
+    context: Annotated[
+        str,
+        Field(
+            description="The documents as one text, each under its own heading with its path; over MCP it is the text "
+            "beside the structured content"
+        ),
+    ] = ""
     sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
     linked_docs: list[LinkedDoc]
     critical_docs: Annotated[list[Source], Field(description="Critical documents, put in front")]
     omitted: Annotated[Count, Field(description="How many documents the token budget left out")]
     omitted_docs: Annotated[list[str], Field(description="Their paths")]
     total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
-    char_count: Count
+    char_count: Annotated[Count, Field(description="Characters of the context")]
     token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
 
 
@@ -236,6 +207,38 @@ class SemanticSearchResponse(LabelledResponse):
 
     results: list[Source]
     total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
+
+
+class ReadDocumentRequest(ProjectRequest):
+    """A document, or some of its lines."""
+
+    path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
+    start_line: _Line = None
+    end_line: Annotated[_Line, Field(description="Last line; absent: as far as one reply carries")] = None
+    project: _Project = None
+    branch: _Branch = None
+    path_hash: _RootHash = None
+    activation: Handle = None
+
+
+class ReadDocumentResponse(ProjectResponse):
+    """The text as it was indexed, front matter included."""
+
+    text_only: ClassVar[frozenset[str]] = frozenset({"content"})
+
+    path: str
+    title: str
+    document_id: str
+    doc_type: str
+    promotion_level: Level
+    content: Annotated[
+        str, Field(description="The lines; over MCP they are the text beside the structured content")
+    ] = ""
+    start_line: Annotated[int, Field(ge=1)]
+    end_line: Annotated[int, Field(ge=0, description="The last line of the reply; more is behind it where it is cut")]
+    total_lines: Count
+    truncated: Annotated[bool, Field(description="Whether the reply ends before the last line that was asked for")]
+    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
 
 class IndexDocumentRequest(ProjectRequest):

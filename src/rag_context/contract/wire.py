@@ -101,6 +101,9 @@ class WireResponse(BaseModel):
         protected_namespaces=(),
     )
 
+    text_only: ClassVar[frozenset[str]] = frozenset()
+    """Fields that hold long texts: where a reply has a text and a structure, they stand in the text alone."""
+
     def to_json(self) -> bytes:
         """The body of a reply: camelCase, fields without a value left out."""
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)

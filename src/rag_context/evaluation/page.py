@@ -6,7 +6,8 @@ from pathlib import Path
 
 from rag_context import __version__
 from rag_context.evaluation.evaluate import DEEP, MODES, Outcome
-from rag_context.evaluation.report import Row, as_markdown, rows_of
+from rag_context.evaluation.projects import ProjectOutcome
+from rag_context.evaluation.report import Row, as_markdown, projects_as_markdown, rows_of
 from rag_context.search.query import Mode
 
 _WIDTH = 760
@@ -53,17 +54,28 @@ MEANING = f"""## What the numbers mean
 """
 
 
-def page(outcomes: Sequence[Outcome], path: Path) -> str:
+PROJECTS = """## Through the project tools
+
+With `--projects`, each collection that is judged by documents is also written into a project of its own, one file a
+document, and every query is asked by `semantic_search` and by `rag_query` (ten documents, least relevance 0), beside a
+plain search of the same tenant. The tools must rank as the search does; the last line of each collection says for how
+many queries the first ten are the same, in the same order.
+"""
+
+
+def page(outcomes: Sequence[Outcome], path: Path, by_tool: Sequence[ProjectOutcome] = ()) -> str:
     """The whole page in Markdown, for the file `path`; its picture stands beside it under the same name."""
     image = path.with_suffix(".svg").name
     shown = path.name if path.is_absolute() else path.as_posix()
+    option = " --projects" if by_tool else ""
     names = " ".join(f"DATA/{outcome.dataset}" for outcome in outcomes)
     parts = [
         INTRODUCTION,
-        f"```\nrag-context eval {names} --markdown {shown}\n```\n",
+        f"```\nrag-context eval {names}{option} --markdown {shown}\n```\n",
         f"![Means by collection and mode]({image})\n",
         "\n".join(as_markdown(outcomes)),
         "",
+        *([PROJECTS, "\n".join(projects_as_markdown(by_tool)), ""] if by_tool else []),
         MEANING,
     ]
     return "\n".join(parts)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from rag_context.evaluation.evaluate import MODES, Outcome
 from rag_context.evaluation.measures import Estimate, estimate, significance
+from rag_context.evaluation.projects import TOOLS, ProjectOutcome
 from rag_context.search.query import Mode
 
 LEADING = "nDCG@10"
@@ -39,7 +40,7 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
     return rows
 
 
-def as_json(outcomes: Sequence[Outcome]) -> str:
+def as_json(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ()) -> str:
     """Everything as one JSON object."""
     return json.dumps(
         {
@@ -56,11 +57,21 @@ def as_json(outcomes: Sequence[Outcome]) -> str:
                 }
                 for row in rows_of(outcomes)
             ],
+            "projects": [
+                {
+                    "dataset": each.dataset,
+                    "measure": measure,
+                    "tools": {tool: estimate(each.scores[tool].by_measure[measure]).mean for tool in TOOLS},
+                    "sameOrder": each.same_order,
+                }
+                for each in by_tool
+                for measure in each.scores[TOOLS[0]].by_measure
+            ],
         }
     )
 
 
-def as_tables(outcomes: Sequence[Outcome]) -> RenderableType:
+def as_tables(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ()) -> RenderableType:
     """Tables for a terminal."""
     measured = Table(box=None, pad_edge=False)
     for heading in ("Dataset", "Measure", *(mode.value for mode in MODES), "p (text)", "p (vector)"):
@@ -74,7 +85,14 @@ def as_tables(outcomes: Sequence[Outcome]) -> RenderableType:
         facts.add_column(heading)
     for outcome in outcomes:
         facts.add_row(*_cells(outcome))
-    return Group(measured, Text(""), facts)
+    if not by_tool:
+        return Group(measured, Text(""), facts)
+    tools = Table(box=None, pad_edge=False)
+    for heading in ("Project of", "Measure", *TOOLS):
+        tools.add_column(heading)
+    for line in _tool_rows(by_tool):
+        tools.add_row(*line)
+    return Group(measured, Text(""), facts, Text(""), tools)
 
 
 def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -90,6 +108,21 @@ def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield "|" + "---|" * len(_FACTS)
     for outcome in outcomes:
         yield _line(*_cells(outcome))
+
+
+def projects_as_markdown(by_tool: Sequence[ProjectOutcome]) -> Iterator[str]:
+    """What the project tools make of the same collections, line by line."""
+    yield _line("collection", "measure", *TOOLS)
+    yield "|---|---|" + "---|" * len(TOOLS)
+    yield from (_line(*cells) for cells in _tool_rows(by_tool))
+
+
+def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
+    for each in by_tool:
+        for measure in each.scores[TOOLS[0]].by_measure:
+            cells = (_with_interval(estimate(each.scores[tool].by_measure[measure])) for tool in TOOLS)
+            yield each.dataset, measure, *cells
+        yield each.dataset, "first ten as in the search", *(f"{each.same_order[tool]:.1%}" for tool in TOOLS)
 
 
 _FACTS = ("collection", "documents", "queries", "relevant lost to the default threshold", "queries labelled noAnswer")

@@ -21,7 +21,7 @@ from rag_context.indexing.packing import ChunkSizes, Packer
 from rag_context.indexing.ruler import Ruler
 from rag_context.ports import Tokenizer
 
-__all__ = ["ChunkSizes", "sizes_for", "split"]
+__all__ = ["ChunkSizes", "sizes_for", "split", "split_body"]
 
 LARGE_WINDOW_TOKENS = 512
 SMALL_WINDOW_CHUNK_TOKENS = 128
@@ -38,6 +38,20 @@ def sizes_for(content_type: str, window: int) -> ChunkSizes:
     if window >= LARGE_WINDOW_TOKENS:
         return ChunkSizes(512, 50)
     return ChunkSizes(min(SMALL_WINDOW_CHUNK_TOKENS, window), 0)
+
+
+def split_body(content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int) -> list[types.Span]:
+    """As `split`, without the front matter; offsets and lines are those of the whole content.
+
+    At least one chunk, even of nothing: a document that is all front matter is found by its title and summary.
+    """
+    start = markdown.body_start(content)
+    lines = content.count("\n", 0, start)
+    spans = split(content[start:], content_type=content_type, source=source, tokenizer=tokenizer, window=window)
+    return [
+        types.Span(span.start + start, span.end + start, span.start_line + lines, span.end_line + lines, span.heading)
+        for span in spans
+    ] or [types.Span(start, len(content), lines + 1, lines + 1)]
 
 
 def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int) -> list[types.Span]:

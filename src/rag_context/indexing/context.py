@@ -1,13 +1,17 @@
 """What a chunk does not say of itself: the title and headings it stands under.
 
 Embedded and matched with the chunk, they tell a later part of a document from the same words elsewhere; they
-are never returned.
+are never returned. Of a project's file, what its front matter says of it (summary, tags) stands with the first chunk.
 """
 
 from rag_context.ports import Tokenizer
+from rag_context.types import Metadata
 
 CONTEXT_TOKENS = 32
 """Most tokens of context; a chunk is cut this much shorter than the model's window, so that both fit."""
+
+ABOUT_TOKENS = 64
+"""Most tokens of what a file's front matter says of it that are embedded with its first chunk."""
 
 _PATH = " > "
 
@@ -26,6 +30,28 @@ def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, fil
     """
     headings = _headings(title, heading, text, tokenizer)
     return f"{file}\n{headings}" if file else headings
+
+
+def about(metadata: Metadata) -> str:
+    """Summary and tags of a project's file on one line; "" where its front matter has none."""
+    summary, tags = metadata.extra.get("summary"), metadata.extra.get("tags")
+    said = [summary if isinstance(summary, str) else ""]
+    said += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
+    return " ".join(" ".join(said).split())
+
+
+def with_about(context: str, said: str, tokenizer: Tokenizer, room: int) -> str:
+    """The context of a file's first chunk with what the file says of itself.
+
+    It is embedded as far as `room` tokens allow, and matched anyway.
+    """
+    if not said:
+        return context
+    embedded = min(room, ABOUT_TOKENS)
+    offsets = tokenizer.offsets(said)
+    if len(offsets) <= embedded:
+        return f"{context} | {said}" if context else said
+    return f"{said}\n{context}"
 
 
 def _headings(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:

@@ -12,8 +12,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
-from rag_context.indexing.chunking import split
-from rag_context.indexing.context import CONTEXT_TOKENS, context_of
+from rag_context.indexing.chunking import split, split_body
+from rag_context.indexing.context import CONTEXT_TOKENS, about, context_of, with_about
 from rag_context.indexing.duplicates import similarity_hash
 from rag_context.indexing.identity import chunk_ids, content_hash, document_id
 from rag_context.indexing.redaction import redact
@@ -340,12 +340,14 @@ class Indexer:
 
     def _cut(self, document: Document, other: Embedder | None = None) -> list[Chunk]:
         embedder = other or self._embedder
-        spans = split(
+        room = max(self._window(embedder) - CONTEXT_TOKENS, CONTEXT_TOKENS)
+        cut = split_body if document.tenant.has_files else split
+        spans = cut(
             document.content,
             content_type=document.content_type,
             source=document.source,
             tokenizer=embedder.tokenizer,
-            window=max(self._window(embedder) - CONTEXT_TOKENS, CONTEXT_TOKENS),
+            window=room,
         )
         title = own_title(document.content, document.content_type)
         file = code_file(document.source, document.content_type)
@@ -354,6 +356,9 @@ class Indexer:
             context_of(title, span.heading, text, embedder.tokenizer, file=file)
             for span, text in zip(spans, texts, strict=True)
         ]
+        if document.tenant.has_files:
+            left = room - len(embedder.tokenizer.offsets(texts[0]))
+            contexts[0] = with_about(contexts[0], about(document.metadata), embedder.tokenizer, left)
         ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
         return [
             Chunk(id_, document.id, position, text, span, context)

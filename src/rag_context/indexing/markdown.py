@@ -45,6 +45,15 @@ def front_matter(text: str) -> Range:
     return 0, 0
 
 
+def body_start(text: str) -> int:
+    """Where the text behind the front matter begins, blank lines passed over; its end where there is none."""
+    _, end = front_matter(text)
+    line_end = text.find("\n", end) if end else -1
+    start = line_end + 1 if line_end >= 0 else len(text) if end else 0
+    blank = len(text) - start - len(text[start:].lstrip())
+    return max(start, text.rfind("\n", start, start + blank) + 1)
+
+
 def fences(text: str) -> list[Range]:
     """Where the code fences stand, marks included; one that is never closed reaches to the end (CommonMark 4.5)."""
     found: list[Range] = []

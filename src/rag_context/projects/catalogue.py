@@ -13,7 +13,7 @@ from rag_context.ports import DocumentStore
 from rag_context.projects.documents import project_document, text_digest
 from rag_context.projects.front_matter import read_front_matter
 from rag_context.projects.links import links
-from rag_context.projects.paths import link_candidates, reference_candidates
+from rag_context.projects.paths import link_candidates, reference_candidates, spellings, wiki_name
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 from rag_context.types import Filter, Listing, Place, Tenant
 
@@ -127,7 +127,16 @@ class Catalogue:
             return ()
         hrefs = await self._reader.of(document.id, entry.content_hash)
         folder = PurePosixPath(document.docs_folder).name
-        return self._existing(document, (link_candidates(href, document.path, folder) for href in hrefs))
+        return self._existing(document, (self._meant(href, document.path, folder) for href in hrefs))
+
+    def _meant(self, href: str, path: str, folder: str) -> tuple[str, ...]:
+        """The paths that a link may mean; a wiki link may name a document anywhere, if only one has the name."""
+        name = wiki_name(href)
+        if name is None:
+            return tuple(spelt for path in link_candidates(href, path, folder) for spelt in spellings(path))
+        places = reference_candidates(name, path, folder)
+        named = self._by_name.get(PurePosixPath(name).stem.casefold(), ()) if "/" not in name else ()
+        return (*(spelt for path in places for spelt in spellings(path)), *(named if len(named) == 1 else ()))
 
     def _existing(
         self, document: ProjectDocument, candidates: Iterable[tuple[str, ...]]
@@ -147,6 +156,15 @@ class Catalogue:
     @cached_property
     def _by_text(self) -> Mapping[str, ProjectDocument]:
         return {text_digest(document.revision): document for document in self.documents if document.revision}
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, tuple[str, ...]]:
+        """Paths by the file's name without its ending, and by title."""
+        found: dict[str, dict[str, None]] = {}
+        for document in self.documents:
+            for name in (PurePosixPath(document.path).stem, document.title):
+                found.setdefault(name.casefold(), {})[document.path] = None
+        return {name: tuple(paths) for name, paths in found.items()}
 
     @cached_property
     def _superseded(self) -> Mapping[str, tuple[str, ...]]:

@@ -41,7 +41,6 @@ MAX_CONTEXT_TOKENS = 1_000_000
 
 QUERY_DEFAULTS = RetrievalOptions()
 SEARCH_DEFAULTS = RetrievalOptions(
-    min_relevance_score=0.5,
     max_results=10,
     max_linked_docs=0,
     max_link_depth=0,

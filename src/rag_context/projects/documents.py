@@ -23,7 +23,7 @@ from rag_context.projects.records import (
 )
 from rag_context.types import DOCUMENTATION, Document, Draft, Json, Listing, Metadata, Tenant
 
-RECIPE = 1
+RECIPE = 2
 """Changes with how a file is read, so that files read the old way are read again."""
 
 _DIGEST_CHARS = 32
@@ -81,11 +81,14 @@ def drafted(draft: Draft, path: str, reader: Reader, rules: str) -> Read:
         "doc_type": doc_type,
         "promotion_level": front.promotion_level.label,
         "char_count": len(draft.content) - front.body_start,
+        "line_count": draft.content.count("\n") + (not draft.content.endswith("\n")),
         "revision": revision(draft.content, rules),
     }
     if warnings:
         extra["warnings"] = list(warnings)
     own_tags = dict.fromkeys(redact(tag).content for tag in front.tags)
+    if own_tags:
+        extra["tags"] = list(own_tags)
     metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
     return Read(replace(draft, content_type=DOCUMENTATION, tenant=reader.tenant, metadata=metadata), warnings)
 
@@ -101,6 +104,7 @@ def project_document(stored: Listing | Document) -> ProjectDocument:
         doc_type=_text(extra, "doc_type") or DEFAULT_DOC_TYPE,
         promotion_level=_level(extra),
         char_count=_number(extra, "char_count"),
+        line_count=_number(extra, "line_count"),
         summary=_text(extra, "summary"),
         date=_day(extra),
         significance=_text(extra, "significance"),

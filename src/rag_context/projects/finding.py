@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from rag_context.errors import InvalidInputError
-from rag_context.projects.boosting import Match, boosted
+from rag_context.projects.boosting import Match, boost_of
 from rag_context.projects.documents import project_document
 from rag_context.projects.records import (
     ProjectDocument,
@@ -24,14 +24,15 @@ from rag_context.types import Filter, Listing, Passage, Tenant, Vector
 Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
 """Answers a query, come what may."""
 
-CHUNKS_PER_DOCUMENT = 5
-FIRST_CHUNKS = 20
-MOST_CHUNKS = 2_000
-GROWTH = 5
-"""How many chunks are asked for at first, and at most: more each time that too few documents came of them."""
+PASSAGES_PER_DOCUMENT = 4
+"""Most chunks of one document that a search returns, so that a large one leaves room for the others."""
 
+FIRST_CHUNKS = 20
 SPARE_DOCUMENTS = 2
 """Documents looked at for each one wanted: a boost may lift one from behind."""
+
+WIDENED = 4
+"""How much more is asked for, once, where documents that fill no place took those of the ones that are wanted."""
 
 
 class Known(Protocol):
@@ -96,10 +97,18 @@ def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant)
     if isinstance(question, str):
         if not question.strip():
             raise InvalidInputError("Query cannot be empty")
-        query = Query(question, min_score=options.min_relevance_score)
+        query = Query(question)
     else:
-        query = Query("", mode=Mode.VECTOR, min_score=options.min_relevance_score, vector=_direction(question))
-    return None if where is None else replace(query, where=where)
+        query = Query("", mode=Mode.VECTOR, vector=_direction(question))
+    if where is None:
+        return None
+    return replace(
+        query,
+        limit=first_limit(options),
+        where=where,
+        min_score=options.min_relevance_score,
+        per_document=PASSAGES_PER_DOCUMENT,
+    )
 
 
 async def find(
@@ -112,7 +121,7 @@ async def find(
     catalogue: Known,
     aside: Collection[str] = (),
 ) -> Found:
-    """Documents enough to choose `max_results` from, as long as there are so many and the deadline allows.
+    """Documents enough to choose `max_results` from, as far as one more search can find them in time.
 
     Args:
         ask: the search.
@@ -123,26 +132,23 @@ async def find(
         catalogue: knows the documents.
         aside: paths of documents that stand elsewhere and fill no place.
     """
-    answer, limit = first, query.limit
-    while True:
-        matches = _matches(answer.results, options, catalogue)
-        enough = sum(match.document.path not in aside for match in matches) >= SPARE_DOCUMENTS * options.max_results
-        if enough or len(answer.results) < limit or limit >= MOST_CHUNKS:
-            return Found(tuple(matches), answer)
-        limit = min(GROWTH * limit, MOST_CHUNKS)
-        try:
-            async with asyncio.timeout(deadline.remaining_s):
-                further = await ask(replace(query, limit=limit))
-        except TimeoutError:
-            return Found(tuple(matches), answer)
-        if further.level > answer.level:
-            return Found(tuple(matches), answer)
-        answer = further
+    matches = _matches(first.results, options, catalogue)
+    wanted = sum(match.document.path not in aside for match in matches)
+    if wanted >= options.max_results or len(first.results) < query.limit:
+        return Found(tuple(matches), first)
+    try:
+        async with asyncio.timeout(deadline.remaining_s):
+            further = await ask(replace(query, limit=WIDENED * query.limit))
+    except TimeoutError:
+        return Found(tuple(matches), first)
+    if further.level > first.level:
+        return Found(tuple(matches), first)
+    return Found(tuple(_matches(further.results, options, catalogue)), further)
 
 
 def first_limit(options: RetrievalOptions) -> int:
-    """How many chunks to ask for at first."""
-    return min(max(FIRST_CHUNKS, CHUNKS_PER_DOCUMENT * options.max_results), MOST_CHUNKS)
+    """How many chunks to ask for."""
+    return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * SPARE_DOCUMENTS * options.max_results)
 
 
 def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
@@ -176,6 +182,7 @@ def _direction(vector: Vector) -> Vector:
 
 def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Known) -> list[Match]:
     """One match per document that holds; ranked by its best chunk, with all its chunks that were found."""
+    best = max((result.ranked.fused for result in results), default=0.0)
     by_document: dict[str, list[tuple[int, Result]]] = {}
     for place, result in enumerate(results):
         by_document.setdefault(result.passage.document_id, []).append((place, result))
@@ -184,16 +191,17 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Kn
         document = catalogue.by_id(document_id) or _described(found[0][1].passage)
         if catalogue.superseded_by(document.path) and not options.include_superseded:
             continue
+        boost = boost_of(document.promotion_level, options.boosts)
         raw = max(result.ranked.score for _, result in found)
-        in_order = sorted((result.passage.chunk for _, result in found), key=lambda chunk: chunk.position)
+        fused = max(result.ranked.fused for _, result in found)
         matches.append(
             Match(
                 document=document,
+                rank=(fused / best if best > 0.0 else 0.0) + boost,
                 raw=raw,
+                boosted=min(1.0, raw + boost),
                 place=found[0][0],
-                boosted=boosted(raw, document.promotion_level, options.boosts),
-                share=max(result.ranked.candidate.share for _, result in found),
-                passages=tuple(chunk.text for chunk in in_order),
+                passages=tuple(result.passage for _, result in found),
             )
         )
     return matches

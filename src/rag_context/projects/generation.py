@@ -28,6 +28,10 @@ _BRACKETS = re.compile(
     r"(?P<lead>[ \t]?)\[(?P<inside>[^\[\]\n]{1,1000})\](?:\((?P<target>[^()\s]{1,1000})\))?(?![(\[:])"
 )
 """A citation, or a Markdown link, which is how many models write one."""
+_ROUND = re.compile(r"(?P<lead>[ \t]?)\((?P<inside>[^()\[\]\n]{1,1000})\)")
+_CODE = re.compile(r"(?P<lead>[ \t]?)`(?P<inside>[^`\n]{1,1000})`")
+"""Citations as some models write them all the same: in round brackets, and as code."""
+
 _STEPS = re.compile(r"^(?:\.{0,2}/)+")
 _SEPARATOR = re.compile(r"\s*[;,]\s*")
 _PATH_LIKE = re.compile(r"[^\[\]]+\.(?:md|mdx|markdown|txt|rst|adoc)", re.IGNORECASE)
@@ -64,7 +68,8 @@ def checked(text: str, paths: Sequence[str]) -> Written:
         paths: the documents that it was shown.
     """
     found = _Citations(frozenset(paths))
-    answer = _BRACKETS.sub(found.kept, text).strip()
+    answer = _BRACKETS.sub(found.kept, text)
+    answer = _CODE.sub(found.plain, _ROUND.sub(found.plain, answer)).strip()
     remarks = []
     if found.invented:
         names = ", ".join(list(found.invented)[:_SHOWN])
@@ -96,6 +101,17 @@ class _Citations:
         if real or made_up:
             return f"{match['lead']}[{', '.join(real)}]" if real else ""
         return f"{match['lead']}{match['inside']}"
+
+    def plain(self, match: re.Match[str]) -> str:
+        """What stays of round brackets or code: paths of documents that were not shown go, all else stays."""
+        parts = [_target(part) for part in _SEPARATOR.split(match["inside"])]
+        if not all(part in self._known or (_PATH_LIKE.fullmatch(part) and " " not in part) for part in parts):
+            return match[0]
+        real, made_up = self._told_apart(parts)
+        if not made_up:
+            return match[0]
+        opening, closing = match[0][len(match["lead"])], match[0][-1]
+        return f"{match['lead']}{opening}{', '.join(real)}{closing}" if real else ""
 
     def _told_apart(self, parts: Sequence[str]) -> tuple[list[str], list[str]]:
         real = [part for part in parts if part in self._known]

@@ -1,11 +1,17 @@
-"""Links of a Markdown text, from its syntax tree: what only looks like one (in code, in a comment) is none."""
+"""Links of a Markdown text, from its syntax tree: what only looks like one (in code, in a comment) is none.
+
+`[[wiki]]` links and `<a href>` are links too; the former keep their brackets, so that whoever resolves them can tell.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
+from html import unescape
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
+
+from rag_context.indexing.markdown import fences
 
 MAX_LINKS = 10_000
 """Links read of one document; nobody follows more."""
@@ -14,6 +20,13 @@ MAX_EFFORT = 30_000_000
 """Characters that the parser may have to look at for the brackets of one paragraph (some 0.2 s)."""
 
 _MAX_NESTING = 100
+MAX_PARSED_CHARS = 100_000
+"""Of a longer text only the paragraphs are parsed that may hold a link: parsing all of it would take seconds."""
+
+_MARKS = ("](", "]:", "[[", "<")
+_WIKI = re.compile(r"(?<!!)\[\[([^\[\]|\n]{1,500})(?:\|[^\[\]\n]{0,500})?\]\]")
+_HTML_COMMENT = re.compile(r"<!--(?:(?!-->).)*+(?:-->)?", re.DOTALL)
+_ANCHOR = re.compile(r"<a\s[^<>]{0,2000}?\bhref\s*=\s*(?:\"([^\"<>]{1,2000})\"|'([^'<>]{1,2000})')", re.IGNORECASE)
 _BRACKET = re.compile(r"[\[\]]")
 
 
@@ -23,8 +36,10 @@ def links(body: str) -> tuple[str, ...]:
     Percent-encoded, and otherwise as they are written; images, `data:` and `javascript:` are left out, and so is a
     paragraph whose brackets would keep the parser busy for long.
     """
-    if "](" not in body and "]:" not in body and "<" not in body:
+    if not any(mark in body for mark in _MARKS):
         return ()
+    if len(body) > MAX_PARSED_CHARS:
+        body = _promising(body)
     parser = MarkdownIt("commonmark", {"maxNesting": _MAX_NESTING}).disable("inline")
     references: EnvType = {}
     blocks = parser.parse(body, references)
@@ -34,10 +49,46 @@ def links(body: str) -> tuple[str, ...]:
 
 def _targets(blocks: Iterable[Token], parser: MarkdownIt, references: EnvType) -> Iterator[str]:
     for block in blocks:
+        if block.type == "html_block":
+            yield from _anchors(_HTML_COMMENT.sub("", block.content))
         if block.type == "inline" and _effort(block.content) <= MAX_EFFORT:
             pieces: list[Token] = []
             parser.inline.parse(block.content, parser, references, pieces)
-            yield from (str(token.attrs["href"]) for token in pieces if token.type == "link_open")
+            yield from _of_pieces(pieces)
+
+
+def _of_pieces(pieces: Iterable[Token]) -> Iterator[str]:
+    """The links of a paragraph; the text of a wiki link may be cut into several pieces."""
+    plain = ""
+    for token in pieces:
+        if token.type == "text":
+            plain += token.content
+            continue
+        yield from _wiki(plain)
+        plain = ""
+        if token.type == "link_open":
+            yield str(token.attrs["href"])
+        elif token.type == "html_inline":
+            yield from _anchors(token.content)
+    yield from _wiki(plain)
+
+
+def _wiki(text: str) -> Iterator[str]:
+    return (f"[[{match[1].strip()}]]" for match in _WIKI.finditer(text))
+
+
+def _anchors(html: str) -> Iterator[str]:
+    return (unescape(match[1] or match[2]) for match in _ANCHOR.finditer(html))
+
+
+def _promising(body: str) -> str:
+    """The paragraphs that may hold a link or say where one leads; none of them is in a code fence."""
+    kept: list[str] = []
+    end = 0
+    for start, after in (*fences(body), (len(body), len(body))):
+        kept += [part for part in body[end:start].split("\n\n") if any(mark in part for mark in _MARKS)]
+        end = after
+    return "\n\n".join(kept)
 
 
 def _effort(text: str) -> int:

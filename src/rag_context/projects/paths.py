@@ -20,6 +20,28 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*+:")
 _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
 
 
+SUFFIXES = (".md", ".markdown", ".mdown", ".mdx", ".rst", ".adoc", ".txt")
+"""Endings of the files that are documents, the likeliest first."""
+
+INDEX_NAMES = ("index", "README", "readme", "Index")
+"""Names of the document that stands for its folder, without their endings."""
+
+
+def wiki_name(href: str) -> str | None:
+    """What a `[[wiki]]` link names, its anchor taken off; None for another link."""
+    if not (href.startswith("[[") and href.endswith("]]")):
+        return None
+    return href[2:-2].split("#", 1)[0].strip()
+
+
+def spellings(path: str) -> Iterator[str]:
+    """The documents that a path may mean: itself, with an ending, or the one that stands for the folder."""
+    path = path.rstrip("/")
+    yield path
+    yield from (f"{path}{suffix}" for suffix in SUFFIXES)
+    yield from (f"{path}/{name}{suffix}" for name in INDEX_NAMES for suffix in SUFFIXES)
+
+
 def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ...]:
     """The paths relative to the docs folder that a link may mean, the likeliest first.
 

@@ -81,12 +81,17 @@ class Boosts:
 
 DEFAULT_BOOSTS = Boosts()
 
+DEFAULT_MAX_TOKENS = 8_000
+"""Most tokens of an assembled context, where nobody says otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalOptions:
-    """How documents are retrieved. `min_relevance_score` None: the model's own threshold; `boosts` None: none.
+    """How documents are retrieved.
 
-    `doc_types` and `promotion_levels` name what may be found, () all; `max_tokens` bounds an assembled context.
+    `min_relevance_score` is a real minimum; None: the model's threshold, from which what holds the question's rare
+    terms is exempt. `boosts` None: none. `doc_types` and `promotion_levels` name what may be found, () all;
+    `max_tokens` bounds an assembled context, None: no bound.
     """
 
     min_relevance_score: float | None = None
@@ -100,7 +105,7 @@ class RetrievalOptions:
     boosts: Boosts | None = DEFAULT_BOOSTS
     include_superseded: bool = False
     follow_related_docs: bool = False
-    max_tokens: int | None = None
+    max_tokens: int | None = DEFAULT_MAX_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +113,7 @@ class ProjectDocument:
     """A document of a project without its content, as the catalogue lists it.
 
     `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
-    that need not exist. `char_count` counts the characters without the front matter.
+    that need not exist. `char_count` counts the characters without the front matter, `line_count` the file's lines.
     """
 
     id: str
@@ -117,6 +122,7 @@ class ProjectDocument:
     doc_type: str
     promotion_level: PromotionLevel
     char_count: int
+    line_count: int = 0
     summary: str | None = None
     date: datetime.date | None = None
     significance: str | None = None
@@ -130,9 +136,24 @@ class ProjectDocument:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """A piece of a document: its text, the headings it stands under, and its lines in the file (from 1)."""
+
+    text: str
+    heading: str
+    start_line: int
+    end_line: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievedDocument:
-    """A whole document that answers a query. Scores are 0..1; `content` is without the front matter."""
+    """A document that answers a query. Scores are 0..1.
+
+    `content` is the whole document without the front matter, or "" where it was not read: in a list, or where it is
+    too large to stand whole in a context. `quote` is the passage that it was found by, else its beginning;
+    `is_excerpt` says that a context shows parts of it only.
+    """
 
     path: str
     title: str
@@ -147,6 +168,9 @@ class RetrievedDocument:
     document_id: str = ""
     superseded_by: tuple[str, ...] = ()
     """Paths of the documents that replace this one; () for a document that holds."""
+    line_count: int = 0
+    quote: Quote | None = None
+    is_excerpt: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,11 @@ from contextlib import suppress
 from cachetools import LRUCache
 
 from rag_context.ports import Tokenizer
-from rag_context.projects.assembly import Rendered, rendered
+from rag_context.projects.excerpts import Rendered, rendered
 
 REMEMBERED_CHARS = 8_000_000
+COUNTED = 4096
+"""How many short texts, such as what stands above a document, are kept in memory with their tokens."""
 
 
 class Renderer:
@@ -21,8 +23,9 @@ class Renderer:
     """
 
     def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._lock = threading.Lock()
+        self._counts: LRUCache[str, int] = LRUCache(COUNTED)
         self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
 
     def render(self, content: str) -> Rendered:
@@ -32,19 +35,25 @@ class Renderer:
             known = self._known.get(key)
         if known is not None:
             return known
-        made = rendered(content, self.count)
+        made = rendered(content, lambda text: len(self.tokenizer.offsets(text)))
         with self._lock, suppress(ValueError):  # it is larger than all that is remembered
             self._known[key] = made
         return made
 
-    def knows(self, content: str) -> bool:
-        """Whether a content is ready."""
+    def ready(self, content: str) -> Rendered | None:
+        """A content as it stands in a context, if it was rendered before."""
         with self._lock:
-            return _key(content) in self._known
+            return self._known.get(_key(content))
 
     def count(self, text: str) -> int:
-        """How many tokens a text has."""
-        return len(self._tokenizer.offsets(text))
+        """How many tokens a short text has."""
+        with self._lock:
+            known = self._counts.get(text)
+        if known is None:
+            known = len(self.tokenizer.offsets(text))
+            with self._lock:
+                self._counts[text] = known
+        return known
 
 
 def _key(content: str) -> bytes:

@@ -5,6 +5,7 @@ Files are compared by what they hold: all are read and hashed, which takes less 
 
 import asyncio
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from rag_context.indexing.globs import path_patterns
 from rag_context.indexing.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.catalogue import Catalogue, Catalogues
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
-from rag_context.projects.paths import relative_path
+from rag_context.projects.paths import SUFFIXES, relative_path
 from rag_context.projects.records import ProjectDocument
 from rag_context.types import DOCUMENTATION, Tenant
 
@@ -36,8 +37,8 @@ CONCURRENCY = 5
 MAX_KIN = 3
 """Other tenants asked for vectors; those that were written to last know best."""
 
-SUFFIXES = frozenset({".md", ".markdown", ".mdown", ".mdx"})
-"""Files that are documents; whatever else lies in the docs folder is not looked at."""
+_NO_DOCUMENT = re.compile(r"(?:.*requirements.*|constraints.*|cmakelists|robots)\.txt", re.IGNORECASE)
+"""Text files that are for programs."""
 
 _LABELS = Labels(content_type=DOCUMENTATION)
 
@@ -114,8 +115,9 @@ class Scope(Protocol):
 
 
 def markdown(path: str) -> bool:
-    """Every Markdown file."""
-    return PurePosixPath(path).suffix.lower() in SUFFIXES
+    """Every Markdown, reStructuredText, AsciiDoc and plain text file; what else lies there is not looked at."""
+    file = PurePosixPath(path)
+    return file.suffix.lower() in SUFFIXES and _NO_DOCUMENT.fullmatch(file.name) is None
 
 
 def patterns(include: Sequence[str], exclude: Sequence[str]) -> Scope:

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
@@ -22,6 +23,7 @@ from rag_context.search.ranking import (
     presumed_best,
     relevance,
     smoothed_scores,
+    spread,
 )
 from rag_context.types import CHAT, Calibration, ChunkRef, Missing, Passage, TextHit
 
@@ -231,16 +233,21 @@ def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> 
     """The best `limit` that pass: the least score that was asked for, or else the model's threshold of cosines."""
     best = presumed_best(calibration)
     fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
-    default = calibration.threshold if calibration is not None else 0.0
-    kept: list[Ranked] = []
-    for i in best_first(gathered.candidates, fused):
-        candidate = gathered.candidates[i]
-        score = relevance(candidate, calibration)
-        if score >= query.min_score if query.min_score is not None else passes(candidate, score, default):
-            kept.append(Ranked(candidate, float(fused[i]), score))
-        if len(kept) == query.limit:
-            break
-    return kept
+    ranked = (
+        Ranked(gathered.candidates[i], float(fused[i]), relevance(gathered.candidates[i], calibration))
+        for i in best_first(gathered.candidates, fused)
+    )
+    if query.min_score is not None:
+        least = query.min_score
+        passing = (each for each in ranked if each.score >= least)
+    else:
+        threshold = calibration.threshold if calibration is not None else 0.0
+        passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
+    return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+
+
+def _document_of(ranked: Ranked) -> str:
+    return ranked.candidate.chunk.document_id
 
 
 def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeVar
 
 from rag_context.errors import BackendError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.legs import Sources, VectorFinds
+from rag_context.search.legs import Sources, VectorFinds, pool_per_document
 from rag_context.search.query import Query
-from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best
+from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best, spread
 from rag_context.types import ChunkRef, Neighbours, TextHit, VectorHit
 
 T = TypeVar("T")
@@ -63,7 +64,9 @@ async def gather(
     union = [_candidate(ref, raw) for ref in refs.values()]
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
     first = fused_scores(union, presumed_best(finds.calibration if finds else None))
-    shortlist = [union[i] for i in best_first(union, first)[:size]]
+    order = (union[i] for i in best_first(union, first))
+    spread_out = spread(order, lambda candidate: candidate.chunk.document_id, pool_per_document(query))
+    shortlist = list(islice(spread_out, size))
     neighbours = await exact.neighbours(shortlist)
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}

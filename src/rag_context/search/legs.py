@@ -2,9 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
@@ -12,11 +14,29 @@ from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, LegReport, LegStatus, Query
-from rag_context.types import Calibration, TextHit, Vector, VectorHit
+from rag_context.search.ranking import spread
+from rag_context.types import Calibration, Filter, TextHit, Vector, VectorHit
 
 POOL_FLOOR = 40
 POOL_PER_RESULT = 3
 """How many candidates each leg brings; on the open collections a hundred give the same first ten."""
+
+
+PER_DOCUMENT_FACTOR = 2
+"""Candidates of one document for each of its passages that may be returned."""
+
+ENOUGH = 2
+"""A pool is wide enough with one in so many of the documents that may be returned: the best ones are among them."""
+
+FURTHER_LOOKS = 2
+"""How often a leg looks again, past the documents that fill its pool."""
+
+Hit = TypeVar("Hit", bound=VectorHit | TextHit)
+
+
+def pool_per_document(query: Query) -> int | None:
+    """How many candidates one document may have; None: as many as there are."""
+    return None if query.per_document is None else PER_DOCUMENT_FACTOR * query.per_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +150,10 @@ class Legs:
         sources, query = self._sources, self._query
         vector, made_by = (query.vector, None) if query.vector is not None else await self._embedded()
         with self._reported("vector"):
-            hits = await sources.vector_store.call(
-                lambda: sources.vectors.search(vector, limit=self._pool, where=query.where), self._deadline
+            hits = await self._spread(
+                lambda where: sources.vector_store.call(
+                    lambda: sources.vectors.search(vector, limit=self._pool, where=where), self._deadline
+                )
             )
         finds = VectorFinds(vector, hits, sources.embedder.model.calibration, made_by)
         sources.require_same_model(finds)
@@ -150,10 +172,36 @@ class Legs:
 
     async def _walk_text(self) -> Sequence[TextHit]:
         with self._reported("text"):
-            return await self._sources.document_store.call(
-                lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=self._query.where),
-                self._deadline,
+            return await self._spread(
+                lambda where: self._sources.document_store.call(
+                    lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=where), self._deadline
+                )
             )
+
+    async def _spread(self, look: Callable[[Filter], Awaitable[Sequence[Hit]]]) -> Sequence[Hit]:
+        """What a store finds; where a few documents fill the pool, what it finds beside them too.
+
+        Raw scores of two looks compare, so the union is what one look with a limit per document would bring.
+        """
+        query = self._query
+        hits: list[Hit] = list(await look(query.where))
+        found = len(hits)
+        most = pool_per_document(query)
+        if query.per_document is None or most is None:
+            return hits
+        for _ in range(FURTHER_LOOKS):
+            counts = Counter(hit.chunk.document_id for hit in hits)
+            crowding = tuple(document for document, count in counts.items() if count >= most)
+            is_wide = ENOUGH * len(counts) * query.per_document >= query.limit
+            if found < self._pool or not crowding or is_wide:
+                break
+            try:
+                further: Sequence[Hit] = await look(replace(query.where, without_documents=crowding))
+            except BackendError:  # what was found stands
+                break
+            found = len(further)
+            hits = _united(hits, further)
+        return list(spread(hits, lambda hit: hit.chunk.document_id, most))
 
     @contextmanager
     def _reported(self, part: str) -> Iterator[None]:
@@ -169,6 +217,12 @@ class Legs:
             raise
         finally:
             self.reports[part] = LegReport(status, (self._clock() - started) * 1000.0, detail)
+
+
+def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
+    """Every chunk once."""
+    known = {hit.chunk.id for hit in hits}
+    return [*hits, *(hit for hit in further if hit.chunk.id not in known)]
 
 
 def status_of(error: BackendError) -> LegStatus:

@@ -38,7 +38,11 @@ class LegStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, what it may see, and how it wants to be answered. `min_score` None: the model's threshold.
+    """A question, what it may see, and how it wants to be answered.
+
+    A `min_score` is a real minimum: nothing below it is returned. Without one the model's threshold applies, from which
+    passages that hold the question's rare terms are exempt.
+    `per_document` bounds how many passages of one document are returned, so that a large one cannot crowd out the rest.
 
     With a `vector` of its own, nothing is embedded; with a vector and no text, only the vector leg has something to
     search for.
@@ -49,6 +53,7 @@ class Query:
     where: Filter = field(default_factory=Filter)
     mode: Mode = Mode.HYBRID
     min_score: float | None = None
+    per_document: int | None = None
     vector: Vector | None = None
 
     @property

@@ -1,8 +1,10 @@
 """Ranking: from raw scores to an ordered, calibrated list. Pure."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from rag_context.search.fusion import fuse, vector_weight
 from rag_context.types import Calibration, ChunkRef, Neighbours
 
 Floats = NDArray[np.float64]
+T = TypeVar("T")
 
 RARE_TERMS_SHARE = 0.5
 """A passage that holds this share of the query's idf mass is returned whatever its cosine."""
@@ -101,6 +104,16 @@ def passes(candidate: Candidate, score: float, threshold: float) -> bool:
     `threshold` is one of cosines, and says nothing of a passage whose cosine is not known.
     """
     return candidate.cosine is None or score >= threshold or candidate.share >= RARE_TERMS_SHARE
+
+
+def spread(ranked: Iterable[T], document_of: Callable[[T], str], per_document: int | None) -> Iterator[T]:
+    """The same in the same order, with at most `per_document` of each document (None: all)."""
+    seen: Counter[str] = Counter()
+    for each in ranked:
+        document = document_of(each)
+        seen[document] += 1
+        if per_document is None or seen[document] <= per_document:
+            yield each
 
 
 def answerable(candidates: Sequence[Candidate], calibration: Calibration) -> bool:

@@ -21,6 +21,8 @@ from rag_context.contract.projects import (
     RagQueryExternalResponse,
     RagQueryRequest,
     RagQueryResponse,
+    ReadDocumentRequest,
+    ReadDocumentResponse,
     SearchExternalDocsRequest,
     SearchExternalDocsResponse,
     SemanticSearchRequest,
@@ -47,6 +49,7 @@ def build_project_tools(projects: ProjectService) -> list[Tool[Any]]:
         _activate_tool(projects),
         _query_tool(projects),
         _search_tool(projects),
+        _read_tool(projects),
         _index_tool(projects),
         _types_tool(projects),
         _promote_tool(projects),
@@ -109,9 +112,10 @@ def _query_tool(projects: ProjectService) -> Tool[RagQueryRequest]:
         title="Ask the project's documents",
         description=(
             "Get the context that answers a question from the project's documents: the critical documents first, "
-            "then whole documents by relevance, then those that they link to, each under its own heading with its "
-            "path. Answer from it and name the paths. max_tokens bounds it; omitted says how many documents were "
-            "left out for that. answer is filled only where a chat model is configured. For a list without texts "
+            "then documents by relevance, then those that they link to, each under its own heading with its path. "
+            "Answer from it and name the paths. max_tokens bounds it: what does not fit stands there in parts, marked "
+            "as an excerpt with its lines, and read_document has the rest. answer is filled only where a chat model is "
+            "configured. For a list without texts "
             f"use semantic_search. {_WHOSE}"
         ),
         request=RagQueryRequest,
@@ -131,8 +135,9 @@ def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
         title="Find project documents",
         description=(
             "List the project's documents that a question is about, the most relevant first, without their texts: "
-            "path, title, summary, type, date, promotion level and a relevance from 0 to 1. Use it to see what there "
-            f"is; use rag_query for the texts themselves. {_WHOSE}"
+            "path, title, summary, type, date, promotion level, a relevance from 0 to 1, and the passage that was "
+            "found with its heading and lines. Use it to see what there is; use rag_query for the texts themselves. "
+            f"{_WHOSE}"
         ),
         request=SemanticSearchRequest,
         response=SemanticSearchResponse,
@@ -142,6 +147,27 @@ def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
         needs_project=True,
         toolset=Toolset.PROJECTS,
         example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
+    )
+
+
+def _read_tool(projects: ProjectService) -> Tool[ReadDocumentRequest]:
+    return Tool(
+        name="read_document",
+        title="Read a project document",
+        description=(
+            "Read one document of the project, or some of its lines: what rag_query showed in parts only, or what a "
+            "search result names by path and lines. A reply carries some 40 000 characters; where truncated is true, "
+            f"read on from end_line + 1. {_WHOSE}"
+        ),
+        request=ReadDocumentRequest,
+        response=ReadDocumentResponse,
+        run=_running(lambda request, call: projects.read(request, caller=call.caller)),
+        access=Access.READ,
+        read_only=True,
+        names_one=True,
+        needs_project=True,
+        toolset=Toolset.PROJECTS,
+        example={"path": "problems/pool-exhaustion.md", "start_line": 1, "end_line": 80},
     )
 
 

@@ -7,6 +7,7 @@ from uuid import UUID
 from rag_context.contract.check import CheckResponse, FlawReport
 from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.indexing.markdown import body_start
 from rag_context.ports import IndexAuditor
 from rag_context.types import Chunk, Counts, Document, Draft, Examination, Flaw, FlawKind, Origin, Thoroughness
 
@@ -148,8 +149,11 @@ def _is_uuid(text: str) -> bool:
 
 
 def _are_cut_from(document: Document, chunks: Sequence[Chunk]) -> bool:
-    """Whether the chunks are slices that cover the content without a gap, in order and under their computed ids."""
-    end = 0
+    """Whether the chunks are slices that cover the content without a gap, in order and under their computed ids.
+
+    The front matter of a project's file is in none of them.
+    """
+    end = body_start(document.content) if document.tenant.has_files else 0
     for position, chunk in enumerate(chunks):
         span = chunk.span
         if chunk.position != position or not 0 <= span.start <= end <= span.end:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
+from rag_context.contract.project_sources import Leg, LinkedDoc, Source
 from rag_context.contract.project_tenants import ListedProject, TypeCount
-from rag_context.contract.projects import DocType, Leg, LinkedDoc, Source
+from rag_context.contract.projects import DocType
 from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
 from rag_context.projects.opening import Activation
@@ -53,11 +54,25 @@ def labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[
     }
 
 
+def _quoted(document: RetrievedDocument) -> dict[str, Any]:
+    """Which document, and the passage that speaks for it."""
+    quote = document.quote
+    return {
+        "path": document.path,
+        "title": document.title,
+        "document_id": document.document_id,
+        "heading": quote.heading or None if quote is not None else None,
+        "start_line": quote.start_line if quote is not None else None,
+        "end_line": quote.end_line if quote is not None else None,
+        "snippet": quote.text if quote is not None else None,
+        "excerpt": document.is_excerpt,
+    }
+
+
 def source(document: RetrievedDocument) -> Source:
     """A document that was found, or stands in front."""
     return Source(
-        path=document.path,
-        title=document.title,
+        **_quoted(document),
         summary=document.summary,
         char_count=document.char_count,
         relevance_score=round(document.boosted_relevance_score, 4),
@@ -71,8 +86,7 @@ def source(document: RetrievedDocument) -> Source:
 def linked_doc(document: LinkedDocument) -> LinkedDoc:
     """A document that a link led to."""
     return LinkedDoc(
-        path=document.path,
-        title=document.title,
+        **_quoted(document),
         char_count=document.char_count,
         linked_from=document.linked_from,
         link_depth=document.link_depth,

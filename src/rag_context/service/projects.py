@@ -21,6 +21,7 @@ from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     CriticalInclusion,
+    DocumentNotFoundError,
     InvalidDocTypeError,
     Label,
     PromotionLevel,
@@ -32,6 +33,7 @@ from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
 from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
+from rag_context.service.project_reading import lines_of, named_document
 from rag_context.service.project_wording import (
     Listed,
     catching_up,
@@ -171,6 +173,26 @@ class ProjectService:
             ),
         )
         return wire.SemanticSearchResponse(**await self._searched(request.query, meant.tenant, options, request_id))
+
+    async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
+        """Lines of one document."""
+        meant = await self._choice.of(request, caller)
+        catalogue = await self._catalogue(meant.tenant)
+        document = named_document(catalogue, request.path)
+        works, deadline = self._works, Deadline.after(STORE_S, self._clock)
+        stored = await works.document_store.call(lambda: works.documents.get(document.id), deadline)
+        if stored is None:
+            raise DocumentNotFoundError(f"{document.path!r} has just been taken out of the index")
+        return wire.ReadDocumentResponse(
+            **tenant_fields(meant.tenant),
+            **lines_of(stored.content, request.start_line, request.end_line),
+            path=document.path,
+            title=document.title,
+            document_id=document.id,
+            doc_type=document.doc_type,
+            promotion_level=level_name(document.promotion_level),
+            superseded_by=list(catalogue.superseded_by(document.path)),
+        )
 
     async def retrieval(
         self, project: str, branch: str | None = None, path_hash: str | None = None
@@ -313,7 +335,7 @@ class ProjectService:
     ) -> dict[str, Any]:
         started = self._clock()
         async with self._admissions.searches.admitted():
-            found = await RetrievalService(self._works, tenant).retrieve_relevant_documents(query, options)
+            found = await RetrievalService(self._works, tenant).list_relevant_documents(query, options)
         latency_ms = (self._clock() - started) * 1000.0
         self._remember(
             query, found.label, [document.document_id for document in found.documents], request_id, latency_ms

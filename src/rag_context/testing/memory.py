@@ -377,6 +377,7 @@ def _passes(document: Document, where: Filter) -> bool:
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
+        and document.id not in where.without_documents
         and (where.since is None or document.timestamp >= where.since)
         and (where.until is None or document.timestamp < where.until)
     )

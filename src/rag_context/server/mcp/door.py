@@ -236,7 +236,10 @@ def _answered(answer: Answer, *, structured: bool) -> types.CallToolResult:
     if not structured:
         return types.CallToolResult(content=_text(answer.body, structured=False))
     body = json.loads(answer.body.to_json())
-    return types.CallToolResult(content=_text(answer.body, structured=True), structured_content=body)
+    long = answer.body.text_only & body.keys()
+    structure = {name: value for name, value in body.items() if name not in long}
+    # What is long stands in the readable text, and only there.
+    return types.CallToolResult(content=_text(answer.body, structured=not long), structured_content=structure)
 
 
 def _told(failure: WireResponse, *, structured: bool) -> types.CallToolResult:

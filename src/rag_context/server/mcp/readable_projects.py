@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from rag_context.contract.project_sources import Source
 from rag_context.contract.project_tenants import (
     ActivateProjectResponse,
     DeleteDocumentsResponse,
@@ -13,8 +14,8 @@ from rag_context.contract.projects import (
     ListDocTypesResponse,
     ProjectResponse,
     RagQueryResponse,
+    ReadDocumentResponse,
     SemanticSearchResponse,
-    Source,
     UpdatePromotionLevelResponse,
 )
 from rag_context.contract.wire import WireResponse
@@ -37,6 +38,8 @@ def readable_project(body: WireResponse) -> str | None:
             lines = _queried(body)
         case SemanticSearchResponse():
             lines = _searched(body)
+        case ReadDocumentResponse():
+            lines = _read(body)
         case IndexDocumentResponse():
             lines = _indexed(body)
         case ListDocTypesResponse():
@@ -89,6 +92,18 @@ def _searched(body: SemanticSearchResponse) -> Iterator[str]:
         yield f"[{number}] {_source(result)}"
         if result.summary:
             yield f"    {result.summary}"
+        if result.snippet:
+            under = f"{result.heading} · " if result.heading else ""
+            yield f"    {under}lines {result.start_line}-{result.end_line}: {' '.join(result.snippet.split())}"
+
+
+def _read(body: ReadDocumentResponse) -> Iterator[str]:
+    old = f" It is superseded by {', '.join(body.superseded_by)}." if body.superseded_by else ""
+    yield f"{body.path} of {_whose(body)}, lines {body.start_line}-{body.end_line} of {body.total_lines}.{old}"
+    if body.truncated:
+        yield f"Read on from line {body.end_line + 1}."
+    yield ""
+    yield body.content
 
 
 def _indexed(body: IndexDocumentResponse) -> Iterator[str]:

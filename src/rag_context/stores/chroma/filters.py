@@ -38,6 +38,7 @@ def passes(fields: Fields, where: Filter) -> bool:
         and str(fields.get(payload.SOURCE, "")).startswith(where.source_prefix or "")
         and set(where.tags) <= set(fields.get(payload.TAGS) or ())
         and all(set(group) & set(fields.get(payload.TAGS) or ()) for group in where.any_tags)
+        and fields.get(payload.DOCUMENT_ID) not in where.without_documents
         and (where.since is None or at >= payload.microseconds(where.since))
         and (where.until is None or at < payload.microseconds(where.until))
     )
@@ -56,6 +57,8 @@ def _narrowing(where: Filter) -> list[Where]:
     parts += [{payload.TAGS: {"$contains": tag}} for tag in where.tags]
     parts += [_any([{payload.TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{payload.FOLDERS: {"$contains": folder}} for folder in payload.folders(where.source_prefix or "")[-1:]]
+    if where.without_documents:
+        parts.append({payload.DOCUMENT_ID: {"$nin": list(where.without_documents)}})
     if where.since is not None:
         parts.append({payload.TIMESTAMP: {"$gte": payload.microseconds(where.since)}})
     if where.until is not None:

@@ -48,6 +48,8 @@ def condition(where: Filter) -> Query:
     if where.tags:
         parts.append({"metadata.tags": {"$all": list(where.tags)}})
     parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]
+    if where.without_documents:
+        parts.append({"_id": {"$nin": [key_of(id_) for id_ in where.without_documents]}})
     if where.since is not None:
         parts.append(_not_before(where.since))
     if where.until is not None:

@@ -42,7 +42,10 @@ def conditions(where: Filter) -> models.Filter:
     if where.since is not None or where.until is not None:
         period = models.DatetimeRange(gte=_aware(where.since), lt=_aware(where.until))
         must.append(models.FieldCondition(key=fields.TIMESTAMP, range=period))
-    return models.Filter(must=must)
+    if not where.without_documents:
+        return models.Filter(must=must)
+    crowding = models.MatchAny(any=list(where.without_documents))
+    return models.Filter(must=must, must_not=[models.FieldCondition(key=fields.DOCUMENT_ID, match=crowding)])
 
 
 def source_blocks(source: str) -> list[int]:

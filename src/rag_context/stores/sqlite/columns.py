@@ -105,8 +105,8 @@ class TagLists(Codes[str]):
             self._holding.setdefault(tag, set()).add(code)
 
 
-_FIELDS = 9
-_TENANT, _TYPE, _SESSION, _SOURCE, _CATEGORY, _GAME, _TAGS, _THREAD, _POSITION = range(_FIELDS)
+_FIELDS = 10
+_TENANT, _TYPE, _SESSION, _SOURCE, _CATEGORY, _GAME, _TAGS, _THREAD, _POSITION, _DOCUMENT = range(_FIELDS)
 _FIRST_CAPACITY = 1024
 
 
@@ -116,7 +116,8 @@ class Columns:
     def __init__(self) -> None:
         self._numbers = np.empty((_FIELDS, _FIRST_CAPACITY), dtype=np.int32)
         self._timestamps = np.empty(_FIRST_CAPACITY, dtype=np.int64)
-        self._documents: list[str] = []
+        self._size = 0
+        self._documents: Codes[str] = Codes()
         self._tenants: Codes[tuple[str, str, str]] = Codes()
         self._texts: dict[int, Codes[str | None]] = {
             field: Codes() for field in (_TYPE, _SESSION, _CATEGORY, _GAME, _THREAD)
@@ -126,7 +127,7 @@ class Columns:
 
     def append(self, rows: Sequence[StoredVector]) -> None:
         """Add `rows` at the end."""
-        start = len(self._documents)
+        start = self._size
         end = start + len(rows)
         self._reserve(end)
         numbers = self._numbers[:, start:end]
@@ -143,23 +144,23 @@ class Columns:
         numbers[_SOURCE] = [self._sources.number(row.source) for row in rows]
         numbers[_TAGS] = [self._tags.number(row.tags) for row in rows]
         numbers[_POSITION] = [row.position for row in rows]
+        numbers[_DOCUMENT] = [self._documents.number(row.document) for row in rows]
         self._timestamps[start:end] = [row.timestamp for row in rows]
-        self._documents.extend([row.document for row in rows])
+        self._size = end
 
     def move_last_to(self, row: int) -> None:
         """Take the last row away and put it in the place of `row`, unless it is that."""
-        last = len(self._documents) - 1
+        last = self._size - 1
         self._numbers[:, row] = self._numbers[:, last]
         self._timestamps[row] = self._timestamps[last]
-        self._documents[row] = self._documents[last]
-        self._documents.pop()
+        self._size = last
 
     def reference(self, row: int, chunk: str) -> ChunkRef:
         """Row `row` as ranking sees it."""
         numbers = self._numbers[:, row]
         return ChunkRef(
             chunk,
-            self._documents[row],
+            self._documents.values[numbers[_DOCUMENT]],
             int(numbers[_POSITION]),
             self._texts[_TYPE].values[numbers[_TYPE]] or "",
             self._texts[_THREAD].values[numbers[_THREAD]],
@@ -167,7 +168,7 @@ class Columns:
 
     def matching(self, where: Filter) -> Rows | None:
         """The rows that `where` lets through, ascending; None where it lets all through."""
-        size = len(self._documents)
+        size = self._size
         masks: list[Mask] = []
         for codes, field, value in self._equalities(where):
             number = codes.known(value)
@@ -180,6 +181,9 @@ class Columns:
         if where.tags:
             masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
         masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]
+        for document in where.without_documents:
+            if (number := self._documents.known(document)) is not None:
+                masks.append(self._numbers[_DOCUMENT, :size] != number)
         if where.since is not None:
             masks.append(self._timestamps[:size] >= microseconds(where.since))
         if where.until is not None:
@@ -200,7 +204,7 @@ class Columns:
     def _among(self, field: int, known: int, numbers: NDArray[np.int32]) -> Mask:
         allowed = np.zeros(known, dtype=np.bool_)
         allowed[numbers] = True
-        mask: Mask = allowed[self._numbers[field, : len(self._documents)]]
+        mask: Mask = allowed[self._numbers[field, : self._size]]
         return mask
 
     def _reserve(self, rows: int) -> None:
@@ -208,7 +212,7 @@ class Columns:
         if rows <= capacity:
             return
         capacity = max(2 * capacity, rows)
-        size = len(self._documents)
+        size = self._size
         numbers = np.empty((_FIELDS, capacity), dtype=np.int32)
         numbers[:, :size] = self._numbers[:, :size]
         timestamps = np.empty(capacity, dtype=np.int64)

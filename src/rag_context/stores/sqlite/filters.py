@@ -60,6 +60,9 @@ def condition(where: Filter) -> Condition:
             f"EXISTS (SELECT 1 FROM document_tags AS g WHERE g.document = d.key AND g.tag IN ({marks}))"  # noqa: S608
         )
         values.extend(group)
+    if where.without_documents:
+        parts.append(f"d.id NOT IN ({', '.join('?' * len(where.without_documents))})")
+        values.extend(where.without_documents)
     if where.since is not None:
         parts.append("d.timestamp >= ?")
         values.append(microseconds(where.since))

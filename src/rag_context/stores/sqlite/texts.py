@@ -59,6 +59,10 @@ CROSS JOIN chunks AS c ON c.key = asked.value
 CROSS JOIN documents AS d ON d.key = c.document AND {condition}
 """
 
+_KEYS_OF = """
+SELECT min(c.key), max(c.key), count(*) FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE d.id = ?
+"""
+
 _FILTERED = "SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE {condition} LIMIT ?"
 
 QUESTIONS = 256
@@ -200,6 +204,10 @@ class SqliteTexts:
             else:
                 postings = self._postings.holding(term, snapshot, connection)
             scores[postings.keys] += np.float32(question.weights[number]) * postings.impacts
+        for document in where.without_documents:  # those of a large one would be looked at in vain, piece after piece
+            first, last, count = connection.execute(_KEYS_OF, (document,)).fetchone()
+            if count and last - first + 1 == count:  # as a rule; others are left to the filter behind the index
+                scores[first : last + 1] = 0.0
         for keys in masks:
             passing = np.zeros(len(scores), dtype=np.bool_)
             passing[keys] = True

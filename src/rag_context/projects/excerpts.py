@@ -1,0 +1,237 @@
+"""The parts of a document that stand for it where it does not fit as a whole.
+
+Its passages that answer the question, and what surrounds them within their sections: they are looked up one by one, so
+that a document of any size costs the same.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rag_context.errors import BackendError
+from rag_context.ports import DocumentStore, Tokenizer
+from rag_context.projects.demotion import demoted
+from rag_context.projects.records import Quote
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.types import Passage
+
+DOCUMENT_LEVEL = 3
+"""Level of the heading that each document of a context stands under."""
+
+HEAD_TOKENS = 24
+"""What the line above a part costs, about: its headings and line numbers."""
+
+ROUNDS = 2
+"""How often parts are extended on both sides, by one passage each time."""
+
+FULL_SHARE = 0.9
+LEAST_TOKENS = 16
+"""Fewer tokens than this say nothing."""
+
+CHARS_PER_TOKEN = 8
+"""So many characters hold a token at least, as a rule; only of so many is the beginning of a text counted."""
+
+DENSE_CHARS_PER_TOKEN = 3.5
+"""So few characters make a token in most texts. What fits by this estimate is counted exactly once, at the end."""
+
+QUOTE_CHARS = 300
+HEADING_CHARS = 200
+GAP = "[...]"
+
+Count = Callable[[str], int]
+Render = Callable[[str], "Rendered"]
+"""Makes a content ready to stand below a document's heading; the same content always gives the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text as it stands in a context, and its tokens. `parts` are its lines and characters, where it is not whole."""
+
+    text: str
+    tokens: int
+    lines: tuple[tuple[int, int], ...] = ()
+    chars: int = 0
+
+
+def rendered(content: str, count: Count) -> Rendered:
+    """A document's whole content, its headings below the document's own."""
+    text = demoted(content, DOCUMENT_LEVEL)
+    return Rendered(text, count(text))
+
+
+def quote_of(passage: Passage) -> Quote:
+    """A passage as a result shows it."""
+    span = passage.chunk.span
+    return Quote(_shortened(passage.chunk.text), span.heading, span.start_line, span.end_line)
+
+
+def opening_quote(content: str, first_line: int) -> Quote:
+    """The beginning of a text that nothing was found in; `first_line` is that of the text in its file."""
+    shown = _shortened(content[:QUOTE_CHARS])
+    return Quote(shown, "", first_line, first_line + content[: len(shown)].rstrip().count("\n"))
+
+
+def opening(content: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Rendered | None:
+    """The beginning of a text in at most so many tokens, whole lines where there are several."""
+    text = _cut(content[: CHARS_PER_TOKEN * max(tokens, 0)], tokens, tokenizer)
+    made = demoted(text, DOCUMENT_LEVEL)
+    count = len(tokenizer.offsets(made))
+    if not text.strip() or count > tokens:
+        return None
+    return Rendered(made, count, ((first_line, first_line + text.rstrip().count("\n")),), len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpts:
+    """Makes excerpts.
+
+    Args:
+        documents: holds the passages.
+        guard: guards it.
+        render: makes a part ready; from any thread.
+        tokenizer: counts tokens.
+        deadline: until when more than what was found is looked for.
+    """
+
+    documents: DocumentStore
+    guard: Dependency
+    render: Render
+    tokenizer: Tokenizer
+    deadline: Deadline
+
+    async def of(self, found: Sequence[Passage], tokens: int) -> Rendered | None:
+        """What stands for a document in at most so many tokens; None where that says nothing.
+
+        Args:
+            found: its passages that answer the question, the best first.
+            tokens: its share of the context.
+        """
+        kept: dict[int, Passage] = {}
+        spent = 0
+        for passage in found:
+            cost = _estimated(passage.chunk.text) + HEAD_TOKENS
+            if spent + cost <= tokens:
+                kept[passage.chunk.position] = passage
+                spent += cost
+        if not kept:
+            return await asyncio.to_thread(self._trimmed, found[0], tokens) if found else None
+        headings = {position: passage.chunk.span.heading for position, passage in kept.items()}
+        for turn in range(ROUNDS):
+            if spent > FULL_SHARE * tokens:
+                break
+            grown = False
+            for position, passage in await self._around(kept):
+                heading = headings.get(position - 1, headings.get(position + 1, ""))
+                cost = _estimated(passage.chunk.text)
+                if (turn == 0 or _is_within(passage.chunk.span.heading, heading)) and spent + cost <= tokens:
+                    kept[position], headings[position] = passage, heading
+                    spent += cost
+                    grown = True
+            if not grown:
+                break
+        return await asyncio.to_thread(self._fitted, kept, tokens)
+
+    def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
+        """The parts as they stand in a context, without the last added ones where their headings took their place."""
+        while kept:
+            made = self._rendered(kept)
+            if made.tokens <= tokens:
+                return made
+            if len(kept) == 1:
+                return self._trimmed(next(iter(kept.values())), tokens)
+            kept.popitem()
+        return None
+
+    def _rendered(self, kept: dict[int, Passage]) -> Rendered:
+        parts = [_part(run) for run in _runs([kept[position] for position in sorted(kept)])]
+        made = [self.render(quote.text) for quote in parts]
+        heads = [_head(quote) for quote in parts]
+        text = f"\n\n{GAP}\n\n".join(f"{head}\n\n{each.text}".rstrip() for head, each in zip(heads, made, strict=True))
+        around = self._count("\n".join([*heads, *[GAP] * (len(parts) - 1)]))
+        lines = tuple((quote.start_line, quote.end_line) for quote in parts)
+        return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
+
+    async def _around(self, kept: dict[int, Passage]) -> list[tuple[int, Passage]]:
+        """The passages that stand right before and after those that are kept, by position; () where that fails."""
+        ends = [passage.chunk.id for position, passage in kept.items() if {position - 1, position + 1} - kept.keys()]
+        document = next(iter(kept.values())).document_id
+        store = self.documents
+        try:
+            near = await self.guard.call(lambda: store.neighbours(ends), self.deadline)
+            refs = [ref for each in near.values() for ref in (each.before, each.after) if ref is not None]
+            missing = {ref.id: ref for ref in refs if ref.document_id == document and ref.position not in kept}
+            passages = await self.guard.call(lambda: store.passages(list(missing)), self.deadline) if missing else {}
+        except BackendError:
+            return []
+        return [(missing[id_].position, passage) for id_, passage in passages.items() if id_ in missing]
+
+    def _trimmed(self, passage: Passage, tokens: int) -> Rendered | None:
+        """As much of one passage as fits."""
+        span = passage.chunk.span
+        head = _head(quote_of(passage))
+        room = tokens - self._count(head)
+        if room < LEAST_TOKENS:
+            return None
+        text = _cut(passage.chunk.text, room, self.tokenizer)
+        end_line = span.start_line + text.rstrip().count("\n")
+        shown = Quote(text, span.heading, span.start_line, end_line)
+        made = f"{_head(shown)}\n\n{demoted(text, DOCUMENT_LEVEL)}".rstrip()
+        count = self._count(made)
+        return Rendered(made, count, ((span.start_line, end_line),), len(text)) if count <= tokens else None
+
+    def _count(self, text: str) -> int:
+        return len(self.tokenizer.offsets(text))
+
+
+def _estimated(text: str) -> int:
+    return math.ceil(len(text) / DENSE_CHARS_PER_TOKEN)
+
+
+def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
+    """Passages by position, those that follow each other together."""
+    run: list[Passage] = []
+    for passage in passages:
+        if run and passage.chunk.position != run[-1].chunk.position + 1:
+            yield run
+            run = []
+        run.append(passage)
+    if run:
+        yield run
+
+
+def _part(run: Sequence[Passage]) -> Quote:
+    """Passages in a row as one text; what two of them share stands there once."""
+    text, end = "", run[0].chunk.span.start
+    for passage in run:
+        chunk = passage.chunk
+        text += chunk.text[max(0, end - chunk.span.start) :]
+        end = max(end, chunk.span.end)
+    return Quote(text, run[0].chunk.span.heading, run[0].chunk.span.start_line, run[-1].chunk.span.end_line)
+
+
+def _head(quote: Quote) -> str:
+    heading = " ".join(quote.heading.split())[:HEADING_CHARS]
+    lines = f"lines {quote.start_line}-{quote.end_line}"
+    return f"**{heading}** ({lines})" if heading else f"({lines})"
+
+
+def _is_within(heading: str, section: str) -> bool:
+    """Whether a heading path lies in a section, or right above it."""
+    return heading == section or heading.startswith(f"{section} > ") or section.startswith(f"{heading} > ")
+
+
+def _cut(text: str, tokens: int, tokenizer: Tokenizer) -> str:
+    """The beginning of a text: so many tokens, back to the last whole line where that leaves half of them."""
+    offsets = tokenizer.offsets(text)
+    if len(offsets) <= tokens:
+        return text
+    cut = text[: offsets[tokens - 1][1]] if tokens > 0 else ""
+    line = cut.rfind("\n")
+    return cut[: line + 1] if line > len(cut) // 2 else cut
+
+
+def _shortened(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= QUOTE_CHARS else f"{text[: QUOTE_CHARS - 1].rstrip()}\u2026"

@@ -1,0 +1,51 @@
+"""A collection through the project tools: they rank as a plain search does, and a difference shows."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rag_context.errors import InvalidInputError
+from rag_context.evaluation.datasets import load_dataset
+from rag_context.evaluation.evaluate import open_measured
+from rag_context.evaluation.page import page
+from rag_context.evaluation.projects import TOOLS, evaluate_projects
+from rag_context.evaluation.report import as_json
+from rag_context.projects import finding
+from rag_context.projects.boosting import Match
+from rag_context.settings import Settings
+from tests.evaluation.collections import write_graded, write_spans
+
+
+def nothing(_doing: str, _done: int, _total: int) -> None:
+    """Nobody watches."""
+
+
+async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = load_dataset(write_graded(tmp_path / "graded"))
+    async with open_measured(Settings(), tmp_path / "index") as service:
+        found = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
+        assert (found.documents, found.queries) == (3, 2)
+        assert found.same_order == dict.fromkeys(TOOLS, 1.0)
+        assert {tuple(found.scores[tool].by_measure["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
+        (row, *_) = json.loads(as_json([], [found]))["projects"]
+        assert row["tools"] == dict.fromkeys(TOOLS, 1.0)
+        assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page([], Path("q.md"), [found])
+        matches = finding._matches
+        monkeypatch.setattr(finding, "_matches", lambda *args: [_backwards(each) for each in matches(*args)])
+        worse = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
+        assert worse.same_order == {"search": 1.0, "semantic_search": 0.0, "rag_query": 0.0}
+
+
+async def test_a_collection_that_is_judged_by_spans_is_rejected(tmp_path: Path) -> None:
+    dataset = load_dataset(write_spans(tmp_path / "spans"))
+    async with open_measured(Settings(), tmp_path / "index") as service:
+        with pytest.raises(InvalidInputError, match="judged by spans"):
+            await evaluate_projects(service, dataset, tmp_path / "project", nothing)
+
+
+def _backwards(match: Match) -> Match:
+    return replace(match, rank=-match.rank)
