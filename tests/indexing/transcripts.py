@@ -69,22 +69,21 @@ def codex() -> str:
     def item(payload: Item, type_: str = "response_item", at: str = AT) -> Item:
         return {"timestamp": at, "type": type_, "payload": payload}
 
-    def message(role: str, *parts: str, at: str = AT, **more: object) -> Item:
-        kind = "output_text" if role == "assistant" else "input_text"
-        said = [text(part, kind) for part in parts]
-        return item({"type": "message", "role": role, "content": said, **more}, at=at)
+    def message(role: str, *parts: str, at: str = AT, kind: str = "") -> Item:
+        said = [text(part, "output_text" if role == "assistant" else "input_text") for part in parts]
+        metadata = {"internal_chat_message_metadata_passthrough": {"content_item_kinds": [kind]}} if kind else {}
+        return item({"type": "message", "role": role, "content": said, **metadata}, at=at)
 
     agents = f"# AGENTS.md instructions for /w\n\n<INSTRUCTIONS>\n{INJECTED}\n</INSTRUCTIONS>"
     environment = f"<environment_context>\n  <cwd>/{INJECTED}</cwd>\n</environment_context>"
     ide = f"# Context from my IDE setup:\n\n## Open tabs:\n- {INJECTED}\n\n## My request for Codex:\n{AGAIN}"
-    kinds = "internal_chat_message_metadata_passthrough"
     return lines(
         item({"id": "codex-1", "cwd": "/w", "base_instructions": {"text": INJECTED}}, "session_meta"),
         message("developer", f"<permissions instructions>{INJECTED}</permissions instructions>"),
         message("user", agents, environment),
         message("user", f"<user_instructions>\n{INJECTED}\n</user_instructions>"),
-        message("user", INJECTED, **{kinds: {"content_item_kinds": ["agents.md"]}}),
-        message("user", ASKED, **{kinds: {"content_item_kinds": ["user.text"]}}),
+        message("user", INJECTED, kind="agents.md"),
+        message("user", ASKED, kind="user.text"),
         item({"type": "user_message", "message": f"{ASKED} {INJECTED}"}, "event_msg"),
         message("developer", f"{INJECTED} of a hook"),
         item({"type": "reasoning", "summary": [text(INJECTED, "summary_text")]}),

@@ -19,9 +19,6 @@ def test_a_folder_of_transcripts_is_stored_as_what_was_said(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     receipts = {each["source"]: each for each in map(json.loads, done.stdout.splitlines())}
     assert {source.removeprefix(f"{folder}/") for source in receipts} == set(files)
-    assert receipts[f"{folder}/qwen/qwen-1.jsonl"]["leftOut"]["tool-output"] == 1
-    assert receipts[f"{folder}/claude/claude-1.jsonl"]["leftOut"]["compaction-summary"] == 1
-    assert "compaction summar" in done.stderr
 
     exported = command("export", "-", data_dir=tmp_path / "data")
     assert exported.returncode == 0, exported.stderr
@@ -36,3 +33,7 @@ def test_a_folder_of_transcripts_is_stored_as_what_was_said(tmp_path: Path) -> N
         assert INJECTED not in document["content"], name
         assert "<" not in document["content"], name
         assert document["contentType"] == "chat", name
+
+    assert receipts[f"{folder}/qwen/qwen-1.jsonl"]["leftOut"]["tool-output"] == 1
+    assert receipts[f"{folder}/claude/claude-1.jsonl"]["leftOut"]["compaction-summary"] == 1
+    assert "compaction summar" in done.stderr

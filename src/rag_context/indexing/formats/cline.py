@@ -70,6 +70,7 @@ CLINE = Client(
         or _is_prompt(record)
     ),
     record=_records,
+    files=("api_conversation_history.json",),
     user=Marks(
         blocks={
             **INJECTED,

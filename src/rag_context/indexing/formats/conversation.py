@@ -118,6 +118,7 @@ class Client:
         model: how text is marked that is not the model's answer.
         replay: puts records in their final state, where later ones change earlier ones.
         header: where session and title stand in a record.
+        files: names of files that only this client writes.
     """
 
     format: Format
@@ -129,6 +130,7 @@ class Client:
     model: Marks = _UNMARKED
     replay: Callable[[Iterable[Fields]], Iterable[Fields]] = iter
     header: Callable[[Fields], Fields] = lambda record: record
+    files: tuple[str, ...] = ()
 
 
 def read(client: Client, data: bytes, name: str) -> Talk:

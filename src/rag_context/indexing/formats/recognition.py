@@ -34,7 +34,10 @@ def format_of(name: str, head: bytes) -> Format | None:
         name: the file's name or path.
         head: its first `SNIFFED_BYTES`, or as many as there are; looked at in JSON files only.
     """
-    suffix = PurePath(name).suffix.lower()
+    path = PurePath(name)
+    if (own := next((client.format for client in CLIENTS if path.name in client.files), None)) is not None:
+        return own
+    suffix = path.suffix.lower()
     if suffix in _OF_OBJECTS:
         return _of_object(head)
     if suffix in _OF_LINES:
