@@ -36,7 +36,7 @@ def test_what_both_sides_say_is_read_and_nothing_else(name: str) -> None:
             "claude/claude-1.jsonl",
             {
                 "other-record": 2, "injected-context": 4, "reasoning-block": 1, "tool-call": 1, "tool-output": 1,
-                "subagent-message": 1, "compaction-summary": 1, "command-echo": 2, "client-notice": 2, "repetition": 1,
+                "subagent-message": 1, "compaction-summary": 2, "command-echo": 2, "client-notice": 2, "repetition": 1,
             },
         ),
         (

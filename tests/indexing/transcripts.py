@@ -52,9 +52,8 @@ def claude_code() -> str:
         line("user", [{"type": "tool_result", "tool_use_id": "t1", "content": f"{INJECTED} output"}]),
         line("assistant", f"{INJECTED} of a sub-agent", isSidechain=True),
         {"type": "system", "subtype": "compact_boundary", "content": INJECTED, "sessionId": "claude-1"},
-        line(
-            "user", f"This session is being continued from a previous conversation. {INJECTED}", isCompactSummary=True
-        ),
+        line("user", f"{INJECTED} in short", isCompactSummary=True),
+        line("user", f"This session is being continued from a previous conversation. {INJECTED}"),
         line("user", command),
         line("user", f"<local-command-stdout>{INJECTED}</local-command-stdout>"),
         line("user", [text(reminder), text(AGAIN)], timestamp=LATER),

@@ -35,5 +35,5 @@ def test_a_folder_of_transcripts_is_stored_as_what_was_said(tmp_path: Path) -> N
         assert document["contentType"] == "chat", name
 
     assert receipts[f"{folder}/qwen/qwen-1.jsonl"]["leftOut"]["tool-output"] == 1
-    assert receipts[f"{folder}/claude/claude-1.jsonl"]["leftOut"]["compaction-summary"] == 1
+    assert receipts[f"{folder}/claude/claude-1.jsonl"]["leftOut"]["compaction-summary"] == 2
     assert "compaction summar" in done.stderr
