@@ -379,7 +379,8 @@ def test_a_call_of_a_tool_is_a_turn_without_a_word(name: str) -> None:
         {"role": "assistant", "content": "Nine metres."},
     ]
     (found,) = taken(name, json.dumps(talk).encode() if name == "talk.json" else lines(*talk))
-    assert spoken(found) == [("User", "How deep is it?"), ("Tool", "9 m"), ("Assistant", "Nine metres.")]
+    assert spoken(found) == [("User", "How deep is it?"), ("Assistant", "Nine metres.")]
+    assert found.left_out == {"tool-output": 1}
 
 
 def test_each_line_that_holds_a_talk_is_one() -> None:

@@ -14,6 +14,7 @@ from rich.text import Text
 from rag_context.cli.screen import Screen, safe
 from rag_context.contract.index import FileReceipt
 from rag_context.errors import InvalidInputError
+from rag_context.indexing.formats.injected import counted
 
 SHOWN = 10
 """Files of a list that people see; programs get all."""
@@ -49,6 +50,7 @@ class Tally:
     skipped: Shortlist = field(default_factory=Shortlist)
     gone: Shortlist = field(default_factory=Shortlist)
     redactions: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
     renamed: int = 0
 
     @property
@@ -64,6 +66,7 @@ class Tally:
             return
         self.counts[receipt.status] += 1
         self.redactions.update(receipt.redactions or {})
+        self.left_out.update(receipt.left_out or {})
         self.renamed += receipt.renamed_from is not None
         if receipt.status == "rejected":
             self.rejected.add(source, reason)
@@ -85,6 +88,8 @@ class Tally:
         if self.redactions:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self.redactions.items()))
             screen.note(Text(f"Secrets blanked out: {kinds}.", style="yellow"))
+        if self.left_out:
+            screen.note(Text(f"Left out of conversations: {counted(self.left_out)}.", style="dim"))
         if self.counts["deferred"]:
             screen.note("Pending files are found by their words now; their vectors follow while a server runs.")
         _list("Rejected:", self.rejected, screen)

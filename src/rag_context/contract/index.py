@@ -171,5 +171,9 @@ class FileReceipt(_Receipt):
         Field(description="gone: the file is not there any more, its document is; removed: neither is"),
     ]
     renamed_from: Annotated[str | None, Field(description="The file's earlier name")] = None
+    left_out: Annotated[
+        dict[str, int] | None,
+        Field(description="What else a conversation holds that no person or model said, by kind"),
+    ] = None
     is_skipped: Annotated[bool, Field(exclude=True)] = False
     """Rejected as what any folder holds, such as pictures."""

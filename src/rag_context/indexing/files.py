@@ -7,8 +7,8 @@ import codecs
 import hashlib
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -131,6 +131,8 @@ class FileDraft:
 
     path: Path
     draft: Draft
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What else is in a conversation that nobody said, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +238,7 @@ def converted_drafts(
                 metadata=replace(labels.metadata, extra=extra),
                 origin=Origin.FILE,
             )
-            yield FileDraft(path, draft)
+            yield FileDraft(path, draft, extracted.left_out)
     except ConversionError as error:
         yield _rejected(
             Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)

@@ -193,7 +193,7 @@ class FileJobs:
                 continue
             file.sent.append(FileDocument(item.draft.source, document_id(item.draft)))
             self._touched[file.path] = file
-            yield Job(made, partial(self._done, file, item.draft.source))
+            yield Job(made, partial(self._done, file, item))
         self._soon(partial(self._read, file))
 
     def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
@@ -216,7 +216,8 @@ class FileJobs:
             file.is_unknown |= made.unknown
             self.reject(made)
 
-    def _done(self, file: OpenFile, source: str, receipt: BulkReceipt) -> None:
+    def _done(self, file: OpenFile, item: FileDraft, receipt: BulkReceipt) -> None:
+        source = item.draft.source
         if receipt.status == "rejected":
             file.refused += 1
             if receipt.retryable:
@@ -225,7 +226,7 @@ class FileJobs:
             file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
         former = file.former_path if receipt.status in {"indexed", "deferred"} else None
         told = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
-        self._listen(FileReceipt(**told, renamed_from=former))
+        self._listen(FileReceipt(**told, renamed_from=former, left_out=dict(item.left_out) or None))
         if file.is_done:
             self._finish(file)
 

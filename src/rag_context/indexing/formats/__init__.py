@@ -1,13 +1,13 @@
-"""Text out of files that are not text as they stand: PDF, Word, HTML, notebooks and exported talks.
+"""Text out of files that are not text as they stand: PDF, Word, HTML, notebooks, exported talks, transcripts.
 
 Such files come from anywhere, so they are opened in worker processes with bounds on time and memory and without a
 network (`converter`, `worker`); a bomb ends in a reason. Every other module here is pure: bytes in, documents out.
 """
 
 from rag_context.indexing.formats.converter import Converter
-from rag_context.indexing.formats.extracted import ConversionError, Extracted
+from rag_context.indexing.formats.extracted import ConversionError, Extracted, Format
 from rag_context.indexing.formats.limits import MAX_FILE_BYTES, Limits
-from rag_context.indexing.formats.recognition import SNIFFED_BYTES, Format, format_of
+from rag_context.indexing.formats.recognition import SNIFFED_BYTES, format_of
 
 __all__ = [
     "MAX_FILE_BYTES",

@@ -11,10 +11,9 @@ from pathlib import Path
 from threading import BoundedSemaphore, Lock, Timer
 from typing import Any
 
-from rag_context.indexing.formats.extracted import ConversionError, Extracted
+from rag_context.indexing.formats.extracted import ConversionError, Extracted, Format
 from rag_context.indexing.formats.frames import CutOffError, receive, send
 from rag_context.indexing.formats.limits import Limits
-from rag_context.indexing.formats.recognition import Format
 
 _LIBRARIES = {
     Format.PDF: ("pypdfium2",),

@@ -1,7 +1,8 @@
-"""What comes out of a file, and why nothing does."""
+"""What a file is, what comes out of it, and why nothing does."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TypeAlias
 
 Label: TypeAlias = str | int | list[str]
@@ -11,12 +12,35 @@ DOCUMENTATION = "documentation"
 """As in `types`, which a worker does without: it brings NumPy, more memory than most files need."""
 
 
+class Format(StrEnum):
+    """What a file must be converted from."""
+
+    PDF = "PDF"
+    WORD = "Word"
+    HTML = "HTML"
+    NOTEBOOK = "notebook"
+    CHATGPT = "ChatGPT export"
+    CLAUDE = "Claude export"
+    SLACK = "Slack export"
+    CLAUDE_CODE = "Claude Code session"
+    CODEX = "Codex session"
+    GEMINI = "Gemini CLI session"
+    COPILOT = "Copilot CLI session"
+    QWEN = "Qwen Code session"
+    CLINE = "Cline task"
+    CONTINUE = "Continue session"
+    CURSOR = "Cursor CLI session"
+    GOOSE = "Goose session"
+    TRANSCRIPT = "transcript"
+
+
 @dataclass(frozen=True, slots=True)
 class Extracted:
     """A document taken out of a file.
 
     `part` names one of several in the same file, and is empty where the file is one document; `session_id` is the
-    talk's own, where it has one; `extra` is what else the file says of it.
+    talk's own, where it has one; `extra` is what else the file says of it; `left_out` counts what is in the file but
+    was not said by a person or a model.
     """
 
     content: str
@@ -24,6 +48,7 @@ class Extracted:
     part: str = ""
     session_id: str | None = None
     extra: Mapping[str, Label] = field(default_factory=dict)
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 class ConversionError(Exception):

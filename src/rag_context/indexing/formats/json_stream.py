@@ -6,7 +6,7 @@ What is broken off is read as far as it goes: the beginning of a file is recogni
 import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from json import JSONDecodeError
 from typing import TypeAlias
 
@@ -14,9 +14,11 @@ Fields: TypeAlias = dict[str, object]
 
 _STEP = 1 << 20
 _BETWEEN = re.compile(r"[\s,]*+")
-_LIST = re.compile(r"\"(?:messages|conversations?|turns|transcript|chat|history)\"\s*+:\s*+\[\s*+(?=\{)")
+_LIST = re.compile(r"\"(?:messages|conversations?|turns|transcript|chat|history|requests)\"\s*+:\s*+\[\s*+(?=\{)")
 _OBJECT = re.compile(r"\s*+\{")
 _BEFORE_LIST_CHARS = 1 << 16
+_STRUCTURE = re.compile(r'"(?:[^"\\]|\\.)*+"|["\[\]{},]', re.DOTALL)
+_HALF_ESCAPE = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u[0-9a-fA-F]{0,3})?\Z")
 _decoder = json.JSONDecoder(strict=False)  # exports hold control characters as they were typed
 
 
@@ -68,6 +70,53 @@ def lines(data: bytes) -> Iterator[Fields]:
         if isinstance(element, dict):
             yield element
         start = end + 1
+
+
+def beginning(text: str) -> object:
+    """The value that a text begins, as far as it goes: what was open where the text breaks off is closed there."""
+    try:
+        return _decoder.raw_decode(text.lstrip())[0]
+    except (ValueError, RecursionError):
+        pass
+    closing, comma = _open(text)
+    for attempt in (_HALF_ESCAPE.sub(r"\1", text) + closing, text + closing, text[:comma] + _open(text[:comma])[0]):
+        try:
+            return _decoder.decode(attempt)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def _open(text: str) -> tuple[str, int]:
+    """What closes everything that is open at the end of a text, and where its last comma is that is not in a string."""
+    closing: list[str] = []
+    comma = 0
+    for match in _STRUCTURE.finditer(text):
+        mark = match[0]
+        if mark == '"':  # a string without an end: nothing in it is structure
+            return '"' + "".join(reversed(closing)), comma
+        if mark in "[{":
+            closing.append("]" if mark == "[" else "}")
+        elif mark in "]}" and closing:
+            closing.pop()
+        elif mark == ",":
+            comma = match.start()
+    return "".join(reversed(closing)), comma
+
+
+def fields(value: object) -> Fields:
+    """An object, or an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects(value: object) -> list[Fields]:
+    """The objects in a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, Sequence) else []
+
+
+def word(item: Fields, *keys: str) -> str:
+    """The first of some fields that holds a text."""
+    return next((value for key in keys if isinstance(value := item.get(key), str) and value), "")
 
 
 class _Text:

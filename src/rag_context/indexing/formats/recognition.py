@@ -1,31 +1,17 @@
 """Which files are converted: by the end of their name, and talks in JSON by what stands at their beginning."""
 
-import json
-from enum import StrEnum
+from collections.abc import Sequence
 from pathlib import PurePath
 
-from rag_context.indexing.formats.json_stream import Fields, elements, lines
+from rag_context.indexing.formats.clients import CLIENTS
+from rag_context.indexing.formats.extracted import Format
+from rag_context.indexing.formats.json_stream import Fields, beginning, elements, fields, lines
 from rag_context.indexing.formats.turn import talk_of, turn_of
 
 SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning tells all that can be told."""
 
 SNIFFED_ITEMS = 20
-
-
-class Format(StrEnum):
-    """What a file must be converted from."""
-
-    PDF = "PDF"
-    WORD = "Word"
-    HTML = "HTML"
-    NOTEBOOK = "notebook"
-    CHATGPT = "ChatGPT export"
-    CLAUDE = "Claude export"
-    CLAUDE_CODE = "Claude Code session"
-    CODEX = "Codex session"
-    SLACK = "Slack export"
-    TRANSCRIPT = "transcript"
 
 
 _BY_SUFFIX = {
@@ -48,7 +34,10 @@ def format_of(name: str, head: bytes) -> Format | None:
         name: the file's name or path.
         head: its first `SNIFFED_BYTES`, or as many as there are; looked at in JSON files only.
     """
-    suffix = PurePath(name).suffix.lower()
+    path = PurePath(name)
+    if (own := next((client.format for client in CLIENTS if path.name in client.files), None)) is not None:
+        return own
+    suffix = path.suffix.lower()
     if suffix in _OF_OBJECTS:
         return _of_object(head)
     if suffix in _OF_LINES:
@@ -66,7 +55,12 @@ def _of_object(head: bytes) -> Format | None:
             return Format.CLAUDE
     elif not start.startswith(b"{"):
         return None
+    begun = beginning(start.decode("utf-8", "replace"))
     found = [item for item, _ in zip(elements(head), range(SNIFFED_ITEMS), strict=False)]
+    if not found and isinstance(begun, list):  # the first message is longer than what is looked at
+        found = [item for item in begun if isinstance(item, dict)]
+    if (client := _client([fields(begun), *found])) is not None:
+        return client
     if found and all(map(_is_slack, found)):
         return Format.SLACK
     return _transcript(found)
@@ -74,11 +68,14 @@ def _of_object(head: bytes) -> Format | None:
 
 def _of_lines(head: bytes) -> Format | None:
     found = [item for item, _ in zip(lines(head), range(SNIFFED_ITEMS), strict=False)]
-    if any("sessionId" in item and isinstance(item.get("message"), dict) for item in found):
-        return Format.CLAUDE_CODE
-    if any(item.get("type") == "session_meta" or _is_codex_message(item) for item in found):
-        return Format.CODEX
-    return _transcript(found)
+    last = fields(beginning(head[head.rfind(b"\n") + 1 :].decode("utf-8", "replace")))
+    if (client := _client([*found, last])) is not None:
+        return client
+    return _transcript(found or ([last] if last else []))
+
+
+def _client(found: Sequence[Fields]) -> Format | None:
+    return next((client.format for client in CLIENTS if any(map(client.is_own, found))), None)
 
 
 def _transcript(found: list[Fields]) -> Format | None:
@@ -92,10 +89,3 @@ def _transcript(found: list[Fields]) -> Format | None:
 
 def _is_slack(item: Fields) -> bool:
     return item.get("type") == "message" and "ts" in item and ("user" in item or "bot_id" in item or "text" in item)
-
-
-def _is_codex_message(item: Fields) -> bool:
-    payload = item.get("payload", item)
-    if not isinstance(payload, dict) or payload.get("type") != "message":
-        return False
-    return "input_text" in json.dumps(payload) or "output_text" in json.dumps(payload)

@@ -1,8 +1,8 @@
 """A talk as text: `[Name] message`, a stamp of time where a new stretch of it begins, and what is known of it all."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rag_context.indexing.formats.extracted import CHAT, Extracted, Label, front_matter
@@ -30,6 +30,19 @@ class Talk:
     turns: Iterable[Turn]
     part: str = ""
     """Names it among the others of its file; empty where the file holds nothing else."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What else its file holds that nobody said, by kind."""
+
+
+def joined(turns: Iterable[Turn]) -> list[Turn]:
+    """Turns with a text; those that a program wrote down in pieces, one after the other, as one."""
+    pieces: list[tuple[Turn, list[str]]] = []
+    for turn in turns:
+        if pieces and pieces[-1][0].speaker == turn.speaker:
+            pieces[-1][1].append(turn.text)
+        elif turn.text:
+            pieces.append((turn, [turn.text]))
+    return [Turn(turn.speaker, "\n\n".join(filter(None, texts)), turn.at) for turn, texts in pieces]
 
 
 def documents(talk: Talk, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
@@ -79,6 +92,7 @@ def _document(talk: Talk, head: str, stretch: list[str], turns: list[Turn], numb
         part=part,
         session_id=talk.id or None,
         extra=_facts(turns),
+        left_out=talk.left_out if number == 1 else {},
     )
 
 

@@ -8,22 +8,25 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
-from itertools import chain
 from pathlib import PurePath
 
 from rag_context.indexing.formats import exports
-from rag_context.indexing.formats.extracted import ConversionError, Extracted
+from rag_context.indexing.formats.clients import CLIENTS
+from rag_context.indexing.formats.conversation import read
+from rag_context.indexing.formats.extracted import ConversionError, Extracted, Format
 from rag_context.indexing.formats.frames import CutOffError, receive, send
+from rag_context.indexing.formats.injected import counted
 from rag_context.indexing.formats.json_stream import BrokenOffError
 from rag_context.indexing.formats.limits import MAX_CHARS, Limits
-from rag_context.indexing.formats.recognition import Format
 from rag_context.indexing.formats.talk import Talk, documents
 
 if sys.platform != "win32":
     import resource
 
+_CLIENTS = {client.format: client for client in CLIENTS}
 _MODULES = {Format.PDF: "pdf", Format.WORD: "word", Format.HTML: "html", Format.NOTEBOOK: "notebook"}
 _NICE = 10
 """How much less this process asks for than whoever answers questions."""
@@ -93,17 +96,29 @@ def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limi
             talks: Iterable[Talk] = exports.chatgpt(data)
         case Format.CLAUDE:
             talks = exports.claude(data)
-        case Format.CLAUDE_CODE:
-            talks = [exports.claude_code(data, path.stem)]
-        case Format.CODEX:
-            talks = [exports.codex(data, path.stem)]
         case Format.SLACK:
             talks = [exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))]
         case Format.TRANSCRIPT:
             talks = exports.transcript(data, path.stem)
+        case _ if format_ in _CLIENTS:
+            talks = [read(_CLIENTS[format_], data, path.stem)]
         case _:
             return [_document(format_, data, limits)]
-    return chain.from_iterable(map(documents, talks))
+    return _spoken(talks)
+
+
+def _spoken(talks: Iterable[Talk]) -> Iterator[Extracted]:
+    """The documents of talks. Raises: ConversionError where nobody says anything in any of them."""
+    left_out: Counter[str] = Counter()
+    is_empty = True
+    for talk in talks:
+        for document in documents(talk):
+            is_empty = False
+            yield document
+        left_out.update(talk.left_out)
+    if is_empty and left_out:
+        reason = f"holds nothing that a person or a model said; left out: {counted(left_out)}"
+        raise ConversionError(reason, expected=True)
 
 
 def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
@@ -142,4 +157,5 @@ def _fields(found: Extracted) -> dict[str, object]:
         "part": found.part,
         "session_id": found.session_id,
         "extra": dict(found.extra),
+        "left_out": dict(found.left_out),
     }
