@@ -69,4 +69,4 @@ def test_settings_are_called_by_their_names(page: Path) -> None:
 
     named = set(re.findall(rf"`((?:{sections})\.[a-z_]+)`", page.read_text(encoding="utf-8")))
 
-    assert named - {"server.json"} <= set(KEYS)
+    assert named - {"server.json", "projects.db"} <= set(KEYS)

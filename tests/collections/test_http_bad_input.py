@@ -133,7 +133,7 @@ async def test_all_that_is_wrong_is_said_at_once(client: httpx2.AsyncClient) -> 
     ]
     assert body["error"] == (
         "All documents must include pre-computed embeddings; documents[1].text must not be empty; "
-        "documents[2].metadata must be an object; and 1 more"
+        "documents[2].metadata must be an object; documents[3].embedding must not be all zeros: it has no direction"
     )
 
 

@@ -123,7 +123,8 @@ def test_token_ids_are_refused_by_field(server: Open, tokens: list[object]) -> N
     reply = server.embed(input=tokens)
     assert reply.status_code == 400
     error = reply.json()["error"]
-    assert (error.get("param"), error["message"]) == ("input[0]", "input[0] must be a string")
+    assert error["param"] == "input[0]"
+    assert error["message"].startswith("input[0] must be a string")
 
 
 def test_it_tells_its_model_and_its_health(server: Open) -> None:

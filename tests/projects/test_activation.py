@@ -327,9 +327,9 @@ async def test_one_file_is_indexed_on_request(rig: Rig, projects: Projects, shop
         await projects.index_document(activation, "c.md")
     with pytest.raises(InvalidInputError):
         await projects.index_document(activation, "../.rag-context/config.json")
-    (shop / "docs" / "notes.txt").write_text("x")
-    with pytest.raises(InvalidInputError, match="no Markdown"):
-        await projects.index_document(activation, "notes.txt")
+    (shop / "docs" / "notes.csv").write_text("x")
+    with pytest.raises(InvalidInputError, match="is no document"):
+        await projects.index_document(activation, "notes.csv")
     (shop / "docs" / "bad.md").write_bytes(b"\0")
     with pytest.raises(InvalidInputError, match="binary"):
         await projects.index_document(activation, "bad.md")

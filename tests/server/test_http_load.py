@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx2
 import pytest
 
-from rag_context.errors import BackendUnavailableError, OverloadedError
+from rag_context.errors import BackendRejectedError, BackendUnavailableError, OverloadedError
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
@@ -105,7 +105,8 @@ def test_others_are_answered_while_the_description_is_made(monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("failure", "has_traceback"),
     [
-        (BackendUnavailableError("documents", "refused"), True),
+        (BackendRejectedError("documents", "refused"), True),
+        (BackendUnavailableError("documents", "away"), False),
         (BreakerOpenError("documents", "documents is skipped after repeated failures"), False),
     ],
 )

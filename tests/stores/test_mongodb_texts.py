@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,7 @@ async def test_every_search_finds_and_scores_what_the_embedded_store_does(
 ) -> None:
     for number in range(MOST_DOCUMENTS):
         await mongodb.documents.delete(document(f"document {number}").id)
-    (tmp_path / "embedded.db").unlink(missing_ok=True)
-    async with open_documents(tmp_path / "embedded.db") as embedded:
+    async with open_documents(Path(mkdtemp(dir=tmp_path)) / "embedded.db") as embedded:
         for each in documents:
             chunks = chunks_of(each, *pieces(each))
             await mongodb.documents.put(each, chunks)

@@ -95,7 +95,16 @@ async def test_a_file_of_before_the_sums_gets_them_when_it_is_opened(path: Path)
     async with open_database(path) as store:
         await store.metrics.append(searches, [])
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        later = "collections", "entries", "entry_texts", "entry_vectors", "entry_deletions", "discarded_collections"
+        later = (
+            "collections",
+            "entries",
+            "entry_texts",
+            "entry_vectors",
+            "entry_deletions",
+            "discarded_collections",
+            "next_vectors",
+        )
+        connection.execute("DROP TRIGGER chunks_replaced")
         for table in ("search_sums", "search_tallies", *later):
             connection.execute(f"DROP TABLE {table}")
         connection.execute("PRAGMA user_version = 1")

@@ -27,7 +27,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.remembered import Remembered
 from rag_context.projects.root import external_tenant
-from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, markdown, no_progress
+from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
 from rag_context.projects.tenants import Tenants
 from rag_context.projects.watching import Watch
 from rag_context.types import ProjectRecord, Tenant
@@ -185,8 +185,8 @@ class Projects:
         """
         following = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
-        if not markdown(relative):
-            raise _refused(f"{relative!r} is no Markdown file")
+        if not is_document(relative):
+            raise _refused(f"{relative!r} is no document: its name does not end in .md, .rst, .adoc or .txt")
         return await self._document(await following.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: PromotionLevel) -> Promotion:
@@ -355,7 +355,7 @@ class Projects:
             if await asyncio.to_thread(activation.is_external, path):
                 raise ExternalDocsNotPromotableError(f"{path!r} is an external document; those are read only") from None
             raise
-        if not markdown(relative):
+        if not is_document(relative):
             raise DocumentNotFoundError(f"{relative!r} is no document of the project")
         return relative
 

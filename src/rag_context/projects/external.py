@@ -3,7 +3,7 @@
 from rag_context.errors import FieldError
 from rag_context.projects.config import ExternalDocs
 from rag_context.projects.records import SchemaValidationError
-from rag_context.projects.sync import Scope, markdown, patterns
+from rag_context.projects.sync import Scope, is_document, patterns
 
 
 def external_scope(external: ExternalDocs) -> Scope:
@@ -18,4 +18,4 @@ def external_scope(external: ExternalDocs) -> Scope:
         message = f"external_docs: not all patterns can be used: {error}"
         detail = FieldError("external_docs", message)
         raise SchemaValidationError(f"The project configuration cannot be used: {message}", [detail]) from error
-    return lambda path: markdown(path) and selected(path)
+    return lambda path: is_document(path) and selected(path)

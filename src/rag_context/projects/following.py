@@ -14,7 +14,7 @@ from rag_context.projects.documents import Reader
 from rag_context.projects.external import external_scope
 from rag_context.projects.opening import Activation
 from rag_context.projects.root import current_branch, head_file, is_checking_out
-from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, markdown
+from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document
 from rag_context.projects.watching import Follower, Watch
 from rag_context.types import Tenant
 
@@ -89,7 +89,7 @@ class Following:
         self.has_left_branch = False
         self._stop = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self.documents = self._synchroniser(activation.tenant, activation.docs_root, markdown)
+        self.documents = self._synchroniser(activation.tenant, activation.docs_root, is_document)
         self._followers = [self._follower(self.documents)]
         external = activation.config.external
         if external is not None and activation.external is not None and activation.external_root is not None:

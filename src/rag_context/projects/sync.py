@@ -114,7 +114,7 @@ class Scope(Protocol):
     def __call__(self, path: str) -> bool: ...
 
 
-def markdown(path: str) -> bool:
+def is_document(path: str) -> bool:
     """Every Markdown, reStructuredText, AsciiDoc and plain text file; what else lies there is not looked at."""
     file = PurePosixPath(path)
     return file.suffix.lower() in SUFFIXES and _NO_DOCUMENT.fullmatch(file.name) is None
@@ -167,7 +167,7 @@ class Synchroniser:
         catalogues: Catalogues,
         *,
         kin: Sequence[Tenant] = (),
-        scope: Scope = markdown,
+        scope: Scope = is_document,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self.reader = reader
