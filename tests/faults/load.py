@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -229,6 +230,10 @@ def _is_back(rig: Rig, role: Role) -> bool:
     return bool(status == "healthy" or (role is Role.VECTORS and status == "degraded"))
 
 
+MISSING = re.compile(r"\d+ of \d+ passages have no vectors yet")
+"""What a search says while documents wait for their vectors, before any other warning."""
+
+
 def _is_honest(answer: dict[str, Any]) -> bool:
     """Whether level and warning say what the legs did."""
     amiss = {name for name, leg in answer["legs"].items() if leg["status"] != "ok"}
@@ -237,8 +242,10 @@ def _is_honest(answer: dict[str, Any]) -> bool:
             return not amiss
         case 1, warning:
             return (warning, amiss) in ((VECTORS_ONLY, {"text"}), (INEXACT, {"ranking"}))
-        case 2, warning:
-            return warning == WORDS_ONLY and answer["results"] != [] and "text" not in amiss
+        case 2, str() as warning if warning == WORDS_ONLY:
+            return answer["results"] != [] and "text" not in amiss
+        case 2, str() as warning:
+            return MISSING.match(warning) is not None and answer["results"] != []
         case 3, warning:
             return warning == NOTHING
         case _:

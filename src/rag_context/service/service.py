@@ -162,9 +162,10 @@ class Service:
         started = self._clock()
         try:
             request = await self._naming.resolved(request)
-            answer = await self._answer(query_of(request, self._min_score))
         except BackendError as error:  # which projects there are cannot be read, and never could
             answer = Answer((), Level.EMPTY, {}, 0, warning=WARNINGS[Level.EMPTY], error=str(error))
+        else:
+            answer = await self._answer(query_of(request, self._min_score))
         latency_ms = (self._clock() - started) * 1000.0
         self._recording.search(request, answer, request_id, latency_ms)
         response = search_response(
