@@ -93,7 +93,8 @@ class Record:
             expected = OF[outage.role].level, OF[outage.role].warning
             for each in self.searches:
                 within = outage.killed < each.began and each.ended < outage.starting
-                if within and each.label != expected:
+                waits = MISSING.match(each.label[1] or "") is not None
+                if within and not waits and each.label != expected:
                     yield f"{each.label} while the {outage.role} are away: {each.answer['legs']}"
         for write in self.refused:
             away = any(

@@ -132,14 +132,15 @@ def test_no_repository_stops_a_question_beside_it(server: Served, tmp_path: Path
     folder = hostile_files.repository(tmp_path / "cloned")
     tools = f"{server.url}/tools"
 
-    def is_found() -> bool:
-        asked = httpx2.post(f"{tools}/semantic_search", json={"query": "tide tables cabinet"}, timeout=TIMEOUT_S).json()
+    def is_found(activation: str) -> bool:
+        body = {"query": "tide tables cabinet", "activation": activation}
+        asked = httpx2.post(f"{tools}/semantic_search", json=body, timeout=TIMEOUT_S).json()
         return any(result["path"] == "good.md" for result in asked.get("results", ()))
 
     with asked_beside(server.url):
         activated = httpx2.post(f"{tools}/activate_project", json={"config_path": str(folder)}, timeout=TIMEOUT_S)
         assert activated.status_code == 200, activated.text
-        wait_until(is_found)
+        wait_until(lambda: is_found(activated.json()["activation"]))
 
 
 def test_no_archive_stops_a_question_beside_it(server: Served, data_dir: Path, tmp_path: Path) -> None:
