@@ -90,6 +90,7 @@ def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) 
     schemas = described["components"]["schemas"]
     for name in (name for name in schemas if name.endswith(("Request", "Tool"))):
         schemas[name] = with_null(schemas[name])
+    del described["paths"]["/collections/{name}/documents/{id}"]["delete"]  # with the id `all` it is another operation
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(described))
     checks = "negative_data_rejection,not_a_server_error"
