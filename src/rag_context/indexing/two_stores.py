@@ -72,9 +72,16 @@ class TwoStoreWriter:
         Raises:
             BackendError: it would take no vectors now.
         """
-        if self._refusal is not None and (await self._documents.counts()).pending:
+        if self._refusal is not None and await self._is_waited_for():
             raise BackendUnavailableError("vectors", self._refusal)
         await self._discard(NOBODY, PROMPT_S)
+
+    async def _is_waited_for(self) -> bool:
+        """Whether a document waits for its vectors; not known where the document store, which says so, is away."""
+        try:
+            return (await self._documents.counts()).pending > 0
+        except BackendError:
+            return False
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
