@@ -175,3 +175,10 @@ def test_a_failed_trial_counts_while_it_is_closed() -> None:
     with breaker.trial() as admission:
         admission.fail()
     assert not breaker.closed
+
+
+def test_it_counts_how_often_it_opened_until_it_closes() -> None:
+    breaker = make(FrozenClock())
+    before = breaker.openings
+    open_it(breaker)
+    assert breaker.openings != before
