@@ -56,9 +56,9 @@ def test_with_one_server_down_the_rest_is_used_and_it_joins_later(memory: Rig, t
 
 
 def others_are_well(started: Rig, role: Role) -> bool:
-    """All but this one; without the document store the embedder cannot be compared with the index."""
+    """All but this one; the document store says which model made the index, and which vectors answer."""
     report = started.memory.health()
-    waits = {role, Role.EMBEDDER} if role is Role.DOCUMENTS else {role}
+    waits = {role, Role.EMBEDDER, Role.VECTORS} if role is Role.DOCUMENTS else {role}
     return all(component(report, each)["status"] == "healthy" for each in Role if each not in waits)
 
 
