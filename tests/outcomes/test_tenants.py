@@ -48,6 +48,13 @@ def wait_for_branches(program: Caller, name: str, expected: set[str]) -> None:
         time.sleep(0.1)
 
 
+def wait_for_log(server: Served, pattern: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not re.search(pattern, log := data_dir(server).with_suffix(".log").read_text()):
+        assert time.monotonic() < end, log[-4000:]
+        time.sleep(0.1)
+
+
 def activate(program: Caller, project: Repository) -> dict[str, Any]:
     reply: dict[str, Any] = program.call("activate_project", config_path=project.config)
     return reply
@@ -86,10 +93,9 @@ def test_what_is_left_behind_is_removed_after_the_grace_and_nothing_else(server:
     (made.root / ".git/refs/heads/feature").unlink()
     made.write(".git/packed-refs", f"# pack-refs\n{'0' * 40} refs/heads/packed\n")
     wait_for_branches(program, "history", {"main"})
-    log = data_dir(server).with_suffix(".log").read_text()
-    assert re.search(r"project history \(feature.*was removed with 1 documents, because the branch 'feature'", log)
+    wait_for_log(server, r"project history \(feature.*was removed with 1 documents, because the branch 'feature'")
     away = made.root.rename(tmp_path / "unmounted")
-    time.sleep(GRACE_S / 2)
+    wait_for_log(server, r"project history \(main\): .*; removed after ")
     (gone,) = listed(program, "history")
     assert (gone["exists"], gone["removed_after"] is not None) == (False, True)
     away.rename(made.root)

@@ -170,8 +170,8 @@ def test_a_pattern_that_no_linear_engine_matches_is_passed_over_with_a_warning(t
 
 
 def test_a_schema_whose_references_multiply_is_given_up(tmp_path: Path) -> None:
-    both = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(40)}
-    schema = {"$defs": {**both, "d40": {"type": "object"}}, "$ref": "#/$defs/d0"}
+    both = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(20)}
+    schema = {"$defs": {**both, "d20": {"type": "object"}}, "$ref": "#/$defs/d0"}
     kinds = declared(tmp_path, schema, schema_file="recipe.json")
     assert kinds.complaints("recipe", {"a": 1}) == [
         "The schema of 'recipe' takes too long on this front matter, and is not applied"
@@ -212,7 +212,16 @@ async def test_a_reference_to_another_place_is_not_fetched_but_warned_about(tmp_
 
 def test_a_schema_that_refers_to_itself_without_end_is_warned_about(tmp_path: Path) -> None:
     kinds = declared(tmp_path, {"$ref": "#"}, schema_file="recipe.json")
-    assert "cannot be applied" in kinds.complaints("recipe", {"a": 1})[0]
+    assert "cannot be applied: it nests more than 64 keywords" in kinds.complaints("recipe", {"a": 1})[0]
+
+
+def test_a_schema_that_nests_thirty_levels_is_applied(tmp_path: Path) -> None:
+    schema: dict[str, Json] = {"type": "string"}
+    value: Json = 1
+    for _ in range(30):
+        schema, value = {"properties": {"a": schema}}, {"a": value}
+    assert isinstance(value, dict)
+    assert declared(tmp_path, schema, schema_file="recipe.json").complaints("recipe", value) != []
 
 
 def test_a_kind_without_a_schema_has_nothing_against_anything() -> None:

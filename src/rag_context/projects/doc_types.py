@@ -22,6 +22,7 @@ from rag_context.projects.paths import inside
 from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
 from rag_context.projects.schemas import (
     MAX_PATTERNS,
+    TooDeepError,
     TooManyStepsError,
     Validator,
     errors_of,
@@ -84,7 +85,7 @@ class DocTypes:
             found = list(dict.fromkeys(map(_sentence, errors_of(validator, front_matter))))
         except TooManyStepsError:
             return [f"The schema of {name!r} takes too long on this front matter, and is not applied"]
-        except (Unresolvable, RecursionError) as error:
+        except (Unresolvable, TooDeepError, RecursionError) as error:
             return [f"The schema of {name!r} cannot be applied: {error}"]
         more = len(found) - MAX_COMPLAINTS
         return [*found[:MAX_COMPLAINTS], f"and {more} more"] if more > 0 else found

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol, TypeAlias
 
@@ -32,6 +33,9 @@ MAX_STEPS = 50_000
 MAX_MESSAGE_BYTES = 32 << 20
 """Of all the messages of one validation; each may quote the whole front matter."""
 
+MAX_DEPTH = 64
+"""Keywords within keywords. Python's stack must not run out below this: the library's maps, written in Rust, panic then."""
+
 _CLASS_COST = 100
 """A class of Unicode, such as `\\w`, compiles to so many times what a letter does."""
 
@@ -41,11 +45,25 @@ _NOT_APPLIED = ("unevaluatedItems", "unevaluatedProperties")
 """Keywords whose evaluation in the library multiplies beyond the count, and matches patterns by itself."""
 
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
-_steps_left: ContextVar[list[int]] = ContextVar("steps_left")
+
+
+@dataclass
+class _Work:
+    """What applying a schema may still take, and how deep it is."""
+
+    steps_left: int
+    depth: int = 0
+
+
+_work: ContextVar[_Work] = ContextVar("work")
 
 
 class TooManyStepsError(Exception):
     """A schema takes too long on what it is applied to."""
+
+
+class TooDeepError(Exception):
+    """A schema, or what it is applied to, nests too deep; as one does that refers to itself."""
 
 
 class Validator(Protocol):
@@ -67,9 +85,10 @@ def errors_of(validator: Validator, front_matter: Mapping[str, Json]) -> list[Va
 
     Raises:
         TooManyStepsError: it takes too long to say.
+        TooDeepError: the schema nests more than `MAX_DEPTH` keywords.
     """
     size = len(json.dumps(front_matter)) + 1
-    _steps_left.set([min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))])
+    _work.set(_Work(min(MAX_STEPS, max(MAX_STEPS // 50, MAX_MESSAGE_BYTES // size))))
     errors = validator.iter_errors(dict(front_matter))
     return sorted(errors, key=lambda error: list(map(str, error.absolute_path)))
 
@@ -177,11 +196,17 @@ def _nothing(_validator: Any, _value: object, _instance: object, _schema: object
 
 def _counted(keyword: _Keyword) -> _Keyword:
     def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        left = _steps_left.get()
-        left[0] -= 1
-        if left[0] < 0:
+        work = _work.get()
+        work.steps_left -= 1
+        if work.steps_left < 0:
             raise TooManyStepsError
-        yield from keyword(validator, value, instance, schema) or ()
+        if work.depth >= MAX_DEPTH:
+            raise TooDeepError(f"it nests more than {MAX_DEPTH} keywords")
+        work.depth += 1
+        try:
+            yield from keyword(validator, value, instance, schema) or ()
+        finally:
+            work.depth -= 1
 
     return counted
 
