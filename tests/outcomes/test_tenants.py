@@ -48,6 +48,13 @@ def wait_for_branches(program: Caller, name: str, expected: set[str]) -> None:
         time.sleep(0.1)
 
 
+def wait_for_documents(program: Caller, name: str, branch: str, expected: int) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while [each["documents"] for each in listed(program, name) if each["branch_name"] == branch] != [expected]:
+        assert time.monotonic() < end, listed(program, name)
+        time.sleep(0.1)
+
+
 def wait_for_log(server: Served, pattern: str) -> None:
     end = time.monotonic() + PATIENCE_S
     while not re.search(pattern, log := data_dir(server).with_suffix(".log").read_text()):
@@ -89,6 +96,7 @@ def test_what_is_left_behind_is_removed_after_the_grace_and_nothing_else(server:
     wait_for_branches(program, "history", {"main", commit[:12]})
     made.check_out("feature")
     wait_for_branches(program, "history", {"main", "feature"})
+    wait_for_documents(program, "history", "feature", 1)
     made.check_out("main")
     (made.root / ".git/refs/heads/feature").unlink()
     made.write(".git/packed-refs", f"# pack-refs\n{'0' * 40} refs/heads/packed\n")
