@@ -35,7 +35,7 @@ def main() -> int:
         figures += mcp.start(index)
         _say("eight clients, sound and with faults")
         figures += searching.under_load(index, scratch)
-        _say("1 to 64 clients, and a pause")
+        _say("1 to 128 clients, and a pause")
         figures += load.measure(index, load.SECONDS / (5 if quick else 1))
         _say("a collection, beside Chroma's server")
         figures += collections.measure(scratch / "collections", collections.DOCUMENTS // (10 if quick else 1))

@@ -1,4 +1,4 @@
-"""As many clients as come: throughput and the share of whole answers, from 1 to 64, and through a pause."""
+"""As many clients as come: throughput and the shares of whole and of refused answers, from 1 to 128, and a pause."""
 
 import os
 import signal
@@ -15,9 +15,9 @@ from benchmarks.figures import Figure
 from benchmarks.processes import Server, ask, serving, until_ready
 from benchmarks.searching import UNCACHED, quantile
 
-CLIENTS = (1, 4, 8, 32, 64)
+CLIENTS = (1, 4, 8, 32, 64, 128)
 FEW, MANY = 4, 64
-SECONDS = 10.0
+SECONDS = 20.0
 PAUSED_CLIENTS, PAUSE_S = 12, 2.0
 
 
@@ -31,6 +31,10 @@ class Asked:
     @property
     def is_whole(self) -> bool:
         return self.answer.get("fallbackLevel") == 1 and "warning" not in self.answer and "error" not in self.answer
+
+    @property
+    def is_refused(self) -> bool:
+        return self.answer.get("code") == "OVERLOADED"
 
 
 def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
@@ -56,15 +60,19 @@ def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
 
 def _figures(clients: int, asked: Sequence[Asked], per_s: float) -> list[Figure]:
     named = f"{clients} client{'s' if clients > 1 else ''} without a break"
+    refused = 100.0 * sum(each.is_refused for each in asked) / len(asked)
     return [
         Figure(f"{named}, whole answers", _whole(asked), "%", 99.0, at_least=True),
         Figure(f"{named}, whole answers a second", per_s, "/s"),
         Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
+        Figure(f"{named}, refused at once (503)", refused, "%"),
     ]
 
 
 def _whole(asked: Sequence[Asked]) -> float:
-    return 100.0 * sum(each.is_whole for each in asked) / len(asked)
+    """Share of whole answers among those that were not refused."""
+    answered = [each for each in asked if not each.is_refused]
+    return 100.0 * sum(each.is_whole for each in answered) / len(answered)
 
 
 def _crowd(server: Server, clients: int, seconds: float) -> list[Asked]:

@@ -68,7 +68,7 @@ def start(data_dir: Path) -> list[Figure]:
     for _ in range(STARTS):
         started = time.perf_counter()
         process = subprocess.Popen(
-            [COMMAND, "mcp", "--data-dir", str(data_dir)],
+            [COMMAND, "mcp", "--structured", "--data-dir", str(data_dir)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -93,7 +93,7 @@ def _call(connection: http.client.HTTPConnection, question: str) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
     connection.request("POST", "/mcp", json.dumps(message), _HEADERS)
     answer = json.loads(connection.getresponse().read())
-    if "structuredContent" not in answer["result"]:
+    if answer["result"]["isError"]:
         raise RuntimeError(f"no answer over MCP: {answer}")
 
 
