@@ -1,6 +1,8 @@
 """Invented text of any size: sentences over a vocabulary with a natural skew, the same on every run."""
 
 import random
+from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -10,31 +12,36 @@ SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ki", "lo", "mu", "ne", "pa", "
 COMMON = ("system", "server", "request", "error", "time", "data", "user", "value", "file", "change", "test", "update")
 
 
-def vocabulary(size: int, seed: int = 7) -> list[str]:
-    """Distinct words; the first are ordinary ones that will be common."""
-    chance = random.Random(seed)
+@lru_cache
+def vocabulary(size: int) -> tuple[str, ...]:
+    """Distinct words, the same for every writer; the first are ordinary ones that will be common."""
+    chance = random.Random(7)
     words = dict.fromkeys(COMMON)
     while len(words) < size:
         words["".join(chance.choices(SYLLABLES, k=chance.randint(2, 4)))] = None
-    return list(words)
+    return tuple(words)
+
+
+@lru_cache
+def _odds(size: int) -> tuple[float, ...]:
+    """Cumulative weights of the vocabulary's words, the common ones first."""
+    return tuple(accumulate(rank**-0.9 for rank in range(1, size + 1)))
 
 
 class Writer:
     """Writes texts whose words follow Zipf's law."""
 
     def __init__(self, words: int = 20_000, seed: int = 7) -> None:
-        self._words = vocabulary(words, seed)
-        weights = 1.0 / np.arange(1, words + 1) ** 0.9
-        self._odds = weights / weights.sum()
-        self._chance = np.random.default_rng(seed)
+        self._words, self._odds = vocabulary(words), _odds(words)
+        self._chance = random.Random(seed)
 
     def words(self, count: int) -> list[str]:
         """Some words, common ones often."""
-        return [self._words[i] for i in self._chance.choice(len(self._words), size=count, p=self._odds)]
+        return self._chance.choices(self._words, cum_weights=self._odds, k=count)
 
     def sentence(self) -> str:
         """One sentence of 8 to 16 words."""
-        return " ".join(self.words(int(self._chance.integers(8, 17)))).capitalize() + "."
+        return " ".join(self.words(self._chance.randrange(8, 17))).capitalize() + "."
 
     def passage(self, sentences: int = 5) -> str:
         """A passage of about one chunk."""
@@ -42,7 +49,7 @@ class Writer:
 
     def question(self) -> str:
         """A question of five to nine words, one of them common."""
-        return "How does the " + " ".join(self.words(int(self._chance.integers(3, 7)))) + " " + COMMON[0] + " work?"
+        return "How does the " + " ".join(self.words(self._chance.randrange(3, 7))) + " " + COMMON[0] + " work?"
 
 
 def unit_vectors(count: int, dimension: int, seed: int = 7) -> Matrix:

@@ -16,7 +16,7 @@ from benchmarks.processes import Server, ask, serving, until_ready
 from benchmarks.searching import UNCACHED, quantile
 
 CLIENTS = (1, 4, 8, 32, 64, 128)
-FEW, MANY = 4, 64
+FEW, MANY, TURNS = 4, 64, 4
 SECONDS = 20.0
 PAUSED_CLIENTS, PAUSE_S = 12, 2.0
 
@@ -40,30 +40,38 @@ class Asked:
 def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
     """Crowds of growing size, each for so many seconds, then a crowd while the process is stopped."""
     figures: list[Figure] = []
-    per_s: dict[int, float] = {}
     with serving(data_dir, **UNCACHED) as server:
         until_ready(server)
         _crowd(server, FEW, seconds / 4)
         for clients in CLIENTS:
             asked = _crowd(server, clients, seconds)
-            per_s[clients] = sum(each.is_whole for each in asked) / seconds
-            figures += _figures(clients, asked, per_s[clients])
+            figures += _figures(clients, asked, seconds)
+        many_to_few = _in_turn(server, seconds)
         with _paused(server):
             asked = _crowd(server, PAUSED_CLIENTS, PAUSE_S + 3.0)
     note = f"{PAUSED_CLIENTS} clients, the process stopped for {PAUSE_S:g} s"
     return [
         *figures,
-        Figure("64 clients / 4 clients, whole answers a second", per_s[MANY] / per_s[FEW], "x", 0.9, at_least=True),
+        Figure("64 clients / 4 clients, whole answers a second", many_to_few, "x", 0.9, at_least=True),
         Figure("a pause, whole answers", _whole(asked), "%", 99.0, at_least=True, note=note),
     ]
 
 
-def _figures(clients: int, asked: Sequence[Asked], per_s: float) -> list[Figure]:
+def _in_turn(server: Server, seconds: float) -> float:
+    """Whole answers to many clients / those to few, in turn: a machine does not stay equally fast."""
+    whole = {FEW: 0, MANY: 0}
+    for _ in range(TURNS):
+        for clients in whole:
+            whole[clients] += sum(each.is_whole for each in _crowd(server, clients, seconds / TURNS))
+    return whole[MANY] / whole[FEW]
+
+
+def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figure]:
     named = f"{clients} client{'s' if clients > 1 else ''} without a break"
     refused = 100.0 * sum(each.is_refused for each in asked) / len(asked)
     return [
         Figure(f"{named}, whole answers", _whole(asked), "%", 99.0, at_least=True),
-        Figure(f"{named}, whole answers a second", per_s, "/s"),
+        Figure(f"{named}, whole answers a second", sum(each.is_whole for each in asked) / seconds, "/s"),
         Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
         Figure(f"{named}, refused at once (503)", refused, "%"),
     ]

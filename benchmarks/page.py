@@ -33,9 +33,10 @@ _TAIL = """
   the two take turns, fifty documents at a time.
 - **8 clients**: as many connections, each asking as fast as it is answered; sound, without the model file, and on a
   data file of garbage.
-- **1 to 64 clients without a break**: each client asks again as soon as it is answered, for ten seconds. An answer is
-  whole at level 1 without a warning. What the server refuses as overloaded is not whole. The pause stops the process
-  (SIGSTOP) while twelve clients ask.
+- **1 to 128 clients without a break**: each client asks again as soon as it is answered, for twenty seconds. An answer
+  is whole at level 1 without a warning. Requests that the server rejects as overloaded are counted apart. The ratio of
+  64 clients to 4 is measured in turn, five seconds each. The pause stops the process (SIGSTOP) while twelve clients
+  ask.
 - **100 000 chunks**: random vectors and invented text with a natural skew, through the store itself. Every question
   holds three words that are in a large part of all chunks; the first to ask for such a word pays for reading its list.
 - **collections**: the same documents as the same JSON over HTTP to both servers, 1 000 at a time; Chroma's is started
