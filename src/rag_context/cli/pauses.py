@@ -1,10 +1,17 @@
-"""Short pauses: what outlives a full garbage collection that took long is not looked at by the next ones.
+"""Tuning of the interpreter for a process that answers: short garbage collections, and threads that take turns quickly.
 
-A process of ours keeps half a million objects from its start to its end: modules, schemas, the tokeniser. Going
-through all of them takes a tenth of a second and more, in which nobody is answered.
+A process of ours keeps half a million objects from its start to its end: modules, schemas, the tokeniser. A full
+collection goes through all of them, which takes a tenth of a second and more, in which no request is answered. So what
+outlives a full collection that took long is set aside, and is not visited by the next ones.
+
+A search passes the interpreter's lock between threads some fifty times. Beside a thread that computes in Python
+(parsing, diffing), each of these passes takes a switch interval; at Python's default of 5 ms that is a quarter of a
+second and more. At 0.5 ms, beside the activation of a repository of large Markdown files on two busy cores, the 95th
+percentile of searches fell from 0.43 to 0.20 s, the longest from 0.9 to 0.4 s.
 """
 
 import gc
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +19,9 @@ from typing import Any
 LONG_S = 0.01
 MOST = 16
 """So often at most: of what is set aside, cycles that are dropped later stay in memory."""
+
+SWITCH_S = 0.0005
+"""Longest time for which a thread keeps the interpreter's lock while others wait for it."""
 
 _OLDEST = 2
 
@@ -43,3 +53,4 @@ class Pauses:
 def keep_pauses_short() -> None:
     """From now on, until the process ends."""
     gc.callbacks.append(Pauses())
+    sys.setswitchinterval(SWITCH_S)

@@ -34,7 +34,7 @@ MAX_MESSAGE_BYTES = 32 << 20
 """Of all the messages of one validation; each may quote the whole front matter."""
 
 MAX_DEPTH = 64
-"""Keywords within keywords. Python's stack must not run out below this: the library's maps, written in Rust, panic then."""
+"""Keywords within keywords. Where Python's stack runs out, the maps of the library, written in Rust, panic."""
 
 _CLASS_COST = 100
 """A class of Unicode, such as `\\w`, compiles to so many times what a letter does."""

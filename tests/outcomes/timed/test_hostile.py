@@ -27,11 +27,6 @@ TIMEOUT_S = 60.0
 QUESTION = {"query": "who keeps the tide tables?"}
 
 
-LATE_SHARE = 0.05
-LATEST_FACTOR = 4.0
-"""Two busy cores now and then keep one answer waiting; what stops a process keeps all of them waiting for seconds."""
-
-
 @dataclass
 class Beside:
     """What somebody saw who kept asking. `late` are answers that took too long: what was asked, and how long."""
@@ -93,8 +88,7 @@ def asked_beside(url: str) -> Iterator[None]:
             thread.join()
     late = [each for each in beside.late if each[1] > beside.most_s + beside.stall_s]
     assert beside.asked > 2
-    assert len(late) <= 1 + LATE_SHARE * beside.asked, late
-    assert all(took_s <= LATEST_FACTOR * beside.most_s + beside.stall_s for _, took_s in late), late
+    assert not late, late
 
 
 @pytest.fixture(scope="module")
