@@ -5,7 +5,7 @@ PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
 # Modules that decide without touching anything: every branch of them is tested.
-PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/indexing/identity.py,*/indexing/chunking.py
+PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test torture faults csharp check lint types format bench docs model lock clean

@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from rag_context.contract.index import BulkLine
+from rag_context.api.index import BulkLine
+from rag_context.domain.documents import Matrix
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.settings import Settings
-from rag_context.types import Matrix
 from rag_context.wiring import open_service
 
 PASSAGES = 5

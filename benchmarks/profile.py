@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import indexing
 from benchmarks.corpus import Writer
-from rag_context.contract.search import SearchRequest
+from rag_context.api.search import SearchRequest
 from rag_context.service.service import Service
 from rag_context.settings import SearchSettings, Settings
 from rag_context.wiring import open_service
@@ -38,11 +38,11 @@ WAITING = (
 PLACES = (
     ("embedding", ("rag_context/embedders/", "onnxruntime/", "tokenizers/")),
     ("the store: SQLite, the matrix, postings and BM25", ("rag_context/stores/", "rag_context/text/")),
-    ("cutting, redaction, titles, identity", ("rag_context/indexing/",)),
+    ("cutting, redaction, titles, identity", ("rag_context/ingest/",)),
     ("fusion and ranking", ("search/ranking.py", "search/fusion.py", "search/gather.py")),
     (
         "request and answer: validation, wording, statistics",
-        ("rag_context/contract/", "pydantic/", "rag_context/service/"),
+        ("rag_context/api/", "pydantic/", "rag_context/service/"),
     ),
     ("the chain: legs, deadlines, breakers, tasks", ("rag_context/search/", "rag_context/resilience/")),
 )

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from rag_context.contract.project_tenants import ActivateProjectRequest
-from rag_context.contract.projects import RagQueryRequest, SemanticSearchRequest
-from rag_context.contract.search import SearchRequest
+from rag_context.api.project_tenants import ActivateProjectRequest
+from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.search import SearchRequest
 from rag_context.projects.callers import CallerId
 from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service

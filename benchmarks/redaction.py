@@ -7,11 +7,11 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from tests.indexing.secret_shapes import SHAPES, leaks, named_secrets
+from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
 
-from rag_context.indexing.files import Found, Rejected, read_file
-from rag_context.indexing.folders import find_files
-from rag_context.indexing.redaction import redact
+from rag_context.files.reading import Found, Rejected, read_file
+from rag_context.files.walk import find_files
+from rag_context.ingest.redaction import redact
 
 
 def main() -> None:

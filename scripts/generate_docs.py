@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import typer
 
+from rag_context.api.vocabulary import Vocabulary
 from rag_context.cli.app import app
 from rag_context.cli.exits import EXIT_CODES
-from rag_context.contract.vocabulary import Vocabulary
 from rag_context.server.registry import Service
 from rag_context.server.tools import build_tools
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key

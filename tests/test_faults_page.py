@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.types import FlawKind
+from rag_context.domain.integrity import FlawKind
 from tests.faults.cells import CELLS
 from tests.faults.page import described, written_rows
 from tests.test_requirements import TESTS, defined

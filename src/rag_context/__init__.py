@@ -2,11 +2,11 @@
 
 from importlib import import_module
 
+from rag_context._version import __version__
+
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all else here
 if TYPE_CHECKING:
     from rag_context.client import AsyncClient, BackgroundIndexer, Client, Context, Metadata, open_context
-
-__version__ = "0.1.0"
 
 __all__ = ["AsyncClient", "BackgroundIndexer", "Client", "Context", "Metadata", "__version__", "open_context"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import typer
 
+from rag_context.api.index import BulkLine, FileReceipt
 from rag_context.cli.app import app
-from rag_context.contract.index import BulkLine, FileReceipt
-from rag_context.indexing.document_lines import read_documents
-from rag_context.indexing.files import Labels
+from rag_context.files.reading import Labels
+from rag_context.transfer.document_lines import read_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "getting-things-in.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"(?m)^(?:my-exporter \| )?(rag-context .*)$", PAGE)

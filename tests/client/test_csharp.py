@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rag_context.contract.failure import ErrorResponse
-from rag_context.contract.schema import json_schema
+from rag_context.api.failure import ErrorResponse
+from rag_context.api.schema import json_schema
 from tests.end_to_end.process import Served
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "csharp"

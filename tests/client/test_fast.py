@@ -2,9 +2,9 @@
 
 import pytest
 
+from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.client import Client
 from rag_context.client.fast import CAPACITY, FastAnswers
-from rag_context.contract.search import SearchResponse, SearchResult
 from rag_context.server.options import ServerOptions
 from rag_context.testing import FrozenClock
 from tests.server.running import running

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from rag_context.collections.registry import ProviderKind
-from rag_context.provider import Provider
+from rag_context.ports.provider import Provider
 from rag_context.stores.qdrant.connection import Transport
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections

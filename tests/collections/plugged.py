@@ -8,7 +8,7 @@ from pydantic import BaseModel, DirectoryPath, FilePath, SecretStr
 
 from rag_context.collections.registry import ProviderKind
 from rag_context.errors import ConfigurationError
-from rag_context.provider import Capabilities, Provider, ProviderHealth
+from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
 from rag_context.testing.collections import MemoryCollections
 
 

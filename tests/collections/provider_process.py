@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rag_context.provider import Collection, Entry
+from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.sqlite.collections import open_collections
 
 

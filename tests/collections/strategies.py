@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     Clause,
     Comparison,
     Conjunction,
@@ -14,7 +14,7 @@ from rag_context.clauses import (
     Path,
     Scalar,
 )
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 
 PATHS: tuple[Path, ...] = (
     ("a",),

@@ -8,9 +8,10 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from rag_context.clauses import EVERYTHING
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir
 from rag_context.stores.chroma.api import CollectionGoneError, Rows
 from rag_context.stores.chroma.collections import (
@@ -20,7 +21,6 @@ from rag_context.stores.chroma.collections import (
 )
 from rag_context.stores.chroma.collections_rows import rows_of
 from rag_context.stores.chroma.server import ChromaServer
-from rag_context.types import Matrix
 from rag_context.where import matches, parse
 from tests.collections.opening import chroma_collections
 from tests.servers.chroma import chroma_server

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.collections.connections import Connection, Connections, Place, closing
+from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -17,13 +18,12 @@ from rag_context.errors import (
     NotFoundError,
     ProviderFailedError,
 )
-from rag_context.provider import Provider
+from rag_context.ports.provider import Provider
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.settings import ConnectionSettings, Settings
 from rag_context.testing.clock import FrozenClock
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.faults import Fault, Faulty
-from rag_context.types import Status
 from rag_context.wiring import open_all_connections
 
 LONG_S = 30.0

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from rag_context.clauses import EVERYTHING
 from rag_context.collections.copying import CopyProgress, Located, OnDifference, Stage, copy_collection
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Json, Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendUnavailableError,
@@ -14,10 +15,9 @@ from rag_context.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.testing import Fault, Faulty
 from rag_context.testing.collections import MemoryCollections
-from rag_context.types import Json, Matrix
 
 SAID: dict[str, Json] = {"owner": "ä", "large": 2**63 + 1, "nested": {"deep": [1, 1.0, True, None]}}
 

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.clauses import EVERYTHING, Clause, Comparison, Operator
+from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
+from rag_context.domain.documents import Json, Matrix, Status
 from rag_context.errors import (
     BackendDataError,
     BackendTimeoutError,
@@ -22,7 +23,7 @@ from rag_context.errors import (
     InvalidInputError,
     NotFoundError,
 )
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.sqlite import FILE_NAME, begin_empty, open_database
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.collections import SqliteCollections, open_collections
@@ -31,7 +32,6 @@ from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.loaded import AT_ONCE, LoadedCollection
 from rag_context.stores.sqlite.collections.memory import IDLE_S, Memory
 from rag_context.testing.clock import FrozenClock
-from rag_context.types import Json, Matrix, Status
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 

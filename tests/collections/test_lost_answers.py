@@ -8,7 +8,7 @@ import pytest
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import DEFAULT, Place
 from rag_context.errors import BackendUnavailableError, ConflictError, NotFoundError
-from rag_context.provider import Collection, Entry
+from rag_context.ports.provider import Collection, Entry
 from rag_context.testing.collections import MemoryCollections
 
 from .services import connections_to

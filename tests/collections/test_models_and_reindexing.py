@@ -6,20 +6,20 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 import pytest
 
-from rag_context.clauses import EVERYTHING
 from rag_context.collections import keywords
 from rag_context.collections.collections import Collections, Draft
 from rag_context.collections.connections import DEFAULT, Place
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
 from rag_context.collections.models import RECORD
 from rag_context.collections.reindexing import CollectionReindexing
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
-from rag_context.provider import Collection, Provider
+from rag_context.ports.provider import Collection, Provider
 from rag_context.stores.chroma.collections import ChromaCollections
 from rag_context.stores.qdrant.collections import QdrantCollections
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
-from rag_context.types import Matrix
 
 from .conftest import OPENERS
 from .services import connections_to

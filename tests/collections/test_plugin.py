@@ -26,7 +26,7 @@ import asyncio, json, sys
 from pathlib import Path
 import numpy as np
 from rag_context.collections.registry import probe
-from rag_context.provider import Collection, Entry
+from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings
 from rag_context.where import parse
 from rag_context.wiring.providers import provider_registry

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
 from rag_context.collections.keywords import keyword_scores
 from rag_context.collections.paging import bulk
+from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
+from rag_context.domain.documents import Json, Matrix, Status, Vector
 from rag_context.errors import InvalidInputError, NotFoundError
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.testing.collections import MemoryCollections
-from rag_context.types import Json, Matrix, Status, Vector
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, documents
 

@@ -9,7 +9,8 @@ from uuid import uuid4
 import numpy as np
 import pytest
 
-from rag_context.clauses import EVERYTHING
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Json, Status
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -17,10 +18,9 @@ from rag_context.errors import (
     BackendUnavailableError,
     InvalidInputError,
 )
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma.collections import open_chroma_server_collections
 from rag_context.stores.qdrant.collections import open_qdrant_collections
-from rag_context.types import Json, Status
 from rag_context.where import MAX_LEVELS, parse
 from tests.collections.opening import drop_all
 from tests.servers.faults import (

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from qdrant_client import AsyncQdrantClient, models
 
-from rag_context.clauses import EVERYTHING
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Matrix, Status
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,
     InvalidInputError,
     NotFoundError,
 )
-from rag_context.provider import Collection, Entry, Provider
+from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.qdrant.collections import QdrantCollections, open_qdrant_collections
-from rag_context.types import Matrix, Status
 from rag_context.where import parse
 from tests.collections.opening import qdrant_collections
 from tests.servers.qdrant import Endpoint, Running, running

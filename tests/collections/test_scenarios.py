@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from rag_context.collections.connections import DEFAULT
-from rag_context.provider import Provider
+from rag_context.ports.provider import Provider
 
 from .conftest import OPENERS
 from .doors import door_to

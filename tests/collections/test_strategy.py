@@ -5,10 +5,10 @@ import logging
 import httpx2
 import pytest
 
+from rag_context.api.collections import CreateCollectionRequest
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import Place
 from rag_context.collections.strategy import Conversations, Question, Strategy, choose
-from rag_context.contract.collections import CreateCollectionRequest
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.collections import CollectionService
 from rag_context.testing.collections import MemoryCollections

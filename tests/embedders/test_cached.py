@@ -6,14 +6,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError
-from rag_context.ports import Cache, Embedder, Tokenizer
+from rag_context.ports.models import Embedder, Tokenizer
+from rag_context.ports.reading import Cache
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 
 class Counted:

@@ -5,9 +5,9 @@ import logging
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Matrix
 from rag_context.embedders.checks import Checker, checked
 from rag_context.errors import BackendDataError
-from rag_context.types import Matrix
 
 
 def rows(*values: list[float]) -> Matrix:

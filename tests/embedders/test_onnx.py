@@ -21,7 +21,7 @@ from rag_context.errors import (
     BackendStartingError,
     BackendUnavailableError,
 )
-from rag_context.ports import Embedder
+from rag_context.ports.models import Embedder
 
 PATIENCE_S = 30.0
 TEXTS = [

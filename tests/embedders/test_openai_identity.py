@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Vector
 from rag_context.embedders.fingerprint import PROBE, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import open_database
-from rag_context.types import Vector
 from tests.embedders.served import embedder_over
 from tests.servers.embedding_stub import Behaviour, Wire, embedding_stub, reply, vector
 from tests.stores.builders import chunks_of, document

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.contract.index import IndexRequest, IndexResponse
-from rag_context.contract.search import SearchRequest, SearchResponse
+from rag_context.api.index import IndexRequest, IndexResponse
+from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import IndexMismatchError
 from rag_context.service import Service
 from rag_context.settings import EmbedderSettings, Settings

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Vector
 from rag_context.embedders.pool import Urgency, WorkerPool
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from rag_context.types import Vector
 
 PATIENCE_S = 30.0
 """How long a broken test may hang."""

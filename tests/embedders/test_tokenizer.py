@@ -8,7 +8,7 @@ import pytest
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.embedders.tokenizer import ModelTokenizer
 from rag_context.errors import BackendUnavailableError
-from rag_context.ports import Tokenizer
+from rag_context.ports.models import Tokenizer
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from mcp import Client
-from rag_context.contract.vocabulary import Vocabulary
+from rag_context.api.vocabulary import Vocabulary
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import INSTRUCTIONS

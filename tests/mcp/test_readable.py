@@ -4,16 +4,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rag_context.contract.collections import CreateCollectionRequest
-from rag_context.contract.converse import ConverseResponse, ConverseResult, OmittedCollection
-from rag_context.contract.delete import DeleteResponse
-from rag_context.contract.get import GetResponse, RetrievalStats
-from rag_context.contract.index import IndexResponse
-from rag_context.contract.listing import ListedDocument, ListResponse
-from rag_context.contract.projects import LabelledResponse, RagQueryResponse, SemanticSearchResponse
-from rag_context.contract.reindex import ReindexResponse
-from rag_context.contract.search import SearchResponse, SearchResult
-from rag_context.contract.similar import SimilarResponse
+from rag_context.api.collections import CreateCollectionRequest
+from rag_context.api.converse import ConverseResponse, ConverseResult, OmittedCollection
+from rag_context.api.delete import DeleteResponse
+from rag_context.api.get import GetResponse, RetrievalStats
+from rag_context.api.index import IndexResponse
+from rag_context.api.listing import ListedDocument, ListResponse
+from rag_context.api.projects import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.reindex import ReindexResponse
+from rag_context.api.search import SearchResponse, SearchResult
+from rag_context.api.similar import SimilarResponse
 from rag_context.server.mcp.readable import readable
 from tests.server.stub_service import StubService
 

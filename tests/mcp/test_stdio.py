@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.contract.search import SearchOutcome, SearchRequest
+from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.door import Memory
 from rag_context.server.mcp.handshake import answer_ahead
 from rag_context.server.mcp.stdio import serve_stdio

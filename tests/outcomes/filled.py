@@ -8,11 +8,12 @@ from typing import Any
 
 from benchmarks.corpus import Writer, unit_vectors
 
-from rag_context.contract.transfer import ExportFooter, ExportHeader
+from rag_context.api.transfer import ExportFooter, ExportHeader
+from rag_context.domain.documents import Chunk, Document, Draft, Metadata, Span, Tenant
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.onnx_model import BUNDLED, load
-from rag_context.indexing.identity import chunk_ids, content_hash, document_id
-from rag_context.indexing.transfer_lines import Moved, exported, model_line
-from rag_context.types import Chunk, Document, Draft, EmbeddingModel, Metadata, Span, Tenant
+from rag_context.ingest.identity import chunk_ids, content_hash, document_id
+from rag_context.transfer.lines import Moved, exported, model_line
 from tests.end_to_end.process import Served, command
 
 PER_DOCUMENT = 10

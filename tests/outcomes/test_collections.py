@@ -34,7 +34,7 @@ PLUGIN = """
 from contextlib import asynccontextmanager
 from pydantic import BaseModel
 from rag_context.collections.registry import ProviderKind
-from rag_context.provider import Capabilities
+from rag_context.ports.provider import Capabilities
 from rag_context.testing.collections import MemoryCollections
 
 class Nothing(BaseModel):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.end_to_end.process import served
-from tests.indexing.secret_shapes import SHAPES, named_secrets, written
+from tests.ingest.secret_shapes import SHAPES, named_secrets, written
 
 
 def test_of_named_secrets_in_every_shape_nearly_none_is_stored(tmp_path: Path) -> None:

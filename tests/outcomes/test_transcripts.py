@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from tests.end_to_end.process import command
-from tests.indexing.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED, claude_code
+from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED, claude_code
 
 
 def test_a_folder_of_transcripts_is_stored_as_what_was_said(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.indexing.files import FILES_SESSION
-from rag_context.indexing.indexer import Indexer, IndexingPolicy
-from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.domain.documents import DOCUMENTATION, Draft, Origin, Tenant
+from rag_context.files.reading import FILES_SESSION
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ports.models import Embedder
+from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import doc_types_of
@@ -17,7 +19,6 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
-from rag_context.types import DOCUMENTATION, Draft, Origin, Tenant
 
 OURS = Tenant("shop", "main", "0123456789abcdef")
 ROOT = Path("/repo/docs")

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.indexing.indexer import Indexer, IndexingPolicy
-from rag_context.indexing.reuse import StoredVectors
-from rag_context.ports import IndexWriter
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.reuse import StoredVectors
+from rag_context.ports.writing import IndexWriter
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import DocTypes, doc_types_of
@@ -20,7 +22,6 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder, Faulty
-from rag_context.types import Filter, Tenant
 
 TENANT = Tenant("shop", "main", "0123456789abcdef")
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from rag_context.domain.documents import Chunk, Document, Matrix
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
-from rag_context.types import Chunk, Document, Matrix
 from tests.projects.project import Rig, open_rig
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import NOBODY, CallerId
@@ -19,7 +20,6 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.sync import SyncProgress
 from rag_context.testing import Fault, Faulty
-from rag_context.types import Tenant
 from tests.projects.project import HandWatch, Rig, configure, write
 
 ONE, TWO = CallerId("one"), CallerId("two")

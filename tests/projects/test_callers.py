@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Tenant
 from rag_context.projects.callers import IDLE_S, MAX_HANDLES, NOBODY, Activations, CallerId
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError, RetrievalOptions
 from rag_context.testing import FrozenClock
-from rag_context.types import Tenant
 
 ALICE, BOB = CallerId(key="alice"), CallerId(key="bob")
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import Draft, Tenant
 from rag_context.errors import BackendUnavailableError
 from rag_context.projects.catalogue import Catalogue, Catalogues
 from rag_context.testing import Fault, Faulty
-from rag_context.types import Draft, Tenant
 from tests.projects.project import TENANT, Rig, write
 
 

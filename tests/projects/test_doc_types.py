@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from rag_context.domain.documents import Json
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.records import SchemaValidationError
-from rag_context.types import Json
 from tests.projects.project import built_in, configure
 
 SIGNIFICANCE = ("architectural", "behavioral", "performance", "correctness", "convention", "integration")

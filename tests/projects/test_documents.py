@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Draft, Json, Listing, Metadata, Origin, Tenant
 from rag_context.projects.documents import Reader, drafted, project_document, revision, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
-from rag_context.types import Draft, Json, Listing, Metadata, Origin, Tenant
 from tests.projects.project import TENANT, built_in
 
 READER = Reader(TENANT, Path("/repository/docs"), built_in())

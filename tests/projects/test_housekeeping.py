@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.files import ProjectRecord
 from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import SEEN_S, Housekeeping, Rules, why_gone
 from rag_context.projects.opening import open_project
 from rag_context.projects.root import MAX_BRANCH_CHARS, has_branch
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.testing import FrozenClock
-from rag_context.types import ProjectRecord
 from tests.projects.project import HandWatch, Rig, configure, write
 
 GRACE = timedelta(days=14)

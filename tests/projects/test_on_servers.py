@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.contract.project_tenants import ActivateProjectRequest, ActivateProjectResponse, DeleteDocumentsRequest
-from rag_context.contract.projects import (
+from rag_context.api.project_tenants import ActivateProjectRequest, ActivateProjectResponse, DeleteDocumentsRequest
+from rag_context.api.projects import (
     RagQueryRequest,
     RagQueryResponse,
     SemanticSearchRequest,

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.boosting import Match, best_first, boost_of
 from rag_context.projects.catalogue import Catalogue
@@ -24,7 +25,6 @@ from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, Catalogu
 from rag_context.search.chain import WARNINGS, WORDLESS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
-from rag_context.types import Tenant
 from tests.projects.knowledge import OURS, Knowledge
 
 ASK = "database connection pool exhaustion"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import InvalidInputError
 from rag_context.projects.root import (
     checked_branch,
@@ -15,7 +16,6 @@ from rag_context.projects.root import (
     path_hash,
     repository_root,
 )
-from rag_context.types import Tenant
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError
 from rag_context.projects.documents import Reader
 from rag_context.projects.sync import FileOutcome, Synchroniser, SyncProgress, SyncReport, patterns
 from rag_context.testing import Fault
-from rag_context.types import Tenant
 from tests.projects.project import TENANT, Rig, built_in, open_rig, write
 
 LONG = "\n\n".join(

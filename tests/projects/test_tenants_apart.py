@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, Draft, Origin, Span, Tenant, Vector
+from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.projects.documents import Reader, drafted
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
 from rag_context.projects.rendering import Renderer
@@ -20,7 +21,6 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
-from rag_context.types import DOCUMENTATION, Chunk, Document, Draft, Origin, Span, Tenant, Vector
 from tests.projects.project import Rig, built_in, open_rig
 
 SEED = 20260131

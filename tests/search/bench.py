@@ -3,13 +3,14 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
+from rag_context.ports.models import Embedder
+from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
 from rag_context.search.legs import Sources
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
-from rag_context.types import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
 
 TEXTS = {
     "retry": "MongoDB connections use retry logic with exponential backoff, five times at most.",

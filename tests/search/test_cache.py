@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import Chunk, Metadata, Span, Tenant
+from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from rag_context.ports import Cache
+from rag_context.ports.reading import Cache
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
@@ -21,7 +23,6 @@ from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, 
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.stores.redis import open_redis
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
-from rag_context.types import Chunk, ChunkRef, Filter, Metadata, Passage, Span, Tenant
 from tests.search.bench import Bench
 from tests.servers.redis import redis_server
 

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,
@@ -12,13 +14,12 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.ports import DocumentStore, VectorStore
+from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
-from rag_context.types import Filter, Tenant
 from tests.search.bench import TEXTS, Bench
 
 ASK = Query("how often are mongodb connections retried")

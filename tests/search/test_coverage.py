@@ -2,14 +2,15 @@
 
 import pytest
 
+from rag_context.domain.documents import CODE, Missing
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError
-from rag_context.ports import DocumentStore
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
 from rag_context.search.query import Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
-from rag_context.types import CODE, Filter, Missing
 from tests.search.bench import Bench
 
 QUOTE = "the grey heron waits at the lower weir until the sluice is opened"

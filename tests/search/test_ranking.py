@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
+from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.search import ChunkRef, Neighbours
 from rag_context.search.ranking import (
     NEIGHBOUR_WEIGHT,
     Candidate,
@@ -13,7 +16,6 @@ from rag_context.search.ranking import (
     relevance,
     smoothed_scores,
 )
-from rag_context.types import CHAT, CODE, DOCUMENTATION, Calibration, ChunkRef, Neighbours
 
 MINILM = Calibration(slope=12.1, intercept=-4.01)
 

@@ -5,22 +5,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.get import GetRequest, GetResponse, RetrievalStats
-from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
-from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.contract.listing import ListedDocument, ListRequest, ListResponse
-from rag_context.contract.reindex import ReindexRequest, ReindexResponse
-from rag_context.contract.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
-from rag_context.contract.similar import SimilarDocument, SimilarRequest, SimilarResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
+from rag_context.api.health import ComponentHealth, HealthResponse, ModelName
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.listing import ListedDocument, ListRequest, ListResponse
+from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
+from rag_context.api.similar import SimilarDocument, SimilarRequest, SimilarResponse
+from rag_context.api.stats import StatsRequest, StatsResponse
+from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.domain.documents import Matrix, Status
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import NotFoundError
 from rag_context.server.registry import Progress
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
 from rag_context.testing.embedder import FakeEmbedder, WordTokenizer
-from rag_context.types import EmbeddingModel, Matrix, Status
 from tests.collections.services import memory_service
 
 WHEN = datetime(2026, 2, 18, 10, 30, tzinfo=UTC)

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rag_context.contract.index import IndexRequest, IndexResponse
-from rag_context.contract.search import SearchRequest, SearchResponse
-from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
-from rag_context.ports import DocumentStore, Embedder, IndexWriter, MetricsStore
+from rag_context.api.index import IndexRequest, IndexResponse
+from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.ports.models import Embedder
+from rag_context.ports.reading import DocumentStore, MetricsStore
+from rag_context.ports.writing import IndexWriter
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.cache import ResultCache

@@ -8,16 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Draft, Metadata
+from rag_context.domain.integrity import Examination, FlawKind, Thoroughness
+from rag_context.domain.metrics import SearchRecord
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
-from rag_context.indexing.indexer import Indexer, IndexingPolicy
-from rag_context.ports import IndexAuditor
-from rag_context.records import SearchRecord
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ports.upkeep import IndexAuditor
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.audit import MEANINGS, Audit, report
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
 from rag_context.testing import FakeEmbedder
-from rag_context.types import Draft, Examination, Filter, FlawKind, Metadata, Thoroughness
 
 QUICK, FULL = Thoroughness
 TEXT = "# Valves\n\n" + " ".join(f"Valve {number} opens at {number * 3} bar." for number in range(80))

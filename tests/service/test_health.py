@@ -5,7 +5,9 @@ from datetime import timedelta
 
 import pytest
 
-from rag_context.contract.stats import StatsRequest, TimeRange
+from rag_context.api.stats import StatsRequest, TimeRange
+from rag_context.domain.documents import Status
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,
@@ -15,7 +17,6 @@ from rag_context.errors import (
 )
 from rag_context.service.health import BELIEVED_WRITE_S, STALLED_S
 from rag_context.testing import FakeEmbedder, Fault
-from rag_context.types import EmbeddingModel, Status
 from tests.service.house import House
 
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from rag_context.contract.index import BulkLine
+from rag_context.api.index import BulkLine
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
-from rag_context.indexing.indexer import RedactionMode
+from rag_context.ingest.indexer import RedactionMode
 from rag_context.testing import Fault
 from tests.service.house import House
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from rag_context.contract.get import GetRequest, GetResponse
-from rag_context.contract.listing import ListRequest, ListResponse, cursor_of, place_of
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.listing import ListRequest, ListResponse, cursor_of, place_of
+from rag_context.domain.documents import Place
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.testing import Fault
-from rag_context.types import Place
 from tests.service.house import House
 
 

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Draft, Matrix
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-from rag_context.indexing.indexer import Indexer, IndexingPolicy, Outcome
-from rag_context.ports import Embedder
+from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
+from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.testing import FakeEmbedder, Fault, Faulty, FrozenClock
-from rag_context.types import Draft, EmbeddingModel, Matrix
 
 DRAFTS = [Draft(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)]
 

@@ -1,6 +1,6 @@
 """Searching through the service: the envelope, the cache, and what is remembered."""
 
-from rag_context.contract.search import SearchRequest
+from rag_context.api.search import SearchRequest
 from rag_context.errors import BackendDataError, BackendUnavailableError
 from rag_context.testing import Fault
 from tests.service.house import House

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from rag_context.domain.documents import Status
 from rag_context.errors import BackendUnavailableError
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
@@ -14,7 +15,6 @@ from rag_context.service import Service
 from rag_context.service.health import HealthMonitor
 from rag_context.stores.redis import RedisCache, open_redis
 from rag_context.testing import Fault
-from rag_context.types import Status
 from tests.servers.faults import FaultProxy, HangBefore, Pass, Refuse, fault_proxy
 from tests.servers.redis import redis_server
 from tests.service.house import House

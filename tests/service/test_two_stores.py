@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Draft
 from rag_context.errors import BackendUnavailableError
-from rag_context.indexing.indexer import Outcome
-from rag_context.indexing.reconciliation import Reconciler
-from rag_context.ports import VectorWriter
+from rag_context.ingest.indexer import Outcome
+from rag_context.ingest.reconciliation import Reconciler
+from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.upkeep import SWEEP_TOGETHER, Upkeep
 from rag_context.testing import Fault, Faulty
-from rag_context.types import Draft
-from tests.indexing.apart import Apart, chunks_of, document, opened
+from tests.ingest.apart import Apart, chunks_of, document, opened
 
 DRAFTS = [Draft(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)]
 

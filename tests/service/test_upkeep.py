@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from rag_context.domain.documents import Document, Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.service.upkeep import PROBE_EVERY_S, SWEEP_EVERY_S
 from rag_context.testing import FakeEmbedder, Fault, MemoryStore
-from rag_context.types import Document, Matrix
 from tests.service.house import House
 
 DEAD = Fault(BackendDataError("embedder", "garbage"))

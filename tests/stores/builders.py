@@ -8,8 +8,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 
-from rag_context.ports import DocumentStore, IndexWriter, MetricsStore, ModelRegistry, TextIndex, VectorStore
-from rag_context.types import DEFAULT_TENANT, Chunk, ChunkRef, Document, Matrix, Metadata, Span, Tenant, Vector
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Matrix, Metadata, Span, Tenant, Vector
+from rag_context.domain.search import ChunkRef
+from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.upkeep import ModelRegistry
+from rag_context.ports.writing import IndexWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DIMENSION = 16

@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from rag_context.types import DEFAULT_TENANT, Document, Filter, Metadata, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Document, Metadata, Tenant
+from rag_context.domain.search import Filter
 from tests.stores.builders import NOON, Stores, document, minutes
 
 MOST_DOCUMENTS = 25

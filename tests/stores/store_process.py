@@ -8,8 +8,8 @@ import asyncio
 import sys
 from pathlib import Path
 
+from rag_context.domain.search import Filter
 from rag_context.stores.sqlite import SqliteStore, open_database
-from rag_context.types import Filter
 from tests.stores.builders import DIMENSION, axis, document, put
 
 

@@ -15,13 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rag_context.domain.documents import Document, Matrix, Metadata, Tenant, Vector
+from rag_context.domain.search import Filter, Passage
 from rag_context.errors import BackendDataError, BackendRejectedError, ConfigurationError
-from rag_context.ports import VectorStore, VectorWriter
+from rag_context.ports.reading import VectorStore
+from rag_context.ports.writing import VectorWriter
 from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chroma_server
 from rag_context.stores.chroma.api import Rows
 from rag_context.stores.chroma.payload import rows_of
 from rag_context.testing import FakeEmbedder
-from rag_context.types import Document, Filter, Matrix, Metadata, Passage, Tenant, Vector
 from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, minutes, unit_vectors

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -18,7 +19,6 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chroma_server
 from rag_context.testing import FakeEmbedder
-from rag_context.types import Filter
 from tests.servers.chroma import chroma_server
 from tests.servers.faults import (
     EMPTY_OK,

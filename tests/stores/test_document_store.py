@@ -6,19 +6,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Counts, Metadata, Missing, Stored, Tenant
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.search import ChunkRef, Filter, Neighbours
 from rag_context.errors import BackendRejectedError, IndexMismatchError
-from rag_context.types import (
-    Calibration,
-    ChunkRef,
-    Counts,
-    EmbeddingModel,
-    Filter,
-    Metadata,
-    Missing,
-    Neighbours,
-    Stored,
-    Tenant,
-)
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")

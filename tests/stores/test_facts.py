@@ -5,7 +5,8 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_context.clauses import Clause
+from rag_context.domain.clauses import Clause
+from rag_context.domain.documents import Json
 from rag_context.stores.facts import (
     Condition,
     Every,
@@ -22,7 +23,6 @@ from rag_context.stores.facts import (
 )
 from rag_context.stores.names import engine_name
 from rag_context.stores.operations import OPERATION_BYTES, operations
-from rag_context.types import Json
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 

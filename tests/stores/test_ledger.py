@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.ports import FileLedger
+from rag_context.domain.files import FileDocument, FileEntry, FileStamp
+from rag_context.ports.upkeep import FileLedger
 from rag_context.stores.ledger import FILE_NAME, SqliteLedger, open_ledger
-from rag_context.types import FileDocument, FileEntry, FileStamp
 
 
 def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.types import Document, Filter, Listing, Metadata, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Document, Listing, Metadata, Place, Retrievals, Stored, Tenant
+from rag_context.domain.search import Filter
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from rag_context.indexing.identity import chunk_ids, content_hash, document_id
+from rag_context.domain.documents import Chunk, Document, Draft, Metadata, Span
+from rag_context.domain.integrity import Examination, FlawKind, Thoroughness
+from rag_context.domain.search import Filter
+from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.service.audit import judged
 from rag_context.stores.mongodb import MongoStore
-from rag_context.types import Chunk, Document, Draft, Examination, Filter, FlawKind, Metadata, Span, Thoroughness
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON
 

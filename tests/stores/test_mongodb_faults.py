@@ -22,6 +22,8 @@ from pymongo.errors import (
 )
 from secantus import SecantusDBServer  # type: ignore[import-untyped]
 
+from rag_context.domain.integrity import Thoroughness
+from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -32,7 +34,6 @@ from rag_context.errors import (
 from rag_context.resilience.deadline import Deadline
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.faults import backend_error
-from rag_context.types import Filter, Thoroughness
 from tests.servers.faults import (
     Drip,
     FaultProxy,

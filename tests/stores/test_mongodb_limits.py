@@ -9,6 +9,8 @@ import bson
 import pytest
 from pymongo.errors import OperationFailure
 
+from rag_context.domain.documents import Document
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.chunk_records import records_of
@@ -16,7 +18,6 @@ from rag_context.stores.mongodb.entries import entry_of
 from rag_context.stores.mongodb.revisions import ABANDONED_S, Revisions
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.testing.clock import FrozenClock
-from rag_context.types import Document, Filter
 from tests.servers.mongodb import mongodb_process, uri_of
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.servers.mongodb_limits import MOST_BYTES, MOST_STAGES

@@ -5,17 +5,14 @@ from typing import Any
 
 import pytest
 
+from rag_context.domain.documents import Counts
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.mongodb.state import Change, IndexState
 from rag_context.stores.mongodb.watch import Watch
-from rag_context.types import (
-    Calibration,
-    Counts,
-    EmbeddingModel,
-    Filter,
-)
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import chunks_of, document
 

@@ -7,19 +7,11 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
+from rag_context.domain.documents import Counts, Metadata, Place, Retrievals, Stored, Tenant
+from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.watch import Watch
-from rag_context.types import (
-    Counts,
-    Filter,
-    Metadata,
-    Neighbours,
-    Place,
-    Retrievals,
-    Stored,
-    Tenant,
-)
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from rag_context.domain.documents import Document, Metadata, Tenant
+from rag_context.domain.search import ChunkRef, Filter, TextHit
 from rag_context.stores.mongodb import MongoStore, texts
 from rag_context.stores.mongodb.frequencies import Frequencies
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.stores.sqlite import open_documents
-from rag_context.types import ChunkRef, Document, Filter, Metadata, Tenant, TextHit
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 from tests.stores.filters import MOST_DOCUMENTS, corpora, filters

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
 from rag_context.stores.project_registry import FILE_NAME, SqliteProjectRegistry
-from rag_context.types import ProjectRecord, Tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHOP = Tenant("shop", "main", "0" * 16)

@@ -10,10 +10,12 @@ from uuid import uuid4
 
 import pytest
 
-from rag_context.ports import VectorStore, VectorWriter
+from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.search import Filter
+from rag_context.ports.reading import VectorStore
+from rag_context.ports.writing import VectorWriter
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.testing.memory import MemoryStore
-from rag_context.types import Chunk, Document, Filter, Matrix
 from tests.servers.qdrant import Endpoint, endpoint
 from tests.stores import test_vector_store as contract
 from tests.stores.builders import Stores, axis, document, ids, put, unit_vectors

@@ -12,6 +12,7 @@ from typing import Any
 import grpc  # type: ignore[import-untyped]
 import pytest
 
+from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -21,7 +22,6 @@ from rag_context.errors import (
     ConfigurationError,
 )
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, Transport, open_qdrant
-from rag_context.types import Filter
 from tests.servers.qdrant import running
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
 

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
+from rag_context.domain.documents import Held, Metadata, Tenant
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.collection import INDEXES
 from rag_context.stores.qdrant.filters import conditions
 from rag_context.stores.qdrant.payload import payload_of
-from rag_context.types import Calibration, EmbeddingModel, Filter, Held, Metadata, Tenant
 from tests.servers.qdrant import Endpoint, Running, endpoint, running
 from tests.stores.builders import DIMENSION, NOON, axis, chunks_of, document, ids, unit_vectors
 from tests.stores.filters import filters, metadata, moments, passes

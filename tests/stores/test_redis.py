@@ -16,7 +16,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
-from rag_context.ports import Cache
+from rag_context.ports.reading import Cache
 from rag_context.stores.redis import RedisCache, open_redis
 from tests.servers.faults import Drip, Fault, Garbage, HalfBody, HangAfter, HangBefore, Pass, Refuse, Reset, fault_proxy
 from tests.servers.process import ServerProcess

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.records import SearchRecord, SearchSummary
+from rag_context.domain.metrics import SearchRecord, SearchSummary
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from tests.stores.builders import NOON, minutes

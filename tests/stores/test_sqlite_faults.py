@@ -11,6 +11,7 @@ from traceback import format_exception
 
 import pytest
 
+from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -21,7 +22,6 @@ from rag_context.errors import (
 from rag_context.stores.sqlite import SqliteStore, begin_empty, open_database
 from rag_context.stores.sqlite.connections import DatabaseFile
 from rag_context.stores.sqlite.migration import bring_up_to_date
-from rag_context.types import Filter
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put
 
 CALLS: dict[str, Callable[[Stores], Awaitable[object]]] = {

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from rag_context.indexing.reconciliation import Reconciler
-from rag_context.indexing.two_stores import TwoStoreWriter
-from rag_context.ports import MetricsStore, TextIndex, VectorStore
+from rag_context.domain.documents import Counts
+from rag_context.ingest.reconciliation import Reconciler
+from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ports.reading import MetricsStore, TextIndex, VectorStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.sqlite import open_documents, open_vectors
-from rag_context.types import Counts
 from tests.stores import test_document_store, test_listing, test_vector_store
 from tests.stores.builders import Documents, Stores, axis, chunks_of, document, put, unit_vectors
 

@@ -5,10 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.columns import StoredVector
 from rag_context.stores.sqlite.matrix import VectorMatrix
-from rag_context.types import Filter
 from tests.stores.builders import axis
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.domain.documents import Counts, Document
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite import SqliteStore, open_database
-from rag_context.types import Calibration, Counts, Document, EmbeddingModel, Filter
 from tests.stores.builders import axis, chunks_of, document, unit_vectors
 
 OLD = EmbeddingModel("old", 16, "0" * 64, 254, Calibration(12.1, -4.01))

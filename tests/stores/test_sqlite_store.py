@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Chunk, Counts, Metadata, Span
+from rag_context.domain.search import Filter
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
-from rag_context.types import Chunk, Counts, Filter, Metadata, Span
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.test_sqlite_faults import take_away
 from tests.stores.test_text_index import plain_scores

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_context.domain.documents import Chunk, Span
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database, open_documents
 from rag_context.stores.sqlite import vectors as sqlite_vectors
 from rag_context.stores.sqlite.store import SqliteDocumentHalf
 from rag_context.stores.sqlite.texts import SqliteTexts
-from rag_context.types import Chunk, Filter, Span
 from tests.stores.builders import document, put
 
 MANY = 50_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     EVERYTHING,
     Clause,
     Comparison,
@@ -18,7 +18,7 @@ from rag_context.clauses import (
     Negation,
     Operator,
 )
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 from rag_context.where import matches, parse, value_at
 from tests.collections.strategies import PATHS, clauses, metadata, numbers, scalars, texts
 

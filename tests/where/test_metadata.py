@@ -5,8 +5,8 @@ import math
 import pytest
 from hypothesis import given
 
+from rag_context.domain.documents import Json
 from rag_context.errors import InvalidInputError
-from rag_context.types import Json
 from rag_context.where import check_metadata
 from tests.collections.strategies import metadata
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.clauses import Operator
+from rag_context.domain.clauses import Operator
 from rag_context.errors import InvalidInputError
 from rag_context.where import matches, parse
 

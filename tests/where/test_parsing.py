@@ -6,7 +6,7 @@ import math
 import pytest
 from hypothesis import given
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     EVERYTHING,
     Clause,
     Comparison,
@@ -17,8 +17,8 @@ from rag_context.clauses import (
     Operator,
     Path,
 )
+from rag_context.domain.documents import Json
 from rag_context.errors import InvalidInputError
-from rag_context.types import Json
 from rag_context.where import MAX_LEVELS, matches, parse
 from tests.collections.strategies import clauses, metadata
 

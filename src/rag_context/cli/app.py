@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.cli import (
     collections_commands,
     documents_commands,

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.check import CheckResponse, FlawReport
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.check import CheckResponse, FlawReport
+from rag_context.domain.integrity import Examination, Thoroughness
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.service.audit import report
 from rag_context.settings import Settings
-from rag_context.types import Examination, Thoroughness
 from rag_context.wiring import open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index
 

@@ -14,13 +14,13 @@ from typing import BinaryIO
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from rag_context.api.documents import NOT_EMBEDDED
 from rag_context.cli.collections_door import CollectionsDoor, open_door
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
 from rag_context.collections.collections import entry_id
-from rag_context.contract.documents import NOT_EMBEDDED
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 
 STREAM = Path("-")

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from rag_context.api.names import CONNECTION_PATTERN, name_problem
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe
@@ -22,7 +23,6 @@ from rag_context.collections.copying import (
     Stage,
     copy_collection,
 )
-from rag_context.contract.names import CONNECTION_PATTERN, name_problem
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings

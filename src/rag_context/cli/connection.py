@@ -11,14 +11,14 @@ from typing import Protocol, TypeVar
 
 import httpx2
 
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.contract.listing import MAX_LISTED, ListRequest, ListResponse
-from rag_context.contract.search import SearchRequest, SearchResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
+from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.api.stats import StatsRequest, StatsResponse
+from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -27,7 +27,7 @@ from rag_context.errors import (
     InvalidInputError,
     RagContextError,
 )
-from rag_context.indexing.sending import OnReceipt, Target
+from rag_context.files.sending import OnReceipt, Target
 from rag_context.server.discovery import read_announcement
 from rag_context.settings import Loaded, Settings
 

@@ -5,17 +5,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.reading import read_fields
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.get import GetRequest, GetResponse
-from rag_context.contract.listing import ListRequest, ListResponse
-from rag_context.contract.reading import read_fields
-from rag_context.contract.similar import SimilarRequest, SimilarResponse
-from rag_context.contract.wire import WireRequest, WireResponse
 from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.readable import readable
 from rag_context.settings import Loaded

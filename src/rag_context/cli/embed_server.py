@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.text import Text
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen

@@ -7,15 +7,15 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rag_context.api.files import MAX_TOLD, IndexFilesRequest, IndexFilesResponse, LeftOutFile
+from rag_context.api.index import FileReceipt
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
 from rag_context.cli.tally import Shortlist, Tally
-from rag_context.contract.files import MAX_TOLD, IndexFilesRequest, IndexFilesResponse, LeftOutFile
-from rag_context.contract.index import FileReceipt
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.indexing.files import Labels
-from rag_context.indexing.folder_sync import Gone
-from rag_context.indexing.folders import roots
+from rag_context.files.reading import Labels
+from rag_context.files.sync import Gone
+from rag_context.files.walk import roots
 from rag_context.server.options import Access
 from rag_context.server.registry import Answer, Call, Tool
 from rag_context.service.service import Service

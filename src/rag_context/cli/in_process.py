@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from rag_context.api.delete import DeleteRequest
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.listing import ListRequest
+from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.api.stats import StatsRequest, StatsResponse
+from rag_context.api.versions import VersionsRequest
+from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import WireRequest
 from rag_context.cli.connection import Response, first_page, next_page
-from rag_context.contract.delete import DeleteRequest
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.contract.listing import ListRequest
-from rag_context.contract.search import SearchRequest, SearchResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.versions import VersionsRequest
-from rag_context.contract.vocabulary import Vocabulary
-from rag_context.contract.wire import WireRequest
 from rag_context.errors import BackendError
-from rag_context.indexing.sending import CONCURRENCY, OnReceipt, may_replace
+from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
 from rag_context.server.registry import Call
 from rag_context.server.tools import build_tools

@@ -26,27 +26,27 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from rag_context import __version__
+from rag_context._version import __version__
+from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
+from rag_context.api.vocabulary import Vocabulary
 from rag_context.cli.connection import Connection, open_connection
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
 from rag_context.cli.tally import Sink, Tally, receipts_file
-from rag_context.contract.index import BulkLine, BulkReceipt, FileReceipt
-from rag_context.contract.vocabulary import Vocabulary
+from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.indexing.document_lines import read_documents
-from rag_context.indexing.files import Labels, Rejected, printable
-from rag_context.indexing.folder_files import Recipe
-from rag_context.indexing.folder_sync import FolderSync, Gone
-from rag_context.indexing.folders import find_files, roots
-from rag_context.indexing.formats import Converter
-from rag_context.indexing.generated import RULES, Generated
-from rag_context.indexing.sending import CONCURRENCY, Job, Target, batched, in_thread, send
+from rag_context.files.documents import Recipe
+from rag_context.files.formats import Converter
+from rag_context.files.generated import RULES, Generated
+from rag_context.files.reading import Labels, Rejected, printable
+from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thread, send
+from rag_context.files.sync import FolderSync, Gone
+from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.ledger import open_ledger
-from rag_context.types import Metadata
+from rag_context.transfer.document_lines import read_documents
 
 STDIN = Path("-")
 

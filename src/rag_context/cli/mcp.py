@@ -131,8 +131,8 @@ class _Opening:
 
 def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
     """Load what the memory is made of, in a thread beside the conversation."""
+    from rag_context.api.vocabulary import Vocabulary  # noqa: PLC0415
     from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
-    from rag_context.contract.vocabulary import Vocabulary  # noqa: PLC0415
     from rag_context.server.mcp.door import Memory  # noqa: PLC0415
     from rag_context.server.registry import Registry, Toolset  # noqa: PLC0415
     from rag_context.server.tools import build_tools  # noqa: PLC0415

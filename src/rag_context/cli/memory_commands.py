@@ -64,7 +64,7 @@ def index(
     Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
     """
     from rag_context.cli import index as work
-    from rag_context.indexing.folder_sync import Gone
+    from rag_context.files.sync import Gone
 
     what = work.IndexRun(
         paths,

@@ -16,18 +16,13 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.cli.connection import Remote, open_connection
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load_available
-from rag_context.contract.project_tenants import (
+from rag_context.api.project_tenants import (
     ActivateProjectRequest,
     ActivateProjectResponse,
     DeleteDocumentsRequest,
     ListProjectsRequest,
 )
-from rag_context.contract.projects import (
+from rag_context.api.projects import (
     LabelledResponse,
     ListDocTypesRequest,
     ListDocTypesResponse,
@@ -42,8 +37,13 @@ from rag_context.contract.projects import (
     UpdatePromotionLevelRequest,
     UpdatePromotionLevelResponse,
 )
-from rag_context.contract.reading import read_fields
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.reading import read_fields
+from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.cli.connection import Remote, open_connection
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.screen import Screen, safe
+from rag_context.cli.settings import load_available
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.opening import Activation, find_config, open_project

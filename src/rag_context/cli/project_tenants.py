@@ -5,17 +5,17 @@ import asyncio
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.project import count_of, open_tools, read_request
-from rag_context.cli.screen import Screen, safe
-from rag_context.contract.project_tenants import (
+from rag_context.api.project_tenants import (
     DeleteDocumentsRequest,
     DeleteDocumentsResponse,
     ListedProject,
     ListProjectsRequest,
     ListProjectsResponse,
 )
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import Chosen
+from rag_context.cli.project import count_of, open_tools, read_request
+from rag_context.cli.screen import Screen, safe
 
 
 def run_list(chosen: Chosen, *, as_json: bool) -> ExitCode:

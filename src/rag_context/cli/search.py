@@ -9,15 +9,15 @@ from pathlib import Path
 
 from rich.text import Text
 
+from rag_context.api.reading import read_fields
+from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
+from rag_context.api.vocabulary import Vocabulary
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.moments import moment
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.reading import read_fields
-from rag_context.contract.search import Explain, SearchRequest, SearchResponse, SearchResult
-from rag_context.contract.vocabulary import Vocabulary
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Loaded
 

@@ -13,7 +13,9 @@ from uuid import uuid4
 
 from rich.text import Text
 
-from rag_context import __version__
+from rag_context._version import __version__
+from rag_context.api.index import FileReceipt
+from rag_context.api.vocabulary import Vocabulary
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
@@ -21,12 +23,10 @@ from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
 from rag_context.cli.watch import watched
-from rag_context.contract.index import FileReceipt
-from rag_context.contract.vocabulary import Vocabulary
 from rag_context.errors import RagContextError
-from rag_context.indexing.files import Labels
-from rag_context.indexing.folder_sync import FolderSync, Gone
-from rag_context.indexing.following import Follower
+from rag_context.files.following import Follower
+from rag_context.files.reading import Labels
+from rag_context.files.sync import FolderSync, Gone
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
 from rag_context.server.discovery import Announcement, announced, bound_address, is_every_address, server_url

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.health import HealthResponse
+from rag_context.api.stats import StatsRequest, StatsResponse, TimeRange
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse, TimeRange
+from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
-from rag_context.types import Status
 
 _STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
 _BARS = "·▁▂▃▄▅▆▇█"

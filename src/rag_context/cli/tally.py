@@ -11,10 +11,10 @@ from typing import IO
 from rich.progress import Progress, Task
 from rich.text import Text
 
+from rag_context.api.index import FileReceipt
 from rag_context.cli.screen import Screen, safe
-from rag_context.contract.index import FileReceipt
 from rag_context.errors import InvalidInputError
-from rag_context.indexing.formats.injected import counted
+from rag_context.files.formats.injected import counted
 
 SHOWN = 10
 """Files of a list that people see; programs get all."""

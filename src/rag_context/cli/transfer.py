@@ -26,18 +26,18 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from rag_context.api.transfer import ExportHeader
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe
 from rag_context.cli.settings import load_available
-from rag_context.contract.transfer import ExportHeader
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
-from rag_context.indexing.transfer import Arrival, Conflict, Exported, Imported, Importer, Lines
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service
 from rag_context.settings import Settings
-from rag_context.types import EmbeddingModel
+from rag_context.transfer.transfer import Arrival, Conflict, Exported, Imported, Importer, Lines
 from rag_context.wiring import open_export, open_import
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ def check(
     that is gone is set aside.
     """
     from rag_context.cli import check as work
-    from rag_context.types import Thoroughness
+    from rag_context.domain.integrity import Thoroughness
 
     if start_empty:
         raise typer.Exit(work.start_empty(Chosen(config, {"data_dir": data_dir})))
@@ -86,7 +86,7 @@ def import_index(
     or are missing; the others came in.
     """
     from rag_context.cli import transfer as work
-    from rag_context.indexing.transfer import Conflict
+    from rag_context.transfer.transfer import Conflict
 
     conflict = Conflict.OVERWRITE if overwrite else Conflict.KEEP
     what = work.ImportRun(file, conflict, as_json=as_json)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.text import Text
 
+from rag_context.api.index import FileReceipt
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.index import Said, open_sync
@@ -17,11 +18,10 @@ from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen
 from rag_context.cli.settings import load_available
 from rag_context.cli.tally import one_line
-from rag_context.contract.index import FileReceipt
 from rag_context.errors import InvalidInputError, RagContextError
-from rag_context.indexing.files import Labels
-from rag_context.indexing.folder_sync import FolderSync, Gone
-from rag_context.indexing.following import Follower
+from rag_context.files.following import Follower
+from rag_context.files.reading import Labels
+from rag_context.files.sync import FolderSync, Gone
 from rag_context.settings import Loaded
 
 _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}

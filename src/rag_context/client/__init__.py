@@ -1,6 +1,7 @@
 """The memory for programs: over HTTP (`Client`, `AsyncClient`), in this process (`open_context`), and behind their
 backs (`BackgroundIndexer`)."""
 
+from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.client.async_client import AsyncClient
 from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
@@ -21,8 +22,7 @@ from rag_context.client.errors import (
 )
 from rag_context.client.in_process import open_context
 from rag_context.client.retries import Retries
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.types import Metadata
+from rag_context.domain.documents import Metadata
 
 __all__ = [
     "AccessDeniedError",

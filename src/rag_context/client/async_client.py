@@ -9,6 +9,15 @@ from typing import Self, TypeVar, Unpack
 
 import httpx2
 
+from rag_context.api.delete import DeleteResponse
+from rag_context.api.get import GetResponse
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import BulkReceipt, IndexResponse
+from rag_context.api.listing import MAX_LISTED, ListedDocument, ListResponse
+from rag_context.api.reindex import ReindexResponse
+from rag_context.api.search import SearchResponse
+from rag_context.api.similar import SimilarResponse
+from rag_context.api.stats import StatsResponse, TimeRange
 from rag_context.client import calls
 from rag_context.client.address import address_of
 from rag_context.client.async_collections import AsyncCollections
@@ -18,16 +27,7 @@ from rag_context.client.fast import FAST_LIMIT, FastAnswers
 from rag_context.client.http import AsyncHttp
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries
-from rag_context.contract.delete import DeleteResponse
-from rag_context.contract.get import GetResponse
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import BulkReceipt, IndexResponse
-from rag_context.contract.listing import MAX_LISTED, ListedDocument, ListResponse
-from rag_context.contract.reindex import ReindexResponse
-from rag_context.contract.search import SearchResponse
-from rag_context.contract.similar import SimilarResponse
-from rag_context.contract.stats import StatsResponse, TimeRange
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 
 Answer = TypeVar("Answer")
 

@@ -14,8 +14,8 @@ from rag_context.client.client import Client
 from rag_context.client.context import Context
 from rag_context.client.lanes import Lanes, LanesShutError
 from rag_context.client.retries import Retries
+from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError
-from rag_context.types import CHAT, CODE, DECISION
 
 logger = logging.getLogger(__name__)
 

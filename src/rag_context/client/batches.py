@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import httpx2
 
+from rag_context.api.failure import Detail
+from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.client.calls import BulkLike, bulk_line
 from rag_context.client.replies import unreadable
-from rag_context.contract.failure import Detail
-from rag_context.contract.index import BulkLine, BulkReceipt
 from rag_context.errors import InvalidInputError
 
 BATCH = 64

@@ -3,10 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from rag_context.client import collection_calls as calls
-from rag_context.client.calls import Call
-from rag_context.client.collection_calls import CollectionDocument, Embedding, QueryMode
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
@@ -21,7 +18,10 @@ from rag_context.contract.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
+from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
+from rag_context.client import collection_calls as calls
+from rag_context.client.calls import Call
+from rag_context.client.collection_calls import CollectionDocument, Embedding, QueryMode
 
 Answer = TypeVar("Answer")
 

@@ -10,20 +10,20 @@ from urllib.parse import quote
 from pydantic import ValidationError
 from typing_extensions import TypedDict
 
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.get import GetRequest, GetResponse
-from rag_context.contract.health import HealthRequest, HealthResponse
-from rag_context.contract.index import BulkLine, IndexRequest, IndexResponse
-from rag_context.contract.listing import ListRequest, ListResponse
-from rag_context.contract.metadata import metadata_json
-from rag_context.contract.reading import invalid_input
-from rag_context.contract.reindex import ReindexRequest, ReindexResponse
-from rag_context.contract.search import Mode, SearchRequest, SearchResponse
-from rag_context.contract.similar import SimilarRequest, SimilarResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse, TimeRange
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.health import HealthRequest, HealthResponse
+from rag_context.api.index import BulkLine, IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.metadata import metadata_json
+from rag_context.api.reading import invalid_input
+from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.search import Mode, SearchRequest, SearchResponse
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stats import StatsRequest, StatsResponse, TimeRange
+from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError
-from rag_context.types import Json, Metadata
 
 Answer = TypeVar("Answer")
 Request = TypeVar("Request", bound=WireRequest)

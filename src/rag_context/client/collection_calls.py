@@ -6,8 +6,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic_core import PydanticSerializationError, to_json
 
-from rag_context.client.calls import Call, Response, step_of
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
@@ -22,9 +21,10 @@ from rag_context.contract.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
+from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
+from rag_context.client.calls import Call, Response, step_of
+from rag_context.domain.documents import Vector
 from rag_context.errors import InvalidInputError
-from rag_context.types import Vector
 
 DEFAULT_CONNECTION = "default"
 

@@ -6,7 +6,7 @@ from threading import Lock
 
 from cachetools import TTLCache
 
-from rag_context.contract.search import SearchResponse
+from rag_context.api.search import SearchResponse
 
 FAST_LIMIT = 3
 TTL_S = 300.0

@@ -11,7 +11,6 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.clauses import EVERYTHING, Clause
 from rag_context.collections.connections import Connection, Connections, Place
 from rag_context.collections.labels import (
     BUILT,
@@ -25,9 +24,11 @@ from rag_context.collections.labels import (
 )
 from rag_context.collections.models import RECORD, SAMPLES, are_alike, is_of, mismatch, record_of, recorded
 from rag_context.collections.paging import bulk
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.documents import Json, Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
-from rag_context.provider import Collection, Entry, EntryHit, EntryPage, Provider
-from rag_context.types import EmbeddingModel, Json, Matrix, Vector
+from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, Provider
 
 READ_S = 10.0
 WRITE_S = 60.0

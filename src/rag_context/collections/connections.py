@@ -11,6 +11,7 @@ from typing import TypeAlias, TypeVar
 
 from rag_context.collections.embedding import PROBE_S, TextEmbedder, through
 from rag_context.collections.plugins import sentence_of
+from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
@@ -19,10 +20,9 @@ from rag_context.errors import (
     ProviderFailedError,
     RagContextError,
 )
-from rag_context.provider import Provider, ProviderHealth
+from rag_context.ports.provider import Provider, ProviderHealth
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import Status
 
 DEFAULT = "default"
 

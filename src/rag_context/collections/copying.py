@@ -13,12 +13,12 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.clauses import EVERYTHING
 from rag_context.collections.labels import writable
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
-from rag_context.provider import Collection as Described
-from rag_context.provider import Entry, Provider
-from rag_context.types import Vector
+from rag_context.ports.provider import Collection as Described
+from rag_context.ports.provider import Entry, Provider
 
 _PAGE = 5000
 """Entries that are listed by one call."""

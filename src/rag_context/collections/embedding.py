@@ -7,12 +7,13 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.indexing.indexer import SLICE, SLICE_S
-from rag_context.ports import Embedder
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.ingest.indexer import SLICE, SLICE_S
+from rag_context.ports.models import Embedder
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 QUERY_S = 5.0
 PROBE_S = 5.0

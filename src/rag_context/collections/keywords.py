@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rag_context.clauses import Clause
 from rag_context.collections.paging import bulk
+from rag_context.domain.clauses import Clause
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.provider import KeywordProvider, KeywordScore, Provider
+from rag_context.ports.provider import KeywordProvider, KeywordScore, Provider
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import PROSE, bm25, idf_share, inverse_document_frequency
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from rag_context.domain.documents import Json
 from rag_context.errors import ConflictError, FieldError, InvalidInputError
-from rag_context.provider import Collection
-from rag_context.types import Json
+from rag_context.ports.provider import Collection
 
 OWN_EMBEDDER = "rag-context"
 """The one label that is more than a label: texts of such a collection are embedded here."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from rag_context.clauses import EVERYTHING, Clause
-from rag_context.provider import BulkCalls, Entry, Provider
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.ports.provider import BulkCalls, Entry, Provider
 from rag_context.where import matches
 
 _PAGE = 1000

@@ -18,17 +18,17 @@ from pydantic_core import ErrorDetails
 
 from rag_context.collections.addresses import guessed_addresses
 from rag_context.collections.plugins import EntryPoints, Plugin, installed, load, sentence_of
+from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendRejectedError,
     FieldError,
     InvalidInputError,
     RagContextError,
 )
-from rag_context.provider import Capabilities, Provider, ProviderHealth
+from rag_context.ports.provider import Capabilities, Provider, ProviderHealth
 from rag_context.settings import mask_url
 from rag_context.settings.keys import MASK
 from rag_context.settings.models import Expected
-from rag_context.types import Status
 
 PROBE_S = 10.0
 

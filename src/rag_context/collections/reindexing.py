@@ -10,15 +10,15 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rag_context.clauses import EVERYTHING
 from rag_context.collections.collections import WRITE_S, Collections
 from rag_context.collections.connections import Connection, Place
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
 from rag_context.collections.models import RECORD, is_of, record_of, recorded
 from rag_context.collections.paging import bulk
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendRejectedError, ConflictError, RagContextError
-from rag_context.provider import Collection, Entry, Provider, Switching
-from rag_context.types import EmbeddingModel
+from rag_context.ports.provider import Collection, Entry, Provider, Switching
 
 logger = logging.getLogger(__name__)
 

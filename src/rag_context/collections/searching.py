@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_context.clauses import EVERYTHING, Clause
 from rag_context.collections.collections import READ_S, Collections
 from rag_context.collections.connections import Place
 from rag_context.collections.keywords import keyword_scores
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.documents import Vector
 from rag_context.errors import NotFoundError
-from rag_context.provider import Entry, KeywordScore
+from rag_context.ports.provider import Entry, KeywordScore
 from rag_context.search.fusion import VECTOR_WEIGHT, fuse
 from rag_context.search.query import Mode
-from rag_context.types import Vector
 
 KEYWORDS_S = 30.0
 """Longest wait for a keyword search: the first one of a collection analyses its texts."""

@@ -13,9 +13,9 @@ from enum import StrEnum
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import Place
 from rag_context.collections.labels import embeddable
+from rag_context.domain.documents import Vector
 from rag_context.errors import BackendError, ConflictError, InvalidInputError, NotFoundError, RagContextError
-from rag_context.provider import Collection, EntryHit
-from rag_context.types import Vector
+from rag_context.ports.provider import Collection, EntryHit
 
 logger = logging.getLogger(__name__)
 

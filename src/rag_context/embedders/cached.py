@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.ports import Embedder, Tokenizer
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.second_level import SecondLevel
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 DEFAULT_SIZE = 1000
 """Queries remembered; 1.5 MB of vectors at 384 dimensions."""

@@ -4,8 +4,8 @@ import logging
 
 import numpy as np
 
+from rag_context.domain.documents import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.types import Matrix
 
 logger = logging.getLogger(__name__)
 

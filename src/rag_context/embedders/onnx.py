@@ -5,12 +5,13 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.checks import Checker
 from rag_context.embedders.onnx_model import BUNDLED, OnnxModel, load
 from rag_context.embedders.pool import Urgency, WorkerPool
 from rag_context.embedders.tokenizer import ModelTokenizer
 from rag_context.errors import BackendStartingError, BackendUnavailableError
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 __all__ = ["BUNDLED", "OnnxEmbedder"]
 

@@ -12,8 +12,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from rag_context.domain.documents import Matrix, Vector
 from rag_context.errors import BackendUnavailableError
-from rag_context.types import Matrix, Vector
 
 COMPONENT = "embedder"
 

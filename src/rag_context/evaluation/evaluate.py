@@ -6,18 +6,18 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.contract.index import BulkLine
-from rag_context.contract.reading import read_fields
-from rag_context.contract.search import MAX_LIMIT
+from rag_context.api.index import BulkLine
+from rag_context.api.reading import read_fields
+from rag_context.api.search import MAX_LIMIT
+from rag_context.domain.documents import DOCUMENTATION
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Question, Text
-from rag_context.ports import Tokenizer
+from rag_context.ports.models import Tokenizer
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
 from rag_context.service import Service
 from rag_context.settings import Settings
-from rag_context.types import DOCUMENTATION
 from rag_context.wiring import open_service
 
 MODES = (Mode.TEXT, Mode.VECTOR, Mode.HYBRID)

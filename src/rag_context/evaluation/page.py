@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.evaluation.evaluate import DEEP, MODES, Outcome
 from rag_context.evaluation.projects import ProjectOutcome
 from rag_context.evaluation.report import Row, as_markdown, projects_as_markdown, rows_of

@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.contract.project_tenants import ActivateProjectRequest
-from rag_context.contract.projects import RagQueryRequest, SemanticSearchRequest
-from rag_context.contract.reading import read_fields
-from rag_context.contract.search import QUERY_CHARS
+from rag_context.api.project_tenants import ActivateProjectRequest
+from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.reading import read_fields
+from rag_context.api.search import QUERY_CHARS
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Text
@@ -21,7 +23,6 @@ from rag_context.projects.callers import CallerId
 from rag_context.search.query import Level, Query
 from rag_context.service import Service
 from rag_context.service.projects import ProjectService
-from rag_context.types import Filter, Tenant
 
 TOOLS = ("search", "semantic_search", "rag_query")
 """The columns: a plain search of the project's tenant, and the two tools."""

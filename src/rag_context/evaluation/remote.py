@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import httpx2
 
-from rag_context.contract.delete import DeleteResponse
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import IndexResponse
-from rag_context.contract.search import SearchResponse
-from rag_context.contract.wire import WireResponse
+from rag_context.api.delete import DeleteResponse
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import IndexResponse
+from rag_context.api.search import SearchResponse
+from rag_context.api.wire import WireResponse
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
 from rag_context.settings import mask_url
 

@@ -9,7 +9,8 @@ from http import HTTPStatus
 import httpx2
 from pydantic_core import from_json
 
-from rag_context import __version__
+from rag_context._version import __version__
+from rag_context.domain.documents import Json
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -19,7 +20,6 @@ from rag_context.errors import (
     ConfigurationError,
 )
 from rag_context.resilience.bodies import read_body
-from rag_context.types import Json
 
 COMPONENT = "chat model"
 CONNECT_S = 5.0

@@ -4,9 +4,9 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, SkipValidation, model_validator
 
+from rag_context.api.search import SearchResponse
 from rag_context.client import AsyncClient, Client, SearchOptions
 from rag_context.client.calls import search
-from rag_context.contract.search import SearchResponse
 from rag_context.integrations.passages import metadata_of
 
 try:

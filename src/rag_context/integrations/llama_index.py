@@ -3,9 +3,9 @@
 import asyncio
 from typing import Unpack
 
+from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.client import AsyncClient, Client, SearchOptions
 from rag_context.client.calls import search
-from rag_context.contract.search import SearchResponse, SearchResult
 from rag_context.integrations.passages import metadata_of
 
 try:

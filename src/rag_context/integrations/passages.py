@@ -1,7 +1,7 @@
 """What every retriever says of a passage: plain JSON values, the writer's own words first, ours in front of them."""
 
-from rag_context.contract.search import SearchResponse, SearchResult
-from rag_context.types import Json
+from rag_context.api.search import SearchResponse, SearchResult
+from rag_context.domain.documents import Json
 
 
 def metadata_of(answer: SearchResponse, result: SearchResult) -> dict[str, Json]:

@@ -5,11 +5,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
 from rag_context.errors import BackendError, FieldError, InvalidInputError, RagContextError
-from rag_context.indexing.files import DEFAULT_MAX_BYTES
-from rag_context.indexing.indexer import Indexer
-from rag_context.indexing.watching import watch
-from rag_context.ports import DocumentStore, ProjectRegistry
+from rag_context.files.reading import DEFAULT_MAX_BYTES
+from rag_context.files.watch import watch
+from rag_context.ingest.indexer import Indexer
+from rag_context.ports.reading import DocumentStore
+from rag_context.ports.upkeep import ProjectRegistry
 from rag_context.projects.callers import Activations
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.deletion import Deletion, delete, meant, sized
@@ -30,7 +33,6 @@ from rag_context.projects.root import external_tenant
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
 from rag_context.projects.tenants import Tenants
 from rag_context.projects.watching import Watch
-from rag_context.types import ProjectRecord, Tenant
 
 __all__ = ["Activation", "Deletion", "Projects", "Promotion"]
 

@@ -7,8 +7,8 @@ lets nothing in, and before ranking, so that it moves what is in.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rag_context.domain.search import Passage
 from rag_context.projects.records import Boosts, ProjectDocument, PromotionLevel
-from rag_context.types import Passage
 
 
 @dataclass(frozen=True, slots=True)

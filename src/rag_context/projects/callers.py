@@ -11,9 +11,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from rag_context.domain.documents import Tenant
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError
-from rag_context.types import Tenant
 
 IDLE_S = 24 * 3600.0
 """An activation that nobody used for so long is forgotten."""

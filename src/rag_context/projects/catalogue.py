@@ -9,13 +9,14 @@ from pathlib import PurePosixPath
 
 from cachetools import LRUCache
 
-from rag_context.ports import DocumentStore
+from rag_context.domain.documents import Listing, Place, Tenant
+from rag_context.domain.search import Filter
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.documents import project_document, text_digest
 from rag_context.projects.front_matter import read_front_matter
 from rag_context.projects.links import links
 from rag_context.projects.paths import link_candidates, reference_candidates, spellings, wiki_name
 from rag_context.projects.records import ProjectDocument, PromotionLevel
-from rag_context.types import Filter, Listing, Place, Tenant
 
 PAGE = 500
 MAX_DOCUMENTS = 1_000_000

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import FieldError, joined
-from rag_context.indexing.descriptors import read_start
+from rag_context.files.descriptors import read_start
 from rag_context.projects.records import (
     DEFAULT_BOOSTS,
     CriticalInclusion,

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.indexing.indexer import Indexer
-from rag_context.ports import DocumentStore
+from rag_context.ingest.indexer import Indexer
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.root import external_tenant
-from rag_context.types import Filter, Tenant
 
 TOGETHER = 32
 """Documents looked at or taken out at once; the store commits them together."""

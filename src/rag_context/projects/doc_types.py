@@ -15,8 +15,9 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing.exceptions import Unresolvable
 
+from rag_context.domain.documents import Json
 from rag_context.errors import FieldError
-from rag_context.indexing.descriptors import NotRegularError, read_start
+from rag_context.files.descriptors import NotRegularError, read_start
 from rag_context.projects.config import CustomDocType, ProjectConfig
 from rag_context.projects.paths import inside
 from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
@@ -30,7 +31,6 @@ from rag_context.projects.schemas import (
     not_applied,
     validator_of,
 )
-from rag_context.types import Json
 
 BUILT_IN_FOLDERS = {
     "problem": "problems",

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rag_context.indexing.redaction import redact
+from rag_context.domain.documents import DOCUMENTATION, Document, Draft, Json, Listing, Metadata, Tenant
+from rag_context.ingest.redaction import redact
 from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.front_matter import FrontMatter, read_front_matter
 from rag_context.projects.records import (
@@ -21,7 +22,6 @@ from rag_context.projects.records import (
     doc_type_tag,
     promotion_tag,
 )
-from rag_context.types import DOCUMENTATION, Document, Draft, Json, Listing, Metadata, Tenant
 
 RECIPE = 2
 """Changes with how a file is read, so that files read the old way are read again."""

@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from rag_context.domain.search import Passage
 from rag_context.errors import BackendError
-from rag_context.ports import DocumentStore, Tokenizer
+from rag_context.ports.models import Tokenizer
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.demotion import demoted
 from rag_context.projects.records import Quote
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import Passage
 
 DOCUMENT_LEVEL = 3
 """Level of the heading that each document of a context stands under."""

@@ -7,6 +7,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from rag_context.domain.documents import Listing, Tenant, Vector
+from rag_context.domain.search import Filter, Passage
 from rag_context.errors import InvalidInputError
 from rag_context.projects.boosting import Match, boost_of
 from rag_context.projects.documents import project_document
@@ -19,7 +21,6 @@ from rag_context.projects.records import (
 )
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
-from rag_context.types import Filter, Listing, Passage, Tenant, Vector
 
 Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
 """Answers a query, come what may."""

@@ -6,9 +6,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import ConfigurationError, InvalidInputError
-from rag_context.indexing.files import IGNORE_FILES
-from rag_context.indexing.indexer import Indexer
+from rag_context.files.reading import IGNORE_FILES
+from rag_context.ingest.indexer import Indexer
 from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.documents import Reader
 from rag_context.projects.external import external_scope
@@ -16,7 +17,6 @@ from rag_context.projects.opening import Activation
 from rag_context.projects.root import current_branch, head_file, is_checking_out
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document
 from rag_context.projects.watching import Follower, Watch
-from rag_context.types import Tenant
 
 CHECKOUT_S = 10.0
 """Longest wait for git to finish a checkout."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import yaml
 
-from rag_context.indexing.markdown import front_matter
+from rag_context.domain.documents import Json
+from rag_context.ingest.chunking.markdown import front_matter
 from rag_context.projects.records import RESERVED_TAGS, PromotionLevel
-from rag_context.types import Json
 
 if TYPE_CHECKING:
     from yaml import SafeLoader as _Safe

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from rag_context.errors import BackendError
-from rag_context.ports import ChatModel
+from rag_context.ports.models import ChatModel
 from rag_context.projects.records import RagContext
 
 INSTRUCTIONS = """\

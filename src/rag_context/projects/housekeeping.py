@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
 from rag_context.errors import BackendError, RagContextError
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import read_config
 from rag_context.projects.root import has_branch, path_hash
-from rag_context.types import ProjectRecord, Tenant
 
 MAX_RESUMED = 32
 """Projects that are followed again; of more, those that were used last."""

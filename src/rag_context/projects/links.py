@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
-from rag_context.indexing.markdown import fences
+from rag_context.ingest.chunking.markdown import fences
 
 MAX_LINKS = 10_000
 """Links read of one document; nobody follows more."""

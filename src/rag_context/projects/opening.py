@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.config import (
     CONFIG_FILE,
@@ -16,7 +17,6 @@ from rag_context.projects.external import external_scope
 from rag_context.projects.paths import inside, located
 from rag_context.projects.records import DocTypeInfo, DocumentNotFoundError, RetrievalOptions, SchemaValidationError
 from rag_context.projects.root import checked_branch, current_branch, external_tenant, path_hash, repository_root
-from rag_context.types import Tenant
 
 _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 

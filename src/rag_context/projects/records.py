@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import ClassVar
 
+from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, RagContextError
 from rag_context.search.query import LegReport, Level
-from rag_context.types import Json
 
 DEFAULT_DOC_TYPE = "document"
 """Kind of a document that neither says its own nor lies in a declared folder."""

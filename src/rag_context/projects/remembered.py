@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rag_context.ports import ProjectRegistry
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
+from rag_context.ports.upkeep import ProjectRegistry
 from rag_context.projects.opening import Activation
-from rag_context.types import ProjectRecord, Tenant
 
 NOTE_EVERY_S = 60.0
 """A use is written down at most this often."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from cachetools import LRUCache
 
-from rag_context.ports import Tokenizer
+from rag_context.ports.models import Tokenizer
 from rag_context.projects.excerpts import Rendered, rendered
 
 REMEMBERED_CHARS = 8_000_000

@@ -6,6 +6,7 @@ label's warnings, whichever part failed.
 
 import asyncio
 
+from rag_context.domain.documents import Tenant, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.projects.assembly import Entry, Section
 from rag_context.projects.boosting import best_first
@@ -20,7 +21,6 @@ from rag_context.projects.records import (
 from rag_context.projects.run import Run, Works
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer
-from rag_context.types import Tenant, Vector
 
 __all__ = ["CATALOGUE_LOST", "RetrievalService", "Works"]
 

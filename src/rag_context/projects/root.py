@@ -9,9 +9,9 @@ import re
 import time
 from pathlib import Path
 
+from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.indexing.descriptors import read_start
-from rag_context.types import Tenant
+from rag_context.files.descriptors import read_start
 
 NO_BRANCH = "main"
 """Branch of a project that no git repository holds, or whose repository does not say."""

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError
-from rag_context.indexing.markdown import front_matter
-from rag_context.ports import DocumentStore
+from rag_context.ingest.chunking.markdown import front_matter
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.assembly import Assembled, Entry, Place, Section, assemble, distinct, shared_out
 from rag_context.projects.boosting import Match
 from rag_context.projects.excerpts import Excerpts, Rendered, opening, opening_quote, quote_of
@@ -32,7 +34,6 @@ from rag_context.projects.traversal import Link, follow
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, Level, Query
-from rag_context.types import EmbeddingModel, Tenant
 
 RENDER_S = 0.1
 """What documents that were found may take to be made ready, however late it is."""

@@ -20,7 +20,7 @@ from pydantic_core import SchemaError as PatternError
 from pydantic_core import SchemaValidator, core_schema
 from referencing import Registry
 
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 
 MAX_PATTERNS = 100
 MAX_PATTERN_CHARS = 1000

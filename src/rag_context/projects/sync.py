@@ -14,24 +14,16 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from rag_context.domain.documents import DOCUMENTATION, Tenant
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.indexing.files import (
-    DEFAULT_MAX_BYTES,
-    FileDraft,
-    Found,
-    Labels,
-    Rejected,
-    printable,
-    read_file,
-)
-from rag_context.indexing.folders import Root, find_changed, outermost, walk
-from rag_context.indexing.globs import path_patterns
-from rag_context.indexing.indexer import Indexer, Outcome, Receipt
+from rag_context.files.globs import path_patterns
+from rag_context.files.reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
+from rag_context.files.walk import Root, find_changed, outermost, walk
+from rag_context.ingest.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.catalogue import Catalogue, Catalogues
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
 from rag_context.projects.paths import SUFFIXES, relative_path
 from rag_context.projects.records import ProjectDocument
-from rag_context.types import DOCUMENTATION, Tenant
 
 CONCURRENCY = 5
 MAX_KIN = 3

@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable, Collection
 
+from rag_context.domain.documents import DEFAULT_TENANT, Tenant
 from rag_context.errors import BackendError, FieldError, InvalidInputError, NotFoundError
-from rag_context.ports import DocumentStore
+from rag_context.ports.reading import DocumentStore
 from rag_context.projects.root import external_tenant
 from rag_context.resilience.deadline import Deadline
-from rag_context.types import DEFAULT_TENANT, Tenant
 
 SHOWN = 10
 """How many names a message lists."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rag_context.errors import BackendError, ConfigurationError
-from rag_context.indexing.watching import watch
+from rag_context.files.watch import watch
 from rag_context.projects.sync import Progress, Synchroniser, SyncReport, no_progress
 
 FIRST_RETRY_S = 2.0

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from hmac import compare_digest
 
 from rag_context.errors import BackendError
-from rag_context.ports import Cache
+from rag_context.ports.reading import Cache
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 

@@ -5,9 +5,10 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from rag_context.domain.documents import Chunk, Metadata, Span
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Result
 from rag_context.search.ranking import Candidate, Ranked
-from rag_context.types import Chunk, ChunkRef, Metadata, Passage, Span
 
 FORMAT = 2
 """Changes with what is written, so that nobody reads what another release meant otherwise."""

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from cachetools import TTLCache
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.resilience.second_level import SecondLevel
 from rag_context.search.answers import FORMAT, decoded, encoded
 from rag_context.search.query import Answer, LegStatus, Level, Query

@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
+from rag_context.domain.documents import CHAT, Missing
+from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.search import ChunkRef, Passage, TextHit
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
@@ -25,7 +28,6 @@ from rag_context.search.ranking import (
     smoothed_scores,
     spread,
 )
-from rag_context.types import CHAT, Calibration, ChunkRef, Missing, Passage, TextHit
 
 logger = logging.getLogger(__name__)
 

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
+from rag_context.domain.documents import Missing
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
-from rag_context.ports import DocumentStore
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import Filter, Missing
 
 logger = logging.getLogger(__name__)
 

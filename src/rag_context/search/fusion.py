@@ -7,7 +7,7 @@ scores beats mixing ranks (reciprocal rank fusion) on every collection it was me
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.types import CODE
+from rag_context.domain.documents import CODE
 
 Floats = NDArray[np.float64]
 

@@ -8,14 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from rag_context.domain.documents import Vector
+from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.search import Filter, TextHit, VectorHit
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
-from rag_context.ports import DocumentStore, Embedder, TextIndex, VectorStore
+from rag_context.ports.models import Embedder
+from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, LegReport, LegStatus, Query
 from rag_context.search.ranking import spread
-from rag_context.types import Calibration, Filter, TextHit, Vector, VectorHit
 
 POOL_FLOOR = 40
 POOL_PER_RESULT = 3

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
+from rag_context.domain.documents import Vector
+from rag_context.domain.search import Filter, Passage
 from rag_context.search.ranking import Ranked
-from rag_context.types import Filter, Passage, Vector
 
 
 class Mode(StrEnum):

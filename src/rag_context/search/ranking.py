@@ -9,8 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.search import ChunkRef, Neighbours
 from rag_context.search.fusion import fuse, vector_weight
-from rag_context.types import Calibration, ChunkRef, Neighbours
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")

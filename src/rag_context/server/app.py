@@ -10,13 +10,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
-from rag_context import __version__
-from rag_context.contract.failure import ErrorCode
-from rag_context.contract.health import BareHealth
-from rag_context.contract.index import BulkLine
-from rag_context.contract.reading import read_fields, read_json
-from rag_context.contract.search import SearchFailure
-from rag_context.contract.versions import VersionsRequest
+from rag_context._version import __version__
+from rag_context.api.failure import ErrorCode
+from rag_context.api.health import BareHealth
+from rag_context.api.index import BulkLine
+from rag_context.api.reading import read_fields, read_json
+from rag_context.api.search import SearchFailure
+from rag_context.api.versions import VersionsRequest
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collections import DOCUMENT_WRITES, collection_routes
 from rag_context.server.correlation import Correlation

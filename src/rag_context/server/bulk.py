@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from starlette.types import Receive, Send
 
-from rag_context.contract.failure import Detail
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.contract.reading import read_json
+from rag_context.api.failure import Detail
+from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.reading import read_json
+from rag_context.domain.documents import CHAT
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.server.exchange import ClientGoneError, RefusalError
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.registry import Service
-from rag_context.types import CHAT
 
 logger = logging.getLogger(__name__)
 

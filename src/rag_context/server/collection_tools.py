@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from rag_context.contract.collection_tools import (
+from rag_context.api.collection_tools import (
     AddDocumentsTool,
     CreateCollectionTool,
     DeleteCollectionTool,
@@ -16,7 +16,7 @@ from rag_context.contract.collection_tools import (
     SetMetadataTool,
     UpdateDocumentTool,
 )
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
@@ -32,7 +32,7 @@ from rag_context.contract.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.server.options import Access
 from rag_context.server.registry import Answer, Call, Tool, Toolset
 from rag_context.service.collections import CollectionService

@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 from starlette.routing import Route
 from starlette.types import Receive, Scope
 
-from rag_context.contract.collection_fields import (
+from rag_context.api.collection_fields import (
     ConnectionFields,
     DeleteFields,
     DocumentsFields,
@@ -21,17 +21,13 @@ from rag_context.contract.collection_fields import (
     NoFields,
     ValuesFields,
 )
-from rag_context.contract.collections import (
-    CreateCollectionRequest,
-    MetadataRequest,
-    QueryRequest,
-)
-from rag_context.contract.documents import RESERVED_ID
-from rag_context.contract.failure import ErrorCode
-from rag_context.contract.names import id_problem, name_problem
-from rag_context.contract.providers import TestRequest
-from rag_context.contract.reading import read_fields, read_json
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.collections import CreateCollectionRequest, MetadataRequest, QueryRequest
+from rag_context.api.documents import RESERVED_ID
+from rag_context.api.failure import ErrorCode
+from rag_context.api.names import id_problem, name_problem
+from rag_context.api.providers import TestRequest
+from rag_context.api.reading import read_fields, read_json
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
 from rag_context.server.exchange import Exchange, RefusalError, Reply, exchange, read_body, while_connected

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.logs import REQUEST_ID
 from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, Reply, open_exchange
 from rag_context.server.failures import failure_reply

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rag_context.contract.schema import Schema
+from rag_context.api.schema import Schema
 
 Operation = dict[str, Any]
 

@@ -6,10 +6,12 @@ import numpy as np
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from rag_context import __version__
-from rag_context.contract.failure import ErrorCode
-from rag_context.contract.health import BareHealth
-from rag_context.ports import Embedder, Tokenizer
+from rag_context._version import __version__
+from rag_context.api.failure import ErrorCode
+from rag_context.api.health import BareHealth
+from rag_context.domain.documents import Matrix, Status
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded
 from rag_context.server.embeddings import embeddings_reply, model_reply, models_reply
@@ -17,7 +19,6 @@ from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, Handler
 from rag_context.server.exchange import RefusalError, Reply, exchange, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor
-from rag_context.types import EmbeddingModel, Matrix, Status
 
 SLICE = 32
 """Texts of a long list that are queued at a time, so that no client keeps the others waiting."""

@@ -5,19 +5,13 @@ import base64
 from collections.abc import Sequence
 from typing import Protocol
 
-from rag_context.contract.embeddings import (
-    Embedding,
-    EmbeddingsRequest,
-    EmbeddingsResponse,
-    Model,
-    ModelsResponse,
-    Usage,
-)
-from rag_context.contract.failure import ErrorCode
-from rag_context.contract.reading import read_json
-from rag_context.ports import Tokenizer
+from rag_context.api.embeddings import Embedding, EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, Usage
+from rag_context.api.failure import ErrorCode
+from rag_context.api.reading import read_json
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.ports.models import Tokenizer
 from rag_context.server.exchange import RefusalError, Reply
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""

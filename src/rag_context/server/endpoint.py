@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl
 
 from starlette.types import Receive, Scope, Send
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.exchange import Exchange, RefusalError, Reply
 from rag_context.server.options import Access

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from starlette.types import Receive, Scope, Send
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.projects.callers import CallerId
 from rag_context.server.options import ANYONE, Caller
 

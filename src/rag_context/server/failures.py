@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from starlette.exceptions import HTTPException
 
-from rag_context.contract.embeddings import OpenAiErrorResponse
-from rag_context.contract.failure import Detail, ErrorCode, ErrorResponse
+from rag_context.api.embeddings import OpenAiErrorResponse
+from rag_context.api.failure import Detail, ErrorCode, ErrorResponse
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, exchange
 from rag_context.server.failures import retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify

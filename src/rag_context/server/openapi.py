@@ -4,19 +4,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rag_context.contract.embeddings import (
-    EmbeddingsRequest,
-    EmbeddingsResponse,
-    Model,
-    ModelsResponse,
-    OpenAiErrorResponse,
-)
-from rag_context.contract.failure import ErrorCode, ErrorResponse
-from rag_context.contract.health import BareHealth
-from rag_context.contract.index import BulkLine, BulkReceipt
-from rag_context.contract.schema import Schema, json_schema
-from rag_context.contract.search import SearchFailure
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, OpenAiErrorResponse
+from rag_context.api.failure import ErrorCode, ErrorResponse
+from rag_context.api.health import BareHealth
+from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.schema import Schema, json_schema
+from rag_context.api.search import SearchFailure
+from rag_context.api.versions import VersionsRequest, VersionsResponse
 from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
 from rag_context.server.openapi_collections import collection_paths, collection_schemas
 from rag_context.server.options import Access, ServerOptions

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rag_context.contract.collection_fields import (
+from rag_context.api.collection_fields import (
     ConnectionFields,
     DeleteFields,
     DocumentsFields,
@@ -12,7 +12,7 @@ from rag_context.contract.collection_fields import (
     NoFields,
     ValuesFields,
 )
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     DOCUMENTS_SCHEMA,
     ID_SCHEMA,
     NAME_SCHEMA,
@@ -34,10 +34,10 @@ from rag_context.contract.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.contract.documents import RESERVED_ID
-from rag_context.contract.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse, TestRequest
-from rag_context.contract.schema import Schema, json_schema
-from rag_context.contract.wire import WireRequest
+from rag_context.api.documents import RESERVED_ID
+from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse, TestRequest
+from rag_context.api.schema import Schema, json_schema
+from rag_context.api.wire import WireRequest
 from rag_context.server.described import READING, WRITING, Operation, json_answer, operation_of, ref
 from rag_context.server.options import ServerOptions
 

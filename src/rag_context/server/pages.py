@@ -6,7 +6,7 @@ import re
 from functools import cache
 from importlib import resources
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.server.exchange import Reply
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from rag_context.contract.failure import ErrorCode
-from rag_context.contract.project_tenants import (
+from rag_context.api.failure import ErrorCode
+from rag_context.api.project_tenants import (
     ActivateProjectRequest,
     ActivateProjectResponse,
     DeleteDocumentsRequest,
@@ -12,7 +12,7 @@ from rag_context.contract.project_tenants import (
     ListProjectsRequest,
     ListProjectsResponse,
 )
-from rag_context.contract.projects import (
+from rag_context.api.projects import (
     IndexDocumentRequest,
     IndexDocumentResponse,
     ListDocTypesRequest,
@@ -30,7 +30,7 @@ from rag_context.contract.projects import (
     UpdatePromotionLevelRequest,
     UpdatePromotionLevelResponse,
 )
-from rag_context.contract.wire import WireRequest, WireResponse
+from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.server.exchange import RefusalError
 from rag_context.server.failures import component_sentence, retry_after

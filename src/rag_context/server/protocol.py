@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.server.failures import error_reply
 from rag_context.server.options import ServerOptions
 

@@ -6,24 +6,25 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.get import GetRequest, GetResponse
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.contract.listing import ListRequest, ListResponse
-from rag_context.contract.reindex import ReindexRequest, ReindexResponse
-from rag_context.contract.schema import Schema, json_schema
-from rag_context.contract.search import SearchOutcome, SearchRequest
-from rag_context.contract.similar import SimilarRequest, SimilarResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
-from rag_context.contract.wire import WireRequest, WireResponse
-from rag_context.ports import Tokenizer
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.schema import Schema, json_schema
+from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stats import StatsRequest, StatsResponse
+from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.domain.documents import Matrix
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.ports.models import Tokenizer
 from rag_context.projects.callers import NOBODY, CallerId
 from rag_context.server.options import Access
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
-from rag_context.types import EmbeddingModel, Matrix
 
 Request = TypeVar("Request", bound=WireRequest)
 Progress: TypeAlias = Callable[[int, int], Awaitable[None]]

@@ -1,7 +1,7 @@
 """Keeping an answer within a number of tokens, by whole passages."""
 
-from rag_context.contract.search import SearchResponse, SearchResult
-from rag_context.ports import Tokenizer
+from rag_context.api.search import SearchResponse, SearchResult
+from rag_context.ports.models import Tokenizer
 
 
 def within(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from rag_context.api.reindex import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import Connection, Place
 from rag_context.collections.reindexing import CollectionReindexing, Progress, Reindexed
-from rag_context.contract.reindex import ReindexedCollection, ReindexRequest, ReindexResponse
+from rag_context.domain.documents import Status
 from rag_context.errors import RagContextError
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.health import BELIEVED_S, Finding, HealthMonitor
-from rag_context.types import Status
 
 logger = logging.getLogger(__name__)
 

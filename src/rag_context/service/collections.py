@@ -3,16 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from rag_context.clauses import EVERYTHING
-from rag_context.collections.addresses import AllowedAddresses
-from rag_context.collections.collections import Collections, Draft
-from rag_context.collections.connections import DEFAULT, Place
-from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
-from rag_context.collections.models import recorded
-from rag_context.collections.registry import ProviderRegistry
-from rag_context.collections.searching import Match, Question, find
-from rag_context.collections.strategy import Conversation, Conversations, choose
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     MAX_PAGE,
     UNCONFIRMED,
     AddedDocumentsResponse,
@@ -37,15 +28,24 @@ from rag_context.contract.collections import (
     page_size,
     sorted_values,
 )
-from rag_context.contract.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
-from rag_context.contract.documents import GivenDocuments, documents_of, documents_of_json
+from rag_context.api.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
+from rag_context.api.documents import GivenDocuments, documents_of, documents_of_json
+from rag_context.collections.addresses import AllowedAddresses
+from rag_context.collections.collections import Collections, Draft
+from rag_context.collections.connections import DEFAULT, Place
+from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
+from rag_context.collections.models import recorded
+from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.searching import Match, Question, find
+from rag_context.collections.strategy import Conversation, Conversations, choose
+from rag_context.domain.clauses import EVERYTHING
+from rag_context.domain.documents import Json, Vector
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.provider import Collection, Entry, EntryHit
+from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
 from rag_context.service.collection_upkeep import CollectionUpkeep
 from rag_context.service.providers import ProviderService
-from rag_context.types import Json, Vector
 from rag_context.where import check_metadata, parse
 
 MAX_OFFSET = 1_000_000_000

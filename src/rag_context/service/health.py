@@ -5,11 +5,11 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rag_context.domain.documents import Counts, Status
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.types import Counts, Status
 
 BELIEVED_S = 30.0
 BELIEVED_WRITE_S = 5.0

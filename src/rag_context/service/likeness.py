@@ -8,15 +8,16 @@ from functools import partial
 
 import numpy as np
 
-from rag_context.contract.metadata import metadata_json
-from rag_context.contract.similar import SimilarDocument, SimilarResponse
+from rag_context.api.metadata import metadata_json
+from rag_context.api.similar import SimilarDocument, SimilarResponse
+from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendError, BackendStartingError
-from rag_context.indexing.indexer import STORE_S
+from rag_context.ingest.indexer import STORE_S
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.legs import Sources
 from rag_context.search.ranking import Candidate, relevance
-from rag_context.types import Chunk, ChunkRef, Document, Filter, Matrix, Passage
 
 logger = logging.getLogger(__name__)
 

@@ -2,12 +2,12 @@
 
 from typing import TypeVar
 
-from rag_context.contract.delete import DeleteRequest
-from rag_context.contract.get import GetRequest
-from rag_context.contract.index import IndexRequest
-from rag_context.contract.listing import ListRequest
-from rag_context.contract.search import SearchRequest
-from rag_context.contract.similar import SimilarRequest
+from rag_context.api.delete import DeleteRequest
+from rag_context.api.get import GetRequest
+from rag_context.api.index import IndexRequest
+from rag_context.api.listing import ListRequest
+from rag_context.api.search import SearchRequest
+from rag_context.api.similar import SimilarRequest
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.tenants import Tenants
 

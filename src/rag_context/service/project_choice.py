@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rag_context.contract.project_tenants import DeleteDocumentsRequest
+from rag_context.api.project_tenants import DeleteDocumentsRequest
+from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
@@ -16,7 +17,6 @@ from rag_context.projects.records import (
     ProjectNotActivatedError,
     RetrievalOptions,
 )
-from rag_context.types import Tenant
 
 
 class Naming(Protocol):

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
-from rag_context.contract.project_sources import Leg, LinkedDoc, Source
-from rag_context.contract.project_tenants import ListedProject, TypeCount
-from rag_context.contract.projects import DocType
+from rag_context.api.project_sources import Leg, LinkedDoc, Source
+from rag_context.api.project_tenants import ListedProject, TypeCount
+from rag_context.api.projects import DocType
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
 from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
 from rag_context.projects.opening import Activation
@@ -21,7 +23,6 @@ from rag_context.projects.records import (
     RetrievedDocument,
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
-from rag_context.types import ProjectRecord, Tenant
 
 _TROUBLE = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
 

@@ -8,10 +8,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
-from rag_context.contract import project_tenants as tenants_wire
-from rag_context.contract import projects as wire
+from rag_context.api import project_tenants as tenants_wire
+from rag_context.api import projects as wire
+from rag_context.domain.documents import Tenant
+from rag_context.domain.metrics import QUERY_CHARS, SearchRecord
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendError, FieldError, InvalidInputError
-from rag_context.ports import ChatModel
+from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.catalogue import Catalogue
@@ -28,7 +31,6 @@ from rag_context.projects.records import (
     RetrievalOptions,
 )
 from rag_context.projects.retrieval import RetrievalService, Works
-from rag_context.records import QUERY_CHARS, SearchRecord
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
@@ -47,7 +49,6 @@ from rag_context.service.project_wording import (
     tenant_fields,
     type_counts,
 )
-from rag_context.types import Filter, Tenant
 
 AGENT = "project tools"
 STORE_S = 30.0

@@ -7,18 +7,18 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from rag_context.collections.addresses import AllowedAddresses
-from rag_context.collections.connections import Connections
-from rag_context.collections.registry import ProviderRegistry, Registered, probe
-from rag_context.contract.providers import (
+from rag_context.api.providers import (
     CapabilitiesResponse,
     ProviderHealthResponse,
     ProviderResponse,
     ProvidersResponse,
     TestRequest,
 )
+from rag_context.collections.addresses import AllowedAddresses
+from rag_context.collections.connections import Connections
+from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
-from rag_context.provider import Capabilities, ProviderHealth
+from rag_context.ports.provider import Capabilities, ProviderHealth
 
 _PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
 

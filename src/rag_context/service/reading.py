@@ -3,17 +3,17 @@
 import time
 from collections.abc import Callable
 
-from rag_context.contract.get import GetRequest, GetResponse, RetrievalStats
-from rag_context.contract.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
-from rag_context.contract.metadata import metadata_json
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
+from rag_context.api.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
+from rag_context.api.metadata import metadata_json
+from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.domain.documents import Document, Listing, Place, Retrievals, Stored, Tenant
 from rag_context.errors import NotFoundError
-from rag_context.indexing.indexer import STORE_S
-from rag_context.ports import DocumentStore
+from rag_context.ingest.indexer import STORE_S
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.wording import filter_of, tenant_of
-from rag_context.types import Document, Listing, Place, Retrievals, Stored, Tenant
 
 
 class Reading:

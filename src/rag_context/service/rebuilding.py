@@ -11,11 +11,12 @@ import math
 import time
 from collections.abc import Callable
 
+from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.errors import BackendDataError, BackendRejectedError
-from rag_context.indexing.indexer import Indexer
-from rag_context.ports import Embedder, VectorRebuilder
+from rag_context.ingest.indexer import Indexer
+from rag_context.ports.models import Embedder
+from rag_context.ports.upkeep import VectorRebuilder
 from rag_context.service.binding import BoundEmbedder, same_vectors
-from rag_context.types import EmbeddingModel, Rebuild
 
 logger = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Collection
 from datetime import datetime
 
-from rag_context.contract.search import SearchRequest
+from rag_context.api.search import SearchRequest
+from rag_context.domain.metrics import ErrorRecord, SearchRecord
 from rag_context.errors import BackendError
 from rag_context.projects.records import Label
-from rag_context.records import ErrorRecord, SearchRecord
 from rag_context.search.query import Answer
 from rag_context.service.meters import Meters
 from rag_context.service.telemetry import Telemetry

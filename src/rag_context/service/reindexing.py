@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from rag_context.contract.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.indexing.indexer import STORE_S
-from rag_context.ports import ModelRegistry
+from rag_context.ingest.indexer import STORE_S
+from rag_context.ports.upkeep import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.legs import Sources
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.rebuilding import Rebuilding
-from rag_context.types import Counts
 
 WAIT_S = 300.0
 LOOK_EVERY_S = 0.1

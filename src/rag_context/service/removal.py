@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 
-from rag_context.contract.delete import MANY, MAX_DELETED, DeleteRequest
+from rag_context.api.delete import MANY, MAX_DELETED, DeleteRequest
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.indexing.indexer import Indexer
-from rag_context.ports import DocumentStore
+from rag_context.ingest.indexer import Indexer
+from rag_context.ports.reading import DocumentStore
 from rag_context.service.wording import tenant_of
-from rag_context.types import Filter, Tenant
 
 TOGETHER = 32
 """Documents taken out at once; the store commits them together."""

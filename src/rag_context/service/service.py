@@ -10,20 +10,24 @@ from functools import partial
 
 import numpy as np
 
-from rag_context import __version__
-from rag_context.contract.delete import DeleteRequest, DeleteResponse
-from rag_context.contract.get import GetRequest, GetResponse
-from rag_context.contract.health import ComponentHealth, HealthResponse, ModelName
-from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.contract.listing import ListRequest, ListResponse
-from rag_context.contract.reindex import ReindexRequest, ReindexResponse
-from rag_context.contract.search import SearchOutcome, SearchRequest
-from rag_context.contract.similar import SimilarRequest, SimilarResponse
-from rag_context.contract.stats import StatsRequest, StatsResponse
-from rag_context.contract.versions import VersionsRequest, VersionsResponse
+from rag_context._version import __version__
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.health import ComponentHealth, HealthResponse, ModelName
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.search import SearchOutcome, SearchRequest
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stats import StatsRequest, StatsResponse
+from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.domain.documents import Counts, Matrix, Status
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.indexing.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
-from rag_context.ports import MetricsStore, ModelRegistry, Tokenizer
+from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
+from rag_context.ports.models import Tokenizer
+from rag_context.ports.reading import MetricsStore
+from rag_context.ports.upkeep import ModelRegistry
 from rag_context.projects.tenants import Tenants
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
@@ -56,7 +60,6 @@ from rag_context.service.wording import (
     stats_response,
     tenant_of,
 )
-from rag_context.types import Counts, EmbeddingModel, Matrix, Status
 
 logger = logging.getLogger(__name__)
 

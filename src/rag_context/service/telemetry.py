@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from rag_context.domain.metrics import ErrorRecord, SearchRecord
 from rag_context.errors import BackendError, BackendTimeoutError
-from rag_context.ports import DocumentStore, MetricsStore
-from rag_context.records import ErrorRecord, SearchRecord
+from rag_context.ports.reading import DocumentStore, MetricsStore
 from rag_context.resilience.deadline import Deadline
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TypeVar
 
 from rag_context.errors import BackendError, BackendStartingError, BackendUnavailableError
-from rag_context.indexing.indexer import Indexer
-from rag_context.indexing.reconciliation import Divergence, Reconciler
-from rag_context.ports import DocumentStore
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.reconciliation import Divergence, Reconciler
+from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency

@@ -3,12 +3,12 @@
 from datetime import datetime
 from typing import Literal
 
-from rag_context.contract.delete import DeleteRequest
-from rag_context.contract.get import GetRequest
-from rag_context.contract.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.contract.listing import ListRequest
-from rag_context.contract.metadata import metadata_json
-from rag_context.contract.search import (
+from rag_context.api.delete import DeleteRequest
+from rag_context.api.get import GetRequest
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest
+from rag_context.api.metadata import metadata_json
+from rag_context.api.search import (
     Explain,
     LegReport,
     LegScore,
@@ -17,13 +17,14 @@ from rag_context.contract.search import (
     SearchResult,
     Surroundings,
 )
-from rag_context.contract.similar import SimilarRequest
-from rag_context.contract.stats import StatsBucket, StatsResponse
-from rag_context.indexing.indexer import Outcome, Receipt
-from rag_context.records import QUERY_CHARS, SearchRecord, SearchSummary
+from rag_context.api.similar import SimilarRequest
+from rag_context.api.stats import StatsBucket, StatsResponse
+from rag_context.domain.documents import Draft, Metadata, Origin, Tenant
+from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
+from rag_context.domain.search import Filter
+from rag_context.ingest.indexer import Outcome, Receipt
 from rag_context.search.query import Answer, LegStatus, Mode, Query, Result
 from rag_context.search.query import LegReport as Leg
-from rag_context.types import Draft, Filter, Metadata, Origin, Tenant
 
 UNKNOWN_AGENT = "unknown"
 

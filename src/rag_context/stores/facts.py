@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     Clause,
     Comparison,
     Conjunction,
@@ -24,8 +24,8 @@ from rag_context.clauses import (
     Path,
     Scalar,
 )
-from rag_context.provider import Capabilities
-from rag_context.types import Json
+from rag_context.domain.documents import Json
+from rag_context.ports.provider import Capabilities
 
 CAPABILITIES = Capabilities(scanned_operators=("$contains", "$gt", "$gte", "$lt", "$lte"))
 """Of a provider that finds by facts: parts of strings and the order of strings are read for, all else is found."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 
 TEXT_KEYS = ("document", "page_content", "text", "content", "body", "chunk", "passage")
 """Where the text stands, the first that is there: Qdrant's own clients, LangChain, and what most others call it."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from rag_context.types import FileDocument, FileEntry, FileStamp
+from rag_context.domain.files import FileDocument, FileEntry, FileStamp
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from rag_context.errors import InvalidInputError
-from rag_context.provider import Entry
+from rag_context.ports.provider import Entry
 
 T = TypeVar("T")
 

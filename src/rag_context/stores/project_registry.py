@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from rag_context.types import ProjectRecord, Tenant
+from rag_context.domain.documents import Tenant
+from rag_context.domain.files import ProjectRecord
 
 logger = logging.getLogger(__name__)
 

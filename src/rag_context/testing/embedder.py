@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.text.analysis import terms
-from rag_context.types import Calibration, EmbeddingModel, Matrix, Vector
 
 
 class WordTokenizer:

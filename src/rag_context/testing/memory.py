@@ -8,30 +8,25 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.errors import BackendRejectedError
-from rag_context.records import Bucket, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.text.analysis import terms
-from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
-from rag_context.types import (
+from rag_context.domain.documents import (
     Chunk,
-    ChunkRef,
     Counts,
     Document,
-    EmbeddingModel,
-    Filter,
     Listing,
     Matrix,
     Missing,
-    Neighbours,
-    Passage,
     Place,
     Retrievals,
     Stored,
     Tenant,
-    TextHit,
     Vector,
-    VectorHit,
 )
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.metrics import Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage, TextHit, VectorHit
+from rag_context.errors import BackendRejectedError
+from rag_context.text.analysis import terms
+from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.types import CHAT
+from rag_context.domain.documents import CHAT
 
 Floats = NDArray[np.float64]
 

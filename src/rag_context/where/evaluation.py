@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     Clause,
     Comparison,
     Conjunction,
@@ -13,7 +13,7 @@ from rag_context.clauses import (
     Path,
     Scalar,
 )
-from rag_context.types import Json
+from rag_context.domain.documents import Json
 
 
 def matches(clause: Clause, metadata: Mapping[str, Json]) -> bool:

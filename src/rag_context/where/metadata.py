@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
+from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.types import Json
 
 MAX_DEPTH = 32
 """Objects and lists within each other, the metadata itself included."""

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     EVERYTHING,
     Clause,
     Comparison,

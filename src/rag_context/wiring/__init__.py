@@ -11,10 +11,9 @@ from datetime import timedelta
 
 from rag_context.collections.embedding import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
-from rag_context.indexing.indexer import Indexer, IndexingPolicy, RedactionMode
-from rag_context.indexing.reuse import StoredVectors
-from rag_context.indexing.transfer import Conflict, Exporter, Importer
-from rag_context.ports import Embedder
+from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
+from rag_context.ingest.reuse import StoredVectors
+from rag_context.ports.models import Embedder
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
@@ -31,6 +30,7 @@ from rag_context.service.telemetry import Telemetry
 from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.stores.sqlite import FILE_NAME, require_index
+from rag_context.transfer.transfer import Conflict, Exporter, Importer
 from rag_context.wiring.collections import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.projects import open_projects

@@ -10,13 +10,13 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.fingerprint import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, IndexMismatchError
-from rag_context.ports import Embedder
+from rag_context.ports.models import Embedder
 from rag_context.service.binding import OpenFormer
 from rag_context.settings import EmbedderSettings, Settings
-from rag_context.types import EmbeddingModel
 from rag_context.wiring.stores import Stores
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 from rag_context.errors import ConfigurationError
-from rag_context.ports import ChatModel
+from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import Rules
 from rag_context.projects.rendering import Renderer

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from pydantic_core import PydanticCustomError
 
 from rag_context.collections.registry import ProviderKind, ProviderRegistry
-from rag_context.provider import Capabilities, Provider
+from rag_context.ports.provider import Capabilities, Provider
 from rag_context.settings import Settings
 from rag_context.settings.models import Expected, HttpUrl, Secret, Section, UserPath
 from rag_context.stores.facts import CAPABILITIES

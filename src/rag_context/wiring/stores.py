@@ -8,21 +8,12 @@ from importlib import import_module
 from typing import Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
-from rag_context.indexing.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorHome
-from rag_context.indexing.reconciliation import Reconciler, TwoStoreAuditor
-from rag_context.indexing.two_stores import TwoStoreWriter
-from rag_context.ports import (
-    Cache,
-    DocumentStore,
-    DocumentWriter,
-    IndexAuditor,
-    IndexWriter,
-    MetricsStore,
-    ModelRegistry,
-    TextIndex,
-    VectorRebuilder,
-    VectorStore,
-)
+from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorHome
+from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
+from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ports.reading import Cache, DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.upkeep import IndexAuditor, ModelRegistry, VectorRebuilder
+from rag_context.ports.writing import DocumentWriter, IndexWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.sqlite import (

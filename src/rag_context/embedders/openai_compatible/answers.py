@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
+from rag_context.domain.documents import Json, Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -24,7 +25,6 @@ from rag_context.errors import (
     BackendStartingError,
     BackendUnavailableError,
 )
-from rag_context.types import Json, Matrix
 
 COMPONENT = "embedder"
 _SAID_CHARS = 200

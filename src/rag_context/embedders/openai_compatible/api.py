@@ -8,7 +8,7 @@ from typing import Literal
 
 import httpx2
 
-from rag_context import __version__
+from rag_context._version import __version__
 from rag_context.embedders.fingerprint import PROBE
 from rag_context.embedders.openai_compatible.answers import Embedded, Question, Reply, read_models, read_vectors
 from rag_context.errors import BackendDataError, BackendTimeoutError, BackendUnavailableError, ConfigurationError

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.checks import Checker
 from rag_context.embedders.openai_compatible.answers import InputTooLongError
 from rag_context.embedders.openai_compatible.api import EmbeddingApi, EncodingFormat
@@ -21,7 +23,6 @@ from rag_context.errors import (
     BackendStartingError,
     BackendUnavailableError,
 )
-from rag_context.types import EmbeddingModel, Matrix, Vector
 
 logger = logging.getLogger(__name__)
 

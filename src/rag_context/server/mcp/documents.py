@@ -6,12 +6,12 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from rag_context.contract.get import GetRequest
-from rag_context.contract.listing import ListedDocument, ListRequest
-from rag_context.contract.reading import read_fields
+from rag_context.api.get import GetRequest
+from rag_context.api.listing import ListedDocument, ListRequest
+from rag_context.api.reading import read_fields
+from rag_context.domain.documents import CODE, DOCUMENTATION
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.server.registry import Service
-from rag_context.types import CODE, DOCUMENTATION
 
 PREFIX = "rag-context://documents/"
 TEMPLATE = types.ResourceTemplate(

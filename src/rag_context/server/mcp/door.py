@@ -14,11 +14,11 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from rag_context import __version__
-from rag_context.contract.failure import ErrorCode, ErrorResponse
-from rag_context.contract.reading import read_fields
-from rag_context.contract.search import SearchFailure
-from rag_context.contract.wire import WireResponse
+from rag_context._version import __version__
+from rag_context.api.failure import ErrorCode, ErrorResponse
+from rag_context.api.reading import read_fields
+from rag_context.api.search import SearchFailure
+from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.callers import NOBODY, CallerId

@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rag_context import __version__
+from rag_context._version import __version__
 
 NAME: Final = "rag-context"
 TITLE: Final = "rag-context"

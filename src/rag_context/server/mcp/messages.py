@@ -5,7 +5,7 @@ from typing import Any
 
 import mcp_types as types
 
-from rag_context.contract.reading import repeated_keys
+from rag_context.api.reading import repeated_keys
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 
 

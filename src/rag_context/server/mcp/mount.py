@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rag_context.contract.failure import ErrorCode
+from rag_context.api.failure import ErrorCode
 from rag_context.server.exchange import RefusalError
 from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Registry, Service

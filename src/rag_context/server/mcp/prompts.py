@@ -6,12 +6,12 @@ from typing import Any
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from rag_context.contract.reading import read_fields
-from rag_context.contract.search import SearchRequest
+from rag_context.api.reading import read_fields
+from rag_context.api.search import SearchRequest
+from rag_context.domain.documents import DECISION
 from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.readable import readable
 from rag_context.server.registry import Registry, Service, Tool
-from rag_context.types import DECISION
 
 RECALL = types.Prompt(
     name="recall",

@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rag_context.contract.delete import DeleteResponse
-from rag_context.contract.failure import ErrorResponse
-from rag_context.contract.files import IndexFilesResponse
-from rag_context.contract.get import GetResponse
-from rag_context.contract.health import HealthResponse
-from rag_context.contract.index import IndexResponse
-from rag_context.contract.listing import ListedDocument, ListResponse
-from rag_context.contract.reindex import ReindexResponse
-from rag_context.contract.search import SearchFailure, SearchResponse, SearchResult
-from rag_context.contract.similar import SimilarDocument, SimilarResponse
-from rag_context.contract.stats import StatsResponse
-from rag_context.contract.wire import WireResponse
+from rag_context.api.delete import DeleteResponse
+from rag_context.api.failure import ErrorResponse
+from rag_context.api.files import IndexFilesResponse
+from rag_context.api.get import GetResponse
+from rag_context.api.health import HealthResponse
+from rag_context.api.index import IndexResponse
+from rag_context.api.listing import ListedDocument, ListResponse
+from rag_context.api.reindex import ReindexResponse
+from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
+from rag_context.api.similar import SimilarDocument, SimilarResponse
+from rag_context.api.stats import StatsResponse
+from rag_context.api.wire import WireResponse
 from rag_context.server.mcp.readable_collections import readable_conversation
 from rag_context.server.mcp.readable_projects import readable_project
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from rag_context.contract.collections import (
+from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
     CollectionsResponse,
@@ -15,8 +15,8 @@ from rag_context.contract.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.contract.converse import ConverseResponse
-from rag_context.contract.wire import WireResponse
+from rag_context.api.converse import ConverseResponse
+from rag_context.api.wire import WireResponse
 
 
 def readable_conversation(body: WireResponse) -> str | None:

@@ -2,13 +2,9 @@
 
 from collections.abc import Iterator
 
-from rag_context.contract.project_sources import Source
-from rag_context.contract.project_tenants import (
-    ActivateProjectResponse,
-    DeleteDocumentsResponse,
-    ListProjectsResponse,
-)
-from rag_context.contract.projects import (
+from rag_context.api.project_sources import Source
+from rag_context.api.project_tenants import ActivateProjectResponse, DeleteDocumentsResponse, ListProjectsResponse
+from rag_context.api.projects import (
     IndexDocumentResponse,
     LabelledResponse,
     ListDocTypesResponse,
@@ -18,7 +14,7 @@ from rag_context.contract.projects import (
     SemanticSearchResponse,
     UpdatePromotionLevelResponse,
 )
-from rag_context.contract.wire import WireResponse
+from rag_context.api.wire import WireResponse
 
 _LEVELS = {
     2: "Only words were matched, not meaning.",

@@ -7,7 +7,7 @@ needs: `propertyNames`, patterns against control characters, `additionalProperti
 from collections.abc import Collection
 from typing import Any
 
-from rag_context.contract.schema import Schema
+from rag_context.api.schema import Schema
 
 _FOR_VALIDATORS = frozenset(
     [

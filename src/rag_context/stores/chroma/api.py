@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
+from rag_context.domain.documents import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-from rag_context.types import Matrix, Vector
 
 COMPONENT = "vectors"
 

@@ -11,9 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rag_context.clauses import Clause
+from rag_context.domain.clauses import Clause
+from rag_context.domain.documents import Json, Matrix, Status, Vector
 from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
-from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
+from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
 from rag_context.stores.chroma.collections_card import Card, card_of, fields_of, is_foreign, is_ours, place_of
@@ -22,7 +23,6 @@ from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.facts import CAPABILITIES
 from rag_context.stores.names import engine_name
 from rag_context.stores.operations import check_dimension, check_distinct, operations
-from rag_context.types import Json, Matrix, Status, Vector
 
 if TYPE_CHECKING:
     from rag_context.stores.chroma.folder import ChromaFolder

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
 
+from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError
-from rag_context.provider import Collection
+from rag_context.ports.provider import Collection
 from rag_context.stores.chroma.api import COMPONENT, Fields, Opened
-from rag_context.types import Json
 
 _CARD = "rag-context:collection"
 _OWNER = "rag-context:documents-of"

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from rag_context.clauses import Clause, Comparison, Operator
-from rag_context.provider import Entry, EntryHit, EntryPage
+from rag_context.domain.clauses import Clause, Comparison, Operator
+from rag_context.domain.documents import Json, Matrix, Vector
+from rag_context.ports.provider import Entry, EntryHit, EntryPage
 from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
 from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
 from rag_context.stores.facts import distinct
-from rag_context.types import Json, Matrix, Vector
 from rag_context.where import matches, value_at
 
 _PAGE = 1000

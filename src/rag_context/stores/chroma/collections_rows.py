@@ -4,9 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Protocol
 
-from rag_context.clauses import EVERYTHING, Clause
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.documents import Json, Matrix
 from rag_context.errors import BackendDataError
-from rag_context.provider import Entry
+from rag_context.ports.provider import Entry
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
 from rag_context.stores.facts import (
     Condition,
@@ -22,7 +23,6 @@ from rag_context.stores.facts import (
     numbers_of,
 )
 from rag_context.stores.foreign import read_fields
-from rag_context.types import Json, Matrix
 
 METADATA = "metadata"
 FACTS = "facts"

@@ -3,9 +3,9 @@
 Chroma cannot ask for what begins with something; the folder that the prefix stands in narrows, and `passes` decides.
 """
 
+from rag_context.domain.search import Filter
 from rag_context.stores.chroma import payload
 from rag_context.stores.chroma.api import Fields, Where
-from rag_context.types import Filter
 
 
 def condition(where: Filter) -> Where:

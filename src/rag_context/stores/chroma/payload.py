@@ -8,9 +8,10 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+from rag_context.domain.documents import Chunk, Document, Matrix, Metadata, Span, Tenant
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows
-from rag_context.types import Chunk, ChunkRef, Document, Matrix, Metadata, Passage, Span, Tenant
 
 TENANT = "tenant"
 DOCUMENT_ID = "documentId"

@@ -14,7 +14,8 @@ import httpx2
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from rag_context import __version__
+from rag_context._version import __version__
+from rag_context.domain.documents import Matrix, Vector
 from rag_context.errors import (
     BackendRejectedError,
     BackendTimeoutError,
@@ -37,7 +38,6 @@ from rag_context.stores.chroma.api import (
     nonsense,
     unreachable,
 )
-from rag_context.types import Matrix, Vector
 
 CONNECT_S = 5.0
 TIMEOUT_S = 30.0

@@ -5,6 +5,9 @@ from typing import TypeVar
 
 import numpy as np
 
+from rag_context.domain.documents import Chunk, Document, Held, Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.stores.chroma.api import (
     COMPONENT,
@@ -20,17 +23,6 @@ from rag_context.stores.chroma.api import (
 )
 from rag_context.stores.chroma.filters import cheap_condition, condition, passes
 from rag_context.stores.chroma.payload import DOCUMENT_ID, REVISION, passage_of, ref_of, rows_of
-from rag_context.types import (
-    Chunk,
-    Document,
-    EmbeddingModel,
-    Filter,
-    Held,
-    Matrix,
-    Passage,
-    Vector,
-    VectorHit,
-)
 
 PAGE = 250
 """Rows per call where their vectors come along; 1 MB of JSON at 384 dimensions."""

@@ -4,8 +4,10 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 
+from rag_context.domain.documents import Counts
+from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports import Judge
+from rag_context.ports.upkeep import Judge
 from rag_context.stores.mongodb.chunk_records import chunk_of, words_of
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import (
@@ -21,7 +23,6 @@ from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.text.analysis import ANALYSER_VERSION
-from rag_context.types import Counts, Examination, Flaw, FlawKind, Thoroughness
 
 EXAMPLES = 5
 """Places that are named for each kind of flaw."""

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rag_context.domain.documents import Chunk
 from rag_context.stores.mongodb.connection import Collection, Mongo
 from rag_context.stores.mongodb.entries import Entry, chunk_from, span_entry
 from rag_context.text.analysis import terms
-from rag_context.types import Chunk
 
 LOOKS = 4
 """How often chunks are looked for again whose document was replaced between two questions."""

@@ -10,6 +10,9 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
+from rag_context.domain.documents import Chunk, Counts, Document, Listing, Missing, Place, Retrievals, Stored, Tenant
+from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
+from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks
 from rag_context.stores.mongodb.connection import Mongo
@@ -36,22 +39,6 @@ from rag_context.stores.mongodb.registry import model_entry, model_of, require_s
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.stores.mongodb.tasks import ended
-from rag_context.types import (
-    Chunk,
-    Counts,
-    Document,
-    EmbeddingModel,
-    Filter,
-    Listing,
-    Missing,
-    Neighbours,
-    Passage,
-    Place,
-    Rebuild,
-    Retrievals,
-    Stored,
-    Tenant,
-)
 
 RETRIEVALS_FLUSH_S = 1.0
 LAST_FLUSH_S = 2.0

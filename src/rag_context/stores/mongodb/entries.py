@@ -10,25 +10,24 @@ from typing import Any, TypeAlias
 
 from bson import Int64
 
+from rag_context.domain.documents import (
+    DEFAULT_TENANT,
+    DOCUMENTATION,
+    Chunk,
+    Document,
+    Json,
+    Listing,
+    Metadata,
+    Span,
+    Stored,
+    Tenant,
+)
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import tenant_of
 from rag_context.stores.mongodb.moments import microseconds, moment, parted
 from rag_context.text.analysis import ANALYSER_VERSION
-from rag_context.types import (
-    DEFAULT_TENANT,
-    DOCUMENTATION,
-    Chunk,
-    ChunkRef,
-    Document,
-    Json,
-    Listing,
-    Metadata,
-    Passage,
-    Span,
-    Stored,
-    Tenant,
-)
 
 Entry: TypeAlias = dict[str, Any]
 

@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 
 from bson import ObjectId
 
+from rag_context.domain.documents import DEFAULT_TENANT, Place, Tenant
+from rag_context.domain.search import Filter
 from rag_context.stores.mongodb.moments import parted
-from rag_context.types import DEFAULT_TENANT, Filter, Place, Tenant
 
 Query: TypeAlias = dict[str, Any]
 

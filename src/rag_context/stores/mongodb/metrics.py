@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rag_context.records import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.metrics import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import Entry
 from rag_context.stores.mongodb.moments import first_not_before, microseconds

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from bson import ObjectId
 
+from rag_context.domain.documents import Document
+from rag_context.domain.search import ChunkRef, Neighbours, Passage
 from rag_context.stores.mongodb.chunk_records import PLACE, TEXT, chunk_of, read_current
 from rag_context.stores.mongodb.connection import Collection, Mongo
 from rag_context.stores.mongodb.entries import (
@@ -17,7 +19,6 @@ from rag_context.stores.mongodb.entries import (
     similarity_bands,
 )
 from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
-from rag_context.types import ChunkRef, Document, Neighbours, Passage
 
 MOST_DIFFERENT_BITS = 3
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.errors import IndexMismatchError
-from rag_context.types import Calibration, EmbeddingModel
 
 
 def model_entry(model: EmbeddingModel) -> dict[str, Any]:

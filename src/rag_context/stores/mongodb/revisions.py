@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from pymongo.write_concern import WriteConcern
 
+from rag_context.domain.documents import Chunk, Document
 from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
 from rag_context.stores.mongodb.connection import Mongo
@@ -22,7 +23,6 @@ from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_entry, 
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.state import Change, IndexState
 from rag_context.stores.mongodb.tasks import ended
-from rag_context.types import Chunk, Document
 
 LONGEST_WRITE_S = 300.0
 """A write that stores chunks for longer is given up, before anybody may take what it stored for left over."""

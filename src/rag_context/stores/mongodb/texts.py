@@ -15,6 +15,8 @@ from cachetools import LRUCache
 from numpy.typing import NDArray
 from pymongo.errors import OperationFailure
 
+from rag_context.domain.documents import Tenant
+from rag_context.domain.search import ChunkRef, Filter, TextHit
 from rag_context.stores.mongodb.chunk_records import LOOKS, WORDS, settled, words_of
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import Entry, chunks_of, reference
@@ -26,7 +28,6 @@ from rag_context.stores.mongodb.reading import OTHER_LAYOUT, holding
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
-from rag_context.types import ChunkRef, Filter, Tenant, TextHit
 
 COUNTED_TERMS = 128
 """A query of more distinct terms is searched and scored by so many, evenly spread over it."""

@@ -9,14 +9,14 @@ from typing import TypeVar
 import numpy as np
 from qdrant_client import models
 
+from rag_context.domain.documents import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
-from rag_context.provider import Entry
+from rag_context.ports.provider import Entry
 from rag_context.stores.operations import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
 from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
-from rag_context.types import Vector
 
 logger = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from uuid import UUID, uuid5
 
 from qdrant_client import models
 
+from rag_context.domain.documents import Json, Vector
 from rag_context.errors import BackendDataError
-from rag_context.provider import Entry
+from rag_context.ports.provider import Entry
 from rag_context.stores.facts import Condition, Every, Holds, Lacks, Some, Within, facts_of, numbers_of
 from rag_context.stores.qdrant.faults import COMPONENT
-from rag_context.types import Json, Vector
 
 ID = "id"
 TEXT = "text"

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from qdrant_client import models
 
+from rag_context.domain.search import Filter
 from rag_context.stores.qdrant import fields
-from rag_context.types import Filter
 
 BLOCK_BYTES = 5
 _RADIX = 257

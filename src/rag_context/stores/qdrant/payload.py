@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from rag_context.domain.documents import Chunk, Document, Metadata, Span
+from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.faults import COMPONENT
 from rag_context.stores.qdrant.filters import source_blocks
-from rag_context.types import Chunk, ChunkRef, Document, Metadata, Passage, Span
 
 Payload: TypeAlias = Mapping[str, Any]
 

@@ -14,6 +14,9 @@ import numpy as np
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
+from rag_context.domain.documents import Chunk, Document, Held, Matrix, Vector
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
 from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.collection import Collection as QdrantCollection
@@ -22,7 +25,6 @@ from rag_context.stores.qdrant.connection import ORDERING, Connection, Consisten
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.filters import BLOCK_BYTES, MOST_BLOCKS, conditions, source_blocks
 from rag_context.stores.qdrant.payload import passage_of, payload_of, ref_of
-from rag_context.types import Chunk, Document, EmbeddingModel, Filter, Held, Matrix, Passage, Vector, VectorHit
 
 TIMEOUT_S = 30.0
 

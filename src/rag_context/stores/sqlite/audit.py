@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from rag_context.domain.documents import Chunk, Counts, Span
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports import Judge
+from rag_context.ports.upkeep import Judge
 from rag_context.stores.sqlite.filters import facets_of, moment
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
 from rag_context.stores.sqlite.sums import SLOT_US
 from rag_context.text.analysis import terms
-from rag_context.types import Chunk, Counts, EmbeddingModel, Examination, Flaw, FlawKind, Span, Thoroughness
 
 EXAMPLES = 5
 """Places that are named for each kind of flaw."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from rag_context.domain.documents import Chunk, Document, Matrix, Tenant
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import lenient, signed
-from rag_context.types import Chunk, Document, Matrix, Tenant
 
 PENDING = "pending"
 INDEXED = "indexed"

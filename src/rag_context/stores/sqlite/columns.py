@@ -9,9 +9,9 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.search import ChunkRef, Filter
 from rag_context.stores.sqlite.blocks import Rows
 from rag_context.stores.sqlite.filters import microseconds, tenant_values
-from rag_context.types import ChunkRef, Filter
 
 K = TypeVar("K", bound=Hashable)
 Mask = NDArray[np.bool_]

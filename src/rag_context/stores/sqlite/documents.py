@@ -9,26 +9,24 @@ from functools import partial
 
 from cachetools import LRUCache
 
-from rag_context.stores.sqlite import changes, listings, passages, registry
-from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import condition, microseconds
-from rag_context.text.analysis import terms
-from rag_context.types import (
+from rag_context.domain.documents import (
     Chunk,
     Counts,
     Document,
-    EmbeddingModel,
-    Filter,
     Listing,
     Matrix,
     Missing,
-    Neighbours,
-    Passage,
     Place,
     Retrievals,
     Stored,
     Tenant,
 )
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.stores.sqlite import changes, listings, passages, registry
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.filters import condition, microseconds
+from rag_context.text.analysis import terms
 
 RETRIEVALS_FLUSH_S = 1.0
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from hashlib import blake2b
 
-from rag_context.types import Document, Filter, Tenant
+from rag_context.domain.documents import Document, Tenant
+from rag_context.domain.search import Filter
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017  (the same name as in `microseconds`)
 MICROSECOND = timedelta(microseconds=1)

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
+from rag_context.domain.documents import Chunk, Counts, Document, Held, Matrix
+from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.stores.sqlite import changes, rebuild, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
 from rag_context.stores.sqlite.vectors import SqliteVectors
-from rag_context.types import Chunk, Counts, Document, EmbeddingModel, Held, Matrix, Rebuild
 
 _PAGE = 1000
 

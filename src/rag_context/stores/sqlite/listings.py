@@ -4,10 +4,11 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
+from rag_context.domain.documents import Listing, Place, Retrievals, Stored, Tenant
+from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.filters import condition, microseconds, moment
 from rag_context.stores.sqlite.passages import METADATA, read_metadata, readable
-from rag_context.types import Filter, Listing, Place, Retrievals, Stored, Tenant
 
 _LISTING = f"""
 SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status, {METADATA}

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from rag_context.domain.documents import Vector
+from rag_context.domain.search import Filter, VectorHit
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks, best
 from rag_context.stores.sqlite.columns import Columns, StoredVector
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.types import Filter, Vector, VectorHit
 
 
 class Gate:

@@ -7,11 +7,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
+from rag_context.domain.documents import Chunk, Span
 from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.sums import sum_up_again
 from rag_context.text.analysis import ANALYSER_VERSION, terms
-from rag_context.types import Chunk, Span
 
 APPLICATION_ID = 0x52414743
 """`RAGC`, in the header of every file of ours."""

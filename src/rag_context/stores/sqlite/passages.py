@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
+from rag_context.domain.search import ChunkRef, Neighbours, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import moment
-from rag_context.types import Chunk, ChunkRef, Document, Metadata, Neighbours, Passage, Span, Tenant
 
 Row = Sequence[Any]
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 
+from rag_context.domain.documents import Matrix
+from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, vector_blobs
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.registry import model_from
-from rag_context.types import EmbeddingModel, Matrix, Rebuild
 
 STRAGGLERS = 0.01
 """Where no more than this share of the documents came in since they were all looked at, they are left to follow."""

@@ -4,9 +4,9 @@ import json
 import sqlite3
 from dataclasses import asdict
 
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.errors import IndexMismatchError
 from rag_context.stores.sqlite.changes import PENDING
-from rag_context.types import Calibration, EmbeddingModel
 
 _NAME = "model"
 

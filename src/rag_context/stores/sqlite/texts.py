@@ -12,13 +12,13 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from rag_context.domain.search import ChunkRef, Filter, TextHit
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, facets_asked
 from rag_context.stores.sqlite.held import Held, HeldTerms
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
-from rag_context.types import ChunkRef, Filter, TextHit
 
 SEARCHED_TERMS = 64
 """A longer query finds its candidates by its rarest terms; all of them count in the score."""

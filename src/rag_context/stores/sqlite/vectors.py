@@ -11,13 +11,14 @@ from typing import TypeVar
 
 import numpy as np
 
+from rag_context.domain.documents import Vector
+from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite.columns import StoredVector
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.matrix import VectorMatrix
 from rag_context.stores.sqlite.passages import read_passages
-from rag_context.types import Filter, Passage, Vector, VectorHit
 
 _STORED = """
 SELECT c.id, d.id, c.position, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source,

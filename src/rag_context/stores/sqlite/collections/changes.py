@@ -8,12 +8,12 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.clauses import Clause
-from rag_context.provider import Collection, Entry
+from rag_context.domain.clauses import Clause
+from rag_context.domain.documents import Json, Matrix
+from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.operations import check_dimension, check_distinct
 from rag_context.stores.sqlite.collections.reading import find, read_collection
 from rag_context.stores.sqlite.filters import microseconds
-from rag_context.types import Json, Matrix
 from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.clauses import Operator, Scalar
+from rag_context.domain.clauses import Operator, Scalar
+from rag_context.domain.documents import Json
 from rag_context.stores.sqlite.blocks import Rows
-from rag_context.types import Json
 from rag_context.where import compares
 
 Mask = NDArray[np.bool_]

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.provider import KeywordScore
+from rag_context.ports.provider import KeywordScore
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import PROSE, bm25, idf_share, inverse_document_frequency
 

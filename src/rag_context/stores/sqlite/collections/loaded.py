@@ -11,7 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from rag_context.clauses import Path
+from rag_context.domain.clauses import Path
+from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks
 from rag_context.stores.sqlite.collections.columns import FieldColumn
@@ -19,7 +20,6 @@ from rag_context.stores.sqlite.collections.keywords import KeywordIndex
 from rag_context.stores.sqlite.collections.view import CollectionView, IdOrder
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.matrix import Gate
-from rag_context.types import Json
 from rag_context.where import value_at
 
 AT_ONCE = 4096

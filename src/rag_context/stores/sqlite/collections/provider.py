@@ -11,9 +11,18 @@ from functools import partial
 from pathlib import Path as FilePath
 from typing import TypeVar
 
-from rag_context.clauses import EVERYTHING, Clause, Path
+from rag_context.domain.clauses import EVERYTHING, Clause, Path
+from rag_context.domain.documents import Json, Matrix, Status, Vector
 from rag_context.errors import BackendError, ConfigurationError
-from rag_context.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, KeywordScore, ProviderHealth
+from rag_context.ports.provider import (
+    Capabilities,
+    Collection,
+    Entry,
+    EntryHit,
+    EntryPage,
+    KeywordScore,
+    ProviderHealth,
+)
 from rag_context.stores.operations import check_dimension
 from rag_context.stores.sqlite.collections import changes, reading
 from rag_context.stores.sqlite.collections.memory import Memory
@@ -21,7 +30,6 @@ from rag_context.stores.sqlite.collections.reading import CollectionRow
 from rag_context.stores.sqlite.collections.view import CollectionView, paths_of
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
-from rag_context.types import Json, Matrix, Status, Vector
 
 LOCK_TIMEOUT_S = 4.0
 

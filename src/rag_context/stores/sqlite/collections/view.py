@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.clauses import (
+from rag_context.domain.clauses import (
     EVERYTHING,
     Clause,
     Comparison,
@@ -20,9 +20,9 @@ from rag_context.clauses import (
     Path,
     Scalar,
 )
+from rag_context.domain.documents import Json, Vector
 from rag_context.stores.sqlite.blocks import Blocks, Rows, best
 from rag_context.stores.sqlite.collections.columns import FieldColumn, Mask
-from rag_context.types import Json, Vector
 
 FEW = 0.125
 """Up to this share of the entries, sorting those that match costs less than ordering all of them."""

@@ -1,0 +1,354 @@
+"""Collections on the wire. Their fields are in snake_case, as their clients know them."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from rag_context.api.documents import MAX_DIMENSION, TEXT_CHARS, unit_vector
+from rag_context.api.names import ID_CHARS, NAME_CHARS, name_problem
+from rag_context.api.wire import (
+    PRESENT_PATTERN,
+    Count,
+    Label,
+    Otherwise,
+    PlainRequest,
+    PlainResponse,
+    Sentences,
+    UtcTime,
+    whole,
+)
+from rag_context.domain.documents import Json, Vector
+
+MAX_PAGE = 1000
+DEFAULT_PAGE = 100
+DEFAULT_TOP_K = 10
+UNCONFIRMED = 100
+"""Most documents that a filter deletes without being confirmed; more than half of a collection needs it too."""
+QUERY_CHARS = 10_000
+
+NAME_PATTERN = (
+    r"^[^\u0000-\u001f\u007f-\u009f]*[^\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+    r"[^\u0000-\u001f\u007f-\u009f]*$"
+)
+
+
+def named(name: str) -> str:
+    problem = name_problem(name)
+    if problem:
+        raise PydanticCustomError("sentence", "name {problem}", {"problem": problem})
+    return name
+
+
+def _embedding(value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return unit_vector(value)
+    except ValueError as error:
+        raise PydanticCustomError("sentence", "embedding {problem}", {"problem": str(error)}) from None
+
+
+NAME_SCHEMA = {"type": "string", "minLength": 1, "maxLength": NAME_CHARS, "pattern": NAME_PATTERN}
+ID_SCHEMA = {"type": "string", "minLength": 1, "maxLength": ID_CHARS, "pattern": NAME_PATTERN}
+NUMBERS_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "items": {"type": "number"},
+    "minItems": 1,
+    "maxItems": MAX_DIMENSION,
+    "contains": {"not": {"const": 0}},
+}
+METADATA_SCHEMA = {
+    "type": "object",
+    "description": "Any JSON; no key, at any depth, holds a dot, is empty or begins with $",
+    "propertyNames": {"pattern": r"^[^.$][^.]*$"},
+}
+_LABELS = {label: {"type": "string"} for label in ("embedding_provider", "embedding_model")}
+_NAME = "Name of the collection: no control characters; slashes, spaces and any alphabet may be in it"
+
+Embedding = Annotated[
+    Any,
+    BeforeValidator(_embedding),
+    WithJsonSchema(
+        {**NUMBERS_SCHEMA, "description": "What to find the nearest to; of the collection's dimension, not all zeros"}
+    ),
+]
+AnyMetadata = Annotated[dict[str, JsonValue], WithJsonSchema(METADATA_SCHEMA)]
+ReturnedJson = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": True})]
+
+
+class CreateCollectionRequest(PlainRequest):
+    """A new collection."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {
+        "name": Sentences("name required", f"name too long (max {NAME_CHARS} characters)")
+    }
+
+    name: Annotated[
+        str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": [".", ".."]}, "description": _NAME})
+    ]
+    metadata: Annotated[AnyMetadata, Otherwise({})] = Field(default_factory=dict)
+    embedding_provider: Annotated[
+        Label | None,
+        Field(
+            description="Who makes the vectors: a label that is kept and never judged; only rag-context means that "
+            "this server embeds texts itself"
+        ),
+    ] = None
+    embedding_model: Annotated[Label | None, Field(description="Which model makes them: a label, never judged")] = None
+
+
+class MetadataRequest(PlainRequest):
+    """Metadata of a collection."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"metadata": Sentences("metadata required")}
+
+    metadata: Annotated[dict[str, JsonValue], WithJsonSchema({**METADATA_SCHEMA, "properties": _LABELS})]
+
+
+class QueryRequest(PlainRequest):
+    """What to find in a collection: by a vector, by a text that the server embeds, by keywords, or by both."""
+
+    embedding: Embedding = None
+    text: Annotated[
+        str | None,
+        Field(
+            max_length=QUERY_CHARS,
+            pattern=PRESENT_PATTERN,
+            description="Keywords, or a question; it is embedded where no embedding is given, which needs the "
+            "collection's embedding_provider to be rag-context",
+        ),
+    ] = None
+    mode: Annotated[
+        Literal["vector", "text", "hybrid"],
+        Field(description="vector: the nearest to embedding or text; text: by keywords; hybrid: both, fused"),
+        Otherwise("vector"),
+    ] = "vector"
+    min_score: Annotated[
+        float | None,
+        Field(ge=-1, le=1, description="Leave out results whose score is below this; each mode has scores of its own"),
+    ] = None
+    where: Annotated[
+        dict[str, JsonValue] | None, Field(description="Only documents whose metadata passes this filter")
+    ] = None
+    top_k: Annotated[
+        int,
+        Field(ge=1, description=f"Most results; more than {MAX_PAGE} are {MAX_PAGE}"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_TOP_K),
+    ] = DEFAULT_TOP_K
+
+    @model_validator(mode="after")
+    def _check_mode(self) -> Self:
+        if self.mode == "vector" and (self.embedding is None) == (self.text is None):
+            raise PydanticCustomError("exactly_one", "Name exactly one of embedding or text")
+        if self.mode != "vector" and self.text is None:
+            raise PydanticCustomError(
+                "exactly_one", "text required: mode {mode} looks for its words", {"mode": self.mode}
+            )
+        if self.mode == "text" and self.embedding is not None:
+            raise PydanticCustomError("exactly_one", "Leave out embedding: mode text looks for the words of text only")
+        return self
+
+    def vector(self) -> Vector | None:
+        """The embedding, of length 1."""
+        found: Vector | None = self.embedding
+        return found
+
+
+class RecordedModel(PlainResponse):
+    """The model that made a collection's vectors here."""
+
+    name: str
+    dimension: Annotated[int, Field(ge=1)]
+    fingerprint: str
+
+
+class CollectionResponse(PlainResponse):
+    """A collection."""
+
+    name: str
+    connection: Annotated[str, Field(description="Where it lives")]
+    metadata: Annotated[
+        ReturnedJson, Field(description="As it was given, with the labels embedding_provider and embedding_model")
+    ]
+    embedding_provider: str | None = None
+    embedding_model: str | None = None
+    dimension: Annotated[int | None, Field(ge=1, description="Of its vectors; absent before the first")] = None
+    count: Annotated[Count, Field(description="Documents in it")]
+    created: UtcTime | None = None
+    model: Annotated[
+        RecordedModel | None, Field(description="What made its vectors, where this server did; others are rejected")
+    ] = None
+    read_only: Annotated[
+        bool | None, Field(description="true: another program made it; it can be read and queried, not written to")
+    ] = None
+
+
+class CreatedCollectionResponse(CollectionResponse):
+    """A collection that was made."""
+
+    status: Literal["created"] = "created"
+
+
+class CollectionsResponse(PlainResponse):
+    """All collections of a connection, by name."""
+
+    collections: list[CollectionResponse]
+    count: Count
+
+
+class DroppedCollectionResponse(PlainResponse):
+    """A collection went, with all that was in it."""
+
+    status: Literal["deleted"] = "deleted"
+    collection: str
+
+
+class MetadataResponse(PlainResponse):
+    """Metadata was stored."""
+
+    status: Literal["success"] = "success"
+    collection: str
+    metadata: ReturnedJson
+
+
+class AddedDocumentsResponse(PlainResponse):
+    """Documents were stored."""
+
+    status: Literal["success"] = "success"
+    count: Count
+    ids: Annotated[list[str], Field(description="In the order of the request")]
+
+
+class StoredDocument(PlainResponse):
+    """A document of a collection."""
+
+    id: str
+    text: str
+    metadata: ReturnedJson
+    embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, where it was asked for")] = (
+        None
+    )
+
+
+class DocumentsResponse(PlainResponse):
+    """A page of documents, by id."""
+
+    documents: list[StoredDocument]
+    count: Annotated[Count, Field(description="Documents in this answer")]
+    total: Annotated[Count, Field(description="Documents that match")]
+
+
+class DeletedDocumentResponse(PlainResponse):
+    """A document went."""
+
+    status: Literal["deleted"] = "deleted"
+    collection: str
+    id: str
+
+
+class DeletedMatchingResponse(PlainResponse):
+    """The documents that a filter let through went, or would go."""
+
+    status: Literal["deleted", "preview"]
+    collection: str
+    count_deleted: Annotated[Count, Field(description="How many were deleted, or would be")]
+    ids: Annotated[list[str], Field(description=f"Their ids, in order; the first {UNCONFIRMED} of them")]
+
+
+class UpdatedDocumentResponse(PlainResponse):
+    """A document's metadata was stored; its text and vector are as they were."""
+
+    status: Literal["success"] = "success"
+    collection: str
+    id: str
+    metadata: ReturnedJson
+
+
+class EmptiedCollectionResponse(PlainResponse):
+    """All documents went; the collection is there."""
+
+    status: Literal["emptied"] = "emptied"
+    collection: str
+    count_deleted: Count
+
+
+class ValuesResponse(PlainResponse):
+    """The distinct values of a metadata field: numbers, then texts, then booleans, each in order."""
+
+    field: str
+    values: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}})]
+    count: Count
+
+
+class QueryResult(PlainResponse):
+    """A document and how near it is."""
+
+    id: str
+    text: str
+    metadata: ReturnedJson
+    score: Annotated[
+        float,
+        Field(
+            ge=-1,
+            le=1,
+            description="Higher is better. vector: the cosine to the query; text: the share of the query's words, by "
+            "weight, that it holds; hybrid: the mean of both",
+        ),
+    ]
+    cosine: Annotated[float | None, Field(ge=-1, le=1, description="Its part of a hybrid score")] = None
+    keywords: Annotated[float | None, Field(ge=0, le=1, description="Its part of a hybrid score")] = None
+
+
+class QueryResponse(PlainResponse):
+    """The best first, equal ones by id. By keywords and in hybrid mode, scores need not fall from one to the next."""
+
+    results: list[QueryResult]
+
+
+DOCUMENTS_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "Documents to store; a known id is replaced",
+    "required": ["documents"],
+    "additionalProperties": False,
+    "properties": {
+        "documents": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["text", "embedding"],
+                "additionalProperties": False,
+                "properties": {
+                    "id": {
+                        **ID_SCHEMA,
+                        "not": {"enum": ["all", ".", ".."]},
+                        "description": "Absent: computed from the text and the metadata; distinct in one request",
+                    },
+                    "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": PRESENT_PATTERN},
+                    "metadata": METADATA_SCHEMA,
+                    "embedding": {
+                        **NUMBERS_SCHEMA,
+                        "description": "All of one dimension, none all zeros; may be absent where the collection's "
+                        "embedding_provider is rag-context",
+                    },
+                },
+            },
+        }
+    },
+}
+"""Published for clients; `documents` reads what it describes without building a model."""
+
+
+def page_size(wanted: int) -> int:
+    """How many a page holds at most."""
+    return min(wanted, MAX_PAGE)
+
+
+def sorted_values(values: list[Json]) -> list[Json]:
+    """Numbers, then texts, then booleans, each in order."""
+    ranks = {int: 0, float: 0, str: 1, bool: 2}
+    return sorted(values, key=lambda value: (ranks[type(value)], value))

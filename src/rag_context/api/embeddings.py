@@ -1,0 +1,125 @@
+"""Embeddings and models in the shapes of OpenAI's API, whose names are in snake_case.
+
+Source: https://platform.openai.com/docs/api-reference/embeddings
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.json_schema import WithJsonSchema
+
+from rag_context.api.failure import ErrorResponse
+from rag_context.api.wire import Count, Identifier, Otherwise, Sentences, WireRequest, WireResponse
+
+MAX_TEXTS = 2048
+_TEXT = {"type": "string", "minLength": 1}
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+class EmbeddingsRequest(WireRequest):
+    """Texts to embed. `user` is accepted for the sake of clients that send it, and not used."""
+
+    model_config = ConfigDict(alias_generator=None)
+    sentences: ClassVar[Mapping[str, Sentences]] = {"input": Sentences("Input required")}
+
+    input: Annotated[
+        list[Annotated[str, Field(min_length=1)]],
+        Field(min_length=1, max_length=MAX_TEXTS),
+        BeforeValidator(_listed),
+        WithJsonSchema(
+            {
+                "anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": MAX_TEXTS}],
+                "description": f"One text, or up to {MAX_TEXTS} of them",
+            }
+        ),
+    ]
+    model: Annotated[
+        Identifier | None,
+        Field(description="The model that `GET /v1/models` names, with or without its maker; absent: that one"),
+    ] = None
+    encoding_format: Annotated[
+        Literal["float", "base64"],
+        Field(description="Numbers, or base64 of little-endian float32"),
+        Otherwise("float"),
+    ] = "float"
+    user: Annotated[Identifier | None, Field(description="Accepted and not used")] = None
+
+
+class OpenAiResponse(WireResponse):
+    """A response whose fields keep their names."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+
+class Embedding(OpenAiResponse):
+    """One vector."""
+
+    object: Literal["embedding"] = "embedding"
+    index: Annotated[Count, Field(description="Place of its text in the request, from 0")]
+    embedding: list[float] | str
+
+
+class Usage(OpenAiResponse):
+    """Tokens of the texts, the model's own special tokens excluded."""
+
+    prompt_tokens: Count
+    total_tokens: Count
+
+
+class EmbeddingsResponse(OpenAiResponse):
+    """A vector for each text, in their order."""
+
+    object: Literal["list"] = "list"
+    data: list[Embedding]
+    model: str
+    usage: Usage
+
+
+class Model(OpenAiResponse):
+    """A model. `created` is not known and always 0."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: Count = 0
+    owned_by: str = "rag-context"
+
+
+class ModelsResponse(OpenAiResponse):
+    """The models of this server: the one it has."""
+
+    object: Literal["list"] = "list"
+    data: list[Model]
+
+
+class OpenAiError(OpenAiResponse):
+    """What OpenAI's clients read of an error; further fields are those of every other error of this server."""
+
+    message: Annotated[str, Field(description="A sentence for people")]
+    type: Annotated[str, Field(description="invalid_request_error, rate_limit_error or server_error")]
+    param: Annotated[str | None, Field(description="The first field at fault; absent: none")] = None
+    code: Annotated[str, Field(description="What went wrong, for programs")]
+    request_id: Annotated[str, Field(description="Correlation id of the request")]
+
+
+class OpenAiErrorResponse(OpenAiResponse):
+    """An error in the shape of OpenAI's API."""
+
+    error: OpenAiError
+
+    @classmethod
+    def of(cls, status: int, failure: ErrorResponse) -> "OpenAiErrorResponse":
+        """The same error as OpenAI's API would tell it."""
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        fields = [detail.field for detail in failure.details or ()]
+        error = OpenAiError.model_construct(
+            message=failure.error,
+            type="rate_limit_error" if status == 429 else kind,
+            param=fields[0] if fields else None,
+            code=failure.code.lower(),
+            request_id=failure.request_id,
+        )
+        return cls.model_construct(error=error)

@@ -1,0 +1,225 @@
+"""Searching: what may be asked, and what is answered at every level of the fallback chain."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, Field, create_model
+
+from rag_context.api.metadata import ReturnedMetadata
+from rag_context.api.tenant import Branch, RootHash
+from rag_context.api.vocabulary import Vocabulary, one_of
+from rag_context.api.wire import (
+    MAX_TAGS,
+    PLAIN_PATTERN,
+    PRESENT_PATTERN,
+    SOURCE_CHARS,
+    Count,
+    Identifier,
+    Instant,
+    Milliseconds,
+    Otherwise,
+    Score,
+    Sentences,
+    Tag,
+    UtcTime,
+    WireRequest,
+    WireResponse,
+    whole,
+)
+
+QUERY_CHARS = 1000
+MAX_LIMIT = 20
+DEFAULT_LIMIT = 5
+MAX_TOKENS = 100_000
+
+Mode = Literal["hybrid", "vector", "text"]
+LegStatus = Literal["ok", "failed", "timeout", "open", "loading", "skipped"]
+
+
+class SearchRequest(WireRequest):
+    """A question, and what the answer is narrowed to."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {
+        "query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)"),
+    }
+    for_programs: ClassVar[frozenset[str]] = frozenset(
+        {"agent", "min_score", "mode", "explain", "strict", "branch", "path_hash"}
+    )
+
+    query: Annotated[
+        str,
+        Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="Search query text"),
+    ]
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_LIMIT, description="Maximum number of results to return"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_LIMIT),
+    ] = DEFAULT_LIMIT
+    category: Annotated[str | None, Field(description="Filter by content category")] = None
+    session_id: Annotated[Identifier | None, Field(description="Filter by specific session ID")] = None
+    content_type: Annotated[str | None, Field(description="Filter by content type")] = None
+    game: Annotated[Identifier | None, Field(description="Filter by the game that the content is about")] = None
+    agent: Annotated[
+        Identifier | None, Field(description="Name of agent making the query (for metrics, not a filter)")
+    ] = None
+    tags: Annotated[
+        list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
+    ] = None
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=SOURCE_CHARS,
+            pattern=PLAIN_PATTERN,
+            description="Only documents of this source; ending in * it is a prefix",
+        ),
+    ] = None
+    since: Annotated[
+        Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")
+    ] = None
+    until: Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")] = (
+        None
+    )
+    min_score: Annotated[
+        Score | None,
+        Field(allow_inf_nan=False, description="Least score of a result; absent: the model's own threshold; 0: none"),
+    ] = None
+    mode: Annotated[
+        Mode, Field(description="Which legs search: both, meaning only, or words only"), Otherwise("hybrid")
+    ] = "hybrid"
+    explain: Annotated[bool, Field(description="Say of each result how it was found and ranked"), Otherwise(False)] = (
+        False
+    )
+    max_tokens: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            le=MAX_TOKENS,
+            description="Most tokens of all passages together, by the embedding model's tokenizer; the answer is cut "
+            "after the last whole passage that fits, and `omitted` says how many were left out",
+        ),
+        BeforeValidator(whole),
+    ] = None
+    strict: Annotated[
+        bool,
+        Field(description="Answer 503 or 429 instead of an empty 200 when nothing could be searched"),
+        Otherwise(False),
+    ] = False
+    project: Annotated[
+        Identifier | None, Field(description="Search this project's documents; absent: the agents' own memory")
+    ] = None
+    branch: Branch = None
+    path_hash: RootHash = None
+
+    @classmethod
+    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
+        """This request with `contentType` and `category` held to the vocabulary."""
+        fields = cls.model_fields
+        return create_model(
+            cls.__name__,
+            __base__=cls,
+            __doc__=cls.__doc__,
+            category=(one_of(vocabulary.categories) | None, fields["category"]),
+            content_type=(one_of(vocabulary.content_types) | None, fields["content_type"]),
+        )
+
+
+class LegScore(WireResponse):
+    """Where one leg put a result, and its raw score there (a cosine, a BM25 score)."""
+
+    rank: Annotated[int, Field(ge=1)]
+    score: float
+
+
+class Explain(WireResponse):
+    """How a result came to its place."""
+
+    legs: Annotated[dict[str, LegScore], Field(description="Rank and raw score in each leg that found it")]
+    fused: Annotated[float, Field(description="Score after fusion, which orders the results")]
+    boosts: dict[str, float] = Field(default_factory=dict, description="What was added to the score, by reason")
+    signals: dict[str, float] = Field(default_factory=dict, description="Other raw values, such as the idf share")
+
+
+class Surroundings(WireResponse):
+    """What was said right before and after a passage of a talk."""
+
+    before: str | None = None
+    after: str | None = None
+
+
+class SearchResult(WireResponse):
+    """One passage."""
+
+    content: Annotated[str, Field(description="The matched content text")]
+    score: Annotated[Score, Field(description="Calibrated relevance, comparable between queries")]
+    source: Annotated[str, Field(description="Source document identifier")]
+    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    metadata: ReturnedMetadata
+    document_id: str | None = None
+    chunk_id: str | None = None
+    title: str | None = None
+    content_type: str | None = None
+    session_id: str | None = None
+    heading: str | None = None
+    start_line: Annotated[int | None, Field(ge=1)] = None
+    end_line: Annotated[int | None, Field(ge=1)] = None
+    context: Annotated[
+        Surroundings | None, Field(description="For chats: the neighbouring turns, to show the passage among")
+    ] = None
+    explain: Explain | None = None
+
+
+class LegReport(WireResponse):
+    """What one leg of the search did."""
+
+    status: LegStatus
+    latency_ms: Milliseconds
+    detail: str | None = None
+
+
+class SearchResponse(WireResponse):
+    """The answer, with a label that says how it was obtained."""
+
+    results: list[SearchResult]
+    latency: Annotated[Milliseconds, Field(description="Total query latency in milliseconds")]
+    fallback: Annotated[bool, Field(description="Whether a fallback mechanism was used")]
+    fallback_level: Annotated[
+        int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
+    ]
+    circuit_breaker_open: Annotated[bool, Field(description="Whether the circuit breaker is currently open")]
+    total_indexed: Annotated[Count, Field(description="Total number of documents in the index")]
+    request_id: str
+    legs: Annotated[dict[str, LegReport], Field(description="What each leg did and how long it took")]
+    warning: Annotated[str | None, Field(description="Why the answer may be less than it could be")] = None
+    cached: Annotated[bool | None, Field(description="True where the answer was remembered")] = None
+    no_answer: Annotated[bool | None, Field(description="True where probably nothing indexed answers this")] = None
+    omitted: Annotated[
+        Count | None, Field(description="Passages left out for the sake of maxTokens; absent where none was named")
+    ] = None
+
+
+class SearchFailure(SearchResponse):
+    """What a strict search answers when nothing could be searched."""
+
+    error: str
+    code: Literal["SERVICE_UNAVAILABLE", "CIRCUIT_OPEN"]
+
+    @classmethod
+    def of(cls, response: SearchResponse) -> "SearchFailure":
+        """The same envelope as an error: level 4 is an open breaker, level 3 a failure of everything."""
+        is_open = response.fallback_level == 4
+        return cls.model_construct(
+            **dict(response),
+            error=response.warning or "All search methods failed, returning empty results",
+            code="CIRCUIT_OPEN" if is_open else "SERVICE_UNAVAILABLE",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOutcome:
+    """An answer, and how long a client should wait before it asks again (None: it need not)."""
+
+    response: SearchResponse
+    retry_after_s: float | None = None

@@ -1,0 +1,140 @@
+"""The lines of an exported index: a header, a document a line, and an end that says how many there were."""
+
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field, JsonValue
+
+from rag_context.api.reading import read_json
+from rag_context.api.wire import Count, Instant, WireRequest
+from rag_context.errors import InvalidInputError
+
+VERSION = 1
+"""Grows with every change that an older reader could not follow."""
+
+Line = TypeVar("Line", bound="ExportLine")
+
+
+class ExportLine(WireRequest):
+    """One line."""
+
+    def to_json(self) -> bytes:
+        """The line, with its line feed. Values that are not there are written as null."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True) + b"\n"
+
+
+class ExportedCalibration(ExportLine):
+    """How cosines of the model become relevance."""
+
+    slope: float
+    intercept: float
+    threshold: float
+    answerable_cosine: float
+
+
+class ExportedModel(ExportLine):
+    """The model that made the vectors."""
+
+    name: str
+    dimension: Annotated[int, Field(ge=1)]
+    fingerprint: str
+    window: Annotated[int, Field(ge=1)]
+    query_prefix: str
+    document_prefix: str
+    calibration: ExportedCalibration
+
+
+class ExportHeader(ExportLine):
+    """The first line."""
+
+    format: Literal["rag-context-export"] = "rag-context-export"
+    version: int = VERSION
+    exported_at: Instant
+    model: ExportedModel | None
+    project: Annotated[str | None, Field(description="The only project that is in; null for all there is")] = None
+    documents: Annotated[Count | None, Field(description="How many are to come, where that is known")] = None
+
+
+class ExportedMetadata(ExportLine):
+    """What the writer said about a document."""
+
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+    category: str | None = None
+    game: str | None = None
+    decision_id: str | None = None
+    extra: Annotated[dict[str, JsonValue], Field(default_factory=dict)]
+
+
+class ExportedChunk(ExportLine):
+    """A piece of the content, by its place; lines are counted from 1."""
+
+    id: str
+    start: Count
+    end: Count
+    start_line: int
+    end_line: int
+    heading: str = ""
+    context: str = ""
+
+
+class ExportedDocument(ExportLine):
+    """A document with everything that hangs on it. `vectors` are float32, little-endian, row by row, in base64."""
+
+    id: str
+    project: str = ""
+    branch: str = ""
+    path_hash: str = ""
+    content_type: str
+    session_id: str
+    source: str
+    title: str
+    content: str
+    content_hash: str
+    timestamp: Instant
+    metadata: ExportedMetadata
+    thread: str | None = None
+    similarity_hash: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    chunks: list[ExportedChunk]
+    vectors: str | None = None
+
+
+class ExportFooter(ExportLine):
+    """The last line, by which a file that was cut short is known."""
+
+    end: Literal[True] = True
+    documents: Count
+
+
+class _Version(WireRequest):
+    """What any version's first line says of itself."""
+
+    model_config: ClassVar[Any] = {**WireRequest.model_config, "extra": "ignore"}
+
+    format: Literal["rag-context-export"]
+    version: int
+
+
+def read_header(line: bytes) -> ExportHeader:
+    """Read the first line.
+
+    Raises:
+        InvalidInputError: It is not that of an export, or of one that a newer version wrote.
+    """
+    try:
+        version = read_json(_Version, line).version
+    except InvalidInputError:
+        raise InvalidInputError("This is no export of rag-context: its first line does not say so.") from None
+    if version > VERSION:
+        raise InvalidInputError(
+            f"The export is of format {version}, and this version reads up to {VERSION}: upgrade rag-context."
+        )
+    return read_line(ExportHeader, line)
+
+
+def read_line(kind: type[Line], line: bytes) -> Line:
+    """Read one line.
+
+    Raises:
+        InvalidInputError: It is not of that kind.
+    """
+    return read_json(kind, line)

@@ -1,0 +1,206 @@
+"""Documents, their chunks and vectors, and whose they are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector: TypeAlias = NDArray[np.float32]
+"""One embedding: `(dim,) float32`, L2 norm 1."""
+
+Matrix: TypeAlias = NDArray[np.float32]
+"""Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+CHAT = "chat"
+DECISION = "decision"
+CODE = "code"
+DOCUMENTATION = "documentation"
+CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
+"""The built-in kinds of content; settings may add more, which are treated as documentation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Whose documents these are. The default tenant is the agents' own memory."""
+
+    project: str = ""
+    branch: str = ""
+    path_hash: str = ""
+
+    @property
+    def has_files(self) -> bool:
+        """Whether these are the files of a repository, whose front matter says what their project makes of them."""
+        return bool(self.path_hash)
+
+
+DEFAULT_TENANT = Tenant()
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the writer said about a document. `extra` is kept and returned, never filtered on."""
+
+    agent: str | None = None
+    tags: tuple[str, ...] = ()
+    category: str | None = None
+    game: str | None = None
+    decision_id: str | None = None
+    extra: Mapping[str, Json] = field(default_factory=dict)
+
+
+class Origin(StrEnum):
+    """How a document came in, which decides its identity."""
+
+    TOOL = "tool"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A document as it was handed in: not yet identified, cut or stored."""
+
+    content: str
+    content_type: str
+    session_id: str
+    source: str
+    metadata: Metadata = Metadata()
+    tenant: Tenant = DEFAULT_TENANT
+    origin: Origin = Origin.TOOL
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A stored document. `content_hash` covers the content and all that is returned with it."""
+
+    id: str
+    tenant: Tenant
+    content_type: str
+    session_id: str
+    source: str
+    title: str
+    content: str
+    content_hash: str
+    timestamp: datetime
+    metadata: Metadata
+    thread: str | None = None
+    """Session in which neighbouring documents are neighbouring turns of one talk; None where they are not."""
+    similarity_hash: int = 0
+    """64-bit SimHash of the content's terms; see `indexing.duplicates`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A piece of a text: offsets in characters, lines counted from 1, and the headings it stands under."""
+
+    start: int
+    end: int
+    start_line: int
+    end_line: int
+    heading: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The unit that is embedded, matched and returned: `text == content[span.start:span.end]`.
+
+    `context` is what the text itself does not say of where it stands (title, headings), on one line: it is embedded
+    and matched with the text, and not returned. A line above it (the file that code is in) is matched only, so that
+    a file with another name has the same vectors.
+    """
+
+    id: str
+    document_id: str
+    position: int
+    text: str
+    span: Span
+    context: str = ""
+
+    @property
+    def searchable(self) -> str:
+        """What is matched by words."""
+        return f"{self.context}\n{self.text}" if self.context else self.text
+
+    @property
+    def embedded(self) -> str:
+        """What is embedded."""
+        headings = self.context.rpartition("\n")[2]
+        return f"{headings}\n{self.text}" if headings else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a store holds of one document; `indexed` once its vectors are there too."""
+
+    content_hash: str
+    indexed: bool
+    chunk_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a vector store holds of one document: its chunks, and the content hashes they were made from."""
+
+    chunk_ids: frozenset[str]
+    revisions: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Retrievals:
+    """How often a document was returned by a search, and when last."""
+
+    count: int = 0
+    last: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A document without its content, as lists show it; `indexed` once its vectors are there."""
+
+    id: str
+    title: str
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: datetime
+    metadata: Metadata
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a list was left off: the last document that was shown."""
+
+    timestamp: datetime
+    id: str
+
+
+class Status(StrEnum):
+    """How a component is."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a store holds."""
+
+    documents: int
+    pending: int
+    chunks: int
+    vectors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """How many of so many passages have no vector; both are 0 where none lacks one."""
+
+    vectors: int = 0
+    passages: int = 0

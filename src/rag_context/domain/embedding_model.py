@@ -1,0 +1,38 @@
+"""An embedding model as an index must know it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`p = sigmoid(slope * cosine + intercept)`: how likely a passage of this cosine is relevant under this model."""
+
+    slope: float
+    intercept: float
+    threshold: float = 0.3
+    """Default least probability of a returned passage."""
+    answerable_cosine: float = 0.4
+    """Below this best cosine, probably nothing in the index answers the query."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What an index must know of the model that made its vectors."""
+
+    name: str
+    dimension: int
+    fingerprint: str
+    """SHA-256 of the model file, or of a probe's vector where there is no file."""
+    window: int
+    """Most tokens of a text the model reads, its own special tokens excluded."""
+    calibration: Calibration
+    query_prefix: str = ""
+    document_prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A run that makes the vectors of `model` beside those that answer; `touched` when it last got on (since 1970)."""
+
+    model: EmbeddingModel
+    touched: float

@@ -1,0 +1,61 @@
+"""What a check of an index looks for and finds."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rag_context.domain.documents import (
+    Counts,
+)
+
+
+class Thoroughness(StrEnum):
+    """How closely an index is examined."""
+
+    QUICK = "quick"
+    """Beside everything else, without keeping anybody from writing."""
+
+    FULL = "full"
+    """Every page, every term; writers wait while the text index is compared."""
+
+
+class FlawKind(StrEnum):
+    """What can be untrue of an index."""
+
+    DAMAGED_FILE = "damaged-file"
+    WRONG_COUNTERS = "wrong-counters"
+    ORPHANS = "orphans"
+    LOST_CONTENT = "lost-content"
+    CHANGED_CONTENT = "changed-content"
+    WRONG_ID = "wrong-id"
+    WRONG_TAGS = "wrong-tags"
+    BROKEN_CHUNKS = "broken-chunks"
+    MISSING_VECTORS = "missing-vectors"
+    BAD_VECTORS = "bad-vectors"
+    STALE_VECTORS = "stale-vectors"
+    NO_MODEL = "no-model"
+    STALE_TERMS = "stale-terms"
+    TEXT_INDEX = "text-index"
+    STATISTICS = "statistics"
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """A kind of untruth, how often it was met, and a few places (ids where there are some)."""
+
+    kind: FlawKind
+    count: int
+    examples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What an examination of an index found."""
+
+    counts: Counts
+    compared_terms: int
+    """Of how many chunks the stored terms were compared with the analyser's; a sample of a large index."""
+    flaws: tuple[Flaw, ...]
+    broken: tuple[str, ...] = ()
+    """Ids of all documents whose chunks are broken."""
+    spoilt: tuple[str, ...] = ()
+    """Ids of all documents whose content is lost, damaged or changed."""

@@ -1,0 +1,78 @@
+"""What a search asks of the stores and what they return."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Metadata, Tenant
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`.
+
+    Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
+    `without_documents` are not seen.
+    """
+
+    tenant: Tenant = DEFAULT_TENANT
+    content_type: str | None = None
+    session_id: str | None = None
+    category: str | None = None
+    game: str | None = None
+    source: str | None = None
+    source_prefix: str | None = None
+    tags: tuple[str, ...] = ()
+    any_tags: tuple[tuple[str, ...], ...] = ()
+    since: datetime | None = None
+    until: datetime | None = None
+    without_documents: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """A chunk by name, with what ranking needs to know of it."""
+
+    id: str
+    document_id: str
+    position: int
+    content_type: str
+    thread: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class VectorHit:
+    """A chunk and its cosine to the query, -1..1."""
+
+    chunk: ChunkRef
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextHit:
+    """A chunk, its BM25 score (0..) and the share of the query's idf mass that it holds (0..1)."""
+
+    chunk: ChunkRef
+    bm25: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The chunks before and after a chunk in its document, or in its talk."""
+
+    before: ChunkRef | None = None
+    after: ChunkRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk with all that an answer says of it."""
+
+    chunk: Chunk
+    document_id: str
+    title: str
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: datetime
+    metadata: Metadata

@@ -1,0 +1,1 @@
+"""Files on disk: which ones are read, how, and an index that follows them."""

@@ -1,0 +1,274 @@
+"""From files to documents to send, and from what became of those to what is remembered of the files.
+
+A file is remembered as read only when every document in it was acknowledged. Before that, the ids of its documents
+are: whatever moment a run ends at, no document is left of which nobody knows the file.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
+from rag_context.api.reading import read_fields
+from rag_context.domain.documents import Draft
+from rag_context.domain.files import FileDocument, FileEntry
+from rag_context.errors import InvalidInputError
+from rag_context.files.formats import Converter
+from rag_context.files.generated import Generated
+from rag_context.files.reading import (
+    FileDraft,
+    Found,
+    Labels,
+    Loaded,
+    Rejected,
+    converted_drafts,
+    load_file,
+    printable,
+    text_draft,
+)
+from rag_context.files.sending import Job, batched
+from rag_context.ingest.identity import document_id
+from rag_context.ports.upkeep import FileLedger
+
+_TWINS = 8
+"""Of so many files that hold the same, one is looked for that is not there any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How files are read and labelled. `key` differs where anything about that may lead to other documents."""
+
+    labels: Labels
+    max_bytes: int
+    key: bytes
+    generated: Generated = field(default_factory=Generated)
+    """Which files are left out because no person wrote them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """A file to read. `is_whole` where all documents that were in it are stored as they were."""
+
+    found: Found
+    entry: FileEntry | None
+    is_whole: bool
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """A file whose documents are on their way."""
+
+    loaded: Loaded
+    entry: FileEntry | None
+    twin: FileEntry | None
+    sent: list[FileDocument] = field(default_factory=list)
+    kept: list[FileDocument] = field(default_factory=list)
+    refused: int = 0
+    is_read: bool = False
+    """Every document in it was made."""
+    is_broken: bool = False
+    """There may be more in it than was made."""
+    is_unknown: bool = False
+    """Nothing can be said of what else is in it."""
+
+    @property
+    def path(self) -> str:
+        return self.loaded.path.as_posix()
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and len(self.kept) + self.refused == len(self.sent)
+
+    @property
+    def old(self) -> tuple[FileDocument, ...]:
+        """Documents of its earlier version."""
+        return self.entry.documents if self.entry is not None else ()
+
+    @property
+    def former_path(self) -> str | None:
+        """The name under which the same was known, where nothing has that name any more."""
+        return self.twin.path if self.twin is not None and not os.path.lexists(self.twin.path) else None
+
+    def like(self, source: str) -> list[str] | None:
+        """The document of the twin that stands at the same place in it."""
+        if self.twin is None:
+            return None
+        part = source[len(self.path) :]
+        return [each.id for each in self.twin.documents if each.source == self.twin.path + part] or None
+
+    def remembered(self, recipe: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
+        """What the ledger is to say of it."""
+        loaded = self.loaded
+        return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, recipe, loaded.named, tuple(documents))
+
+
+class FileJobs:
+    """Makes jobs of files, in a thread.
+
+    Args:
+        ledger: what is known of files.
+        recipe: how they are read.
+        converter: reads what is not text.
+        soon: runs something where all else runs.
+        listen: hears of every file and document.
+    """
+
+    def __init__(
+        self,
+        ledger: FileLedger,
+        recipe: Recipe,
+        converter: Converter,
+        *,
+        soon: Callable[[Callable[[], None]], object],
+        listen: Callable[[FileReceipt], None],
+    ) -> None:
+        self._ledger = ledger
+        self._recipe = recipe
+        self._converter = converter
+        self._soon = soon
+        self._listen = listen
+        self._touched: dict[str, OpenFile] = {}
+        self.finished: list[FileEntry] = []
+        """What to remember."""
+        self.forgotten: list[str] = []
+        """Files that hold nothing."""
+        self.replaced: list[FileDocument] = []
+        """Documents that are no longer in their file, though others are."""
+        self.lost: list[FileEntry] = []
+        """Files that are there and hold nothing any more."""
+        self.to_retry: set[Path] = set()
+        """Files that were refused for a reason that may pass."""
+
+    def batches(self, todo: Sequence[Todo]) -> Iterator[list[Job]]:
+        """Jobs for all documents in some files; their ids are remembered before a batch is handed out."""
+        for batch in batched(self._jobs(todo)):
+            self._announce()
+            yield batch
+
+    def reject(self, rejected: Rejected, entry: FileEntry | None = None) -> None:
+        """Tell of a file that cannot be used."""
+        if entry is not None and not rejected.unknown:
+            self.lost.append(entry)
+        self._listen(
+            FileReceipt(status="rejected", source=rejected.path, reason=rejected.reason, is_skipped=not rejected.failed)
+        )
+
+    def unchanged(self, entry: FileEntry) -> None:
+        """Tell of a file that holds what it held."""
+        for each in entry.documents:
+            self._listen(
+                FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)
+            )
+
+    def _jobs(self, todo: Sequence[Todo]) -> Iterator[Job]:
+        for each in todo:
+            loaded = self._load(each.found)
+            if isinstance(loaded, Rejected):
+                self._soon(partial(self.reject, loaded, each.entry))
+            elif each.entry is not None and each.is_whole and loaded.digest == each.entry.digest:
+                self._soon(partial(self._same, each.entry, loaded))
+            else:
+                yield from self._documents(OpenFile(loaded, each.entry, self._twin(loaded)))
+
+    def _load(self, found: Found) -> Loaded | Rejected:
+        if not found.named and (reason := self._recipe.generated.name(found.path)):
+            return Rejected(printable(found.path), reason, failed=False)
+        return load_file(found, max_bytes=self._recipe.max_bytes)
+
+    def _same(self, entry: FileEntry, loaded: Loaded) -> None:
+        self.finished.append(replace(entry, stamp=loaded.stamp, read_ns=loaded.read_ns))
+        self.unchanged(entry)
+
+    def _twin(self, loaded: Loaded) -> FileEntry | None:
+        path = loaded.path.as_posix()
+        twins = [twin for twin in self._ledger.with_digest(loaded.digest, _TWINS) if twin.path != path]
+        return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
+
+    def _documents(self, file: OpenFile) -> Iterator[Job]:
+        for item in self._drafts(file.loaded):
+            made = item if isinstance(item, Rejected) else _line(item.draft, file)
+            if isinstance(item, Rejected) or isinstance(made, Rejected):
+                self._soon(partial(self._refuse, made, file))
+                continue
+            file.sent.append(FileDocument(item.draft.source, document_id(item.draft)))
+            self._touched[file.path] = file
+            yield Job(made, partial(self._done, file, item))
+        self._soon(partial(self._read, file))
+
+    def _drafts(self, loaded: Loaded) -> Iterator[FileDraft | Rejected]:
+        if loaded.format is None:
+            return iter([text_draft(loaded, self._recipe.labels, self._recipe.generated)])
+        return converted_drafts(loaded, loaded.format, self._converter, self._recipe.labels)
+
+    def _announce(self) -> None:
+        entries = []
+        for file in self._touched.values():
+            new = {each.id for each in file.sent}
+            documents = [*file.sent, *(each for each in file.old if each.id not in new)]
+            entries.append(file.remembered(self._recipe.key, documents, digest=b""))
+        self._touched.clear()
+        self._ledger.put(entries)
+
+    def _refuse(self, made: BulkLine | Rejected, file: OpenFile) -> None:
+        if isinstance(made, Rejected):
+            file.is_broken = True
+            file.is_unknown |= made.unknown
+            self.reject(made)
+
+    def _done(self, file: OpenFile, item: FileDraft, receipt: BulkReceipt) -> None:
+        source = item.draft.source
+        if receipt.status == "rejected":
+            file.refused += 1
+            if receipt.retryable:
+                self.to_retry.add(file.loaded.path)
+        else:
+            file.kept.append(FileDocument(source, receipt.document_id or "", receipt.content_hash or ""))
+        former = file.former_path if receipt.status in {"indexed", "deferred"} else None
+        told = receipt.model_copy(update={"line": None, "source": receipt.source or source}).model_dump()
+        self._listen(FileReceipt(**told, renamed_from=former, left_out=dict(item.left_out) or None))
+        if file.is_done:
+            self._finish(file)
+
+    def _read(self, file: OpenFile) -> None:
+        file.is_read = True
+        if not file.sent and file.entry is not None and not file.is_unknown:
+            self.lost.append(file.entry)
+        if file.sent and file.is_done:
+            self._finish(file)
+
+    def _finish(self, file: OpenFile) -> None:
+        kept = {each.id for each in file.kept}
+        stale = [each for each in file.old if each.id not in kept]
+        if file.refused or file.is_broken:
+            if documents := [*file.kept, *stale]:
+                self.finished.append(file.remembered(self._recipe.key, documents, digest=b""))
+            else:
+                self.forgotten.append(file.path)
+            return
+        self.replaced += stale
+        self.finished.append(file.remembered(self._recipe.key, file.kept, digest=file.loaded.digest))
+
+
+def _line(draft: Draft, file: OpenFile) -> BulkLine | Rejected:
+    metadata = draft.metadata
+    fields = {
+        "content": draft.content,
+        "contentType": draft.content_type,
+        "sessionId": draft.session_id,
+        "source": draft.source,
+        "fromFile": True,
+        "metadata": {
+            **metadata.extra,
+            "agent": metadata.agent,
+            "tags": list(metadata.tags) or None,
+            "category": metadata.category,
+            "game": metadata.game,
+        },
+        "like": file.like(draft.source),
+    }
+    try:
+        return read_fields(BulkLine, fields)
+    except InvalidInputError as error:
+        return Rejected(printable(Path(draft.source)), str(error))

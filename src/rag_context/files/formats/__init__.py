@@ -1,0 +1,21 @@
+"""Text out of files that are not text as they stand: PDF, Word, HTML, notebooks, exported talks, transcripts.
+
+Such files come from anywhere, so they are opened in worker processes with bounds on time and memory and without a
+network (`converter`, `worker`); a bomb ends in a reason. Every other module here is pure: bytes in, documents out.
+"""
+
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.extracted import ConversionError, Extracted, Format
+from rag_context.files.formats.limits import MAX_FILE_BYTES, Limits
+from rag_context.files.formats.recognition import SNIFFED_BYTES, format_of
+
+__all__ = [
+    "MAX_FILE_BYTES",
+    "SNIFFED_BYTES",
+    "ConversionError",
+    "Converter",
+    "Extracted",
+    "Format",
+    "Limits",
+    "format_of",
+]

@@ -1,0 +1,90 @@
+"""Conversations of Cline, and of Roo and Kilo, which came of it.
+
+They write the person's words and what tools answered into the same messages, as text: wrappers and first lines tell
+them apart. The model's tool calls are XML within its answers, or parts of their own.
+"""
+
+from collections.abc import Iterator
+
+from rag_context.files.formats.conversation import USER, Client, Record, parts, said_by
+from rag_context.files.formats.extracted import Format
+from rag_context.files.formats.injected import CONTEXT, INJECTED, REASONING, TOOL_CALL, TOOL_OUTPUT, Marks, inside
+from rag_context.files.formats.json_stream import Fields, word
+
+_WRAPPERS = ("user_input", "task", "feedback", "answer", "user_message")
+_TOOLS = (
+    "access_mcp_resource", "apply_diff", "ask_followup_question_options", "browser_action", "codebase_search",
+    "condense", "execute_command", "fetch_instructions", "focus_chain", "insert_content", "list_code_definition_names",
+    "list_files", "load_mcp_documentation", "new_task", "read_file", "replace_in_file", "search_and_replace",
+    "search_files", "switch_mode", "task_progress", "update_todo_list", "use_mcp_tool", "web_fetch", "write_to_file",
+    "options", "follow_up", "command",
+)  # fmt: skip
+
+
+def _records(message: Fields) -> Iterator[Record]:
+    role = word(message, "role")
+    if not role:
+        return
+    said = said_by(role, message.get("content"), message.get("ts"), word(message, "id"))
+    if said.speaker == USER:
+        said = _words(said)
+    yield said
+
+
+def _words(said: Record) -> Record:
+    """Where a wrapper marks the person's words, nothing else in a message is theirs; tools' outputs say so first."""
+    texts: list[str] = []
+    is_output, is_wrapped = False, any(inside(text, _WRAPPERS) is not None for text in said.texts)
+    for text in said.texts:
+        words = inside(text, _WRAPPERS)
+        is_output |= words is None and _is_output(text)
+        if words is not None:
+            texts.append(words)
+        elif not is_wrapped and (not is_output or text.lstrip().startswith("<environment_details>")):
+            texts.append(text)
+        elif text.lstrip().startswith("<environment_details>"):
+            said.left_out[CONTEXT] += 1
+        else:
+            said.left_out[TOOL_OUTPUT] += 1
+    return Record(said.speaker, tuple(texts), said.at, said.id, said.left_out)
+
+
+def _is_output(text: str) -> bool:
+    first = text.lstrip()[:500].split("\n", 1)[0].rstrip()
+    return first.startswith(("[TASK RESUMPTION]", "[ERROR]")) or (first.startswith("[") and "] Result:" in first)
+
+
+def _is_prompt(record: Fields) -> bool:
+    """Only such a message has its parts begin like this."""
+    content = record.get("content")
+    texts = parts(content)[0] if record.get("role") == "user" and isinstance(content, list) else ()
+    return any(
+        text.lstrip().startswith(("<user_input", "<environment_details>", "[TASK RESUMPTION]")) for text in texts
+    )
+
+
+CLINE = Client(
+    format=Format.CLINE,
+    is_own=lambda record: (
+        ("agent" in record and "sessionId" in record and isinstance(record.get("messages"), list))
+        or _is_prompt(record)
+    ),
+    record=_records,
+    files=("api_conversation_history.json",),
+    user=Marks(
+        blocks={
+            **INJECTED,
+            "environment_details": CONTEXT,
+            "file_content": CONTEXT,
+            "folder_content": CONTEXT,
+            "url_content": CONTEXT,
+            "explicit_instructions": CONTEXT,
+        }
+    ),
+    model=Marks(
+        blocks={**dict.fromkeys(_TOOLS, TOOL_CALL), "thinking": REASONING},
+        unwrapped=(
+            "attempt_completion", "result", "ask_followup_question", "question", "plan_mode_respond", "response",
+        ),
+    ),
+)  # fmt: skip

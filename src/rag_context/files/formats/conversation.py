@@ -1,0 +1,175 @@
+"""A conversation out of the records that a client wrote: the messages of the person and the model, and nothing else.
+
+What differs between clients is declared in `clients`; this module reads any of them.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+
+from rag_context.files.formats.extracted import Format
+from rag_context.files.formats.injected import (
+    REASONING,
+    RECORD,
+    REPETITION,
+    TOOL_CALL,
+    TOOL_OUTPUT,
+    Marks,
+    left_out_role,
+)
+from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
+from rag_context.files.formats.talk import Talk, joined
+from rag_context.files.formats.turn import Turn, moment, text_of
+
+USER, ASSISTANT = "User", "Assistant"
+
+HELD = ("messages", "history", "requests")
+"""Fields of an object that hold the messages of a conversation."""
+
+_HEAD_BYTES = 1 << 16
+"""Before its messages, an object says within so many bytes what else it says of itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a record holds: whose words, in which texts, and how much of what else."""
+
+    speaker: str = ""
+    texts: tuple[str, ...] = ()
+    at: datetime | None = None
+    id: str = ""
+    """A client that resumes a conversation may write the same message once more."""
+    left_out: Counter[str] = field(default_factory=Counter)
+
+
+def other(kind: str, count: int = 1) -> Record:
+    """A record in which neither a person nor the model says anything."""
+    return Record(left_out=Counter({kind: count}))
+
+
+_PARTS = {
+    "thinking": REASONING,
+    "redacted_thinking": REASONING,
+    "reasoning": REASONING,
+    "tool_use": TOOL_CALL,
+    "server_tool_use": TOOL_CALL,
+    "toolRequest": TOOL_CALL,
+    "functionCall": TOOL_CALL,
+    "tool_result": TOOL_OUTPUT,
+    "web_search_tool_result": TOOL_OUTPUT,
+    "toolResponse": TOOL_OUTPUT,
+    "functionResponse": TOOL_OUTPUT,
+    "image": "attachment",
+    "document": "attachment",
+    "input_image": "attachment",
+    "inlineData": "attachment",
+}
+"""Parts of a message that are no text: of this `type`, or with a field of this name."""
+
+_SPEAKERS = {"user": USER, "human": USER, "assistant": ASSISTANT, "model": ASSISTANT, "gemini": ASSISTANT}
+
+
+def parts(content: object) -> tuple[tuple[str, ...], Counter[str]]:
+    """The texts in a message's content, and what else is in it."""
+    left_out: Counter[str] = Counter()
+    if isinstance(content, str):
+        return (content,), left_out
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else []:
+        kind = _kind(part) if isinstance(part, dict) else ""
+        if kind:
+            left_out[kind] += 1
+        else:
+            texts.append(text_of(part))
+    return tuple(filter(None, texts)), left_out
+
+
+def _kind(part: Fields) -> str:
+    if part.get("thought") is True:
+        return REASONING
+    found = _PARTS.get(word(part, "type")) or next((kind for name, kind in _PARTS.items() if name in part), "")
+    return "" if isinstance(part.get("text"), str) and found != REASONING else found
+
+
+def said_by(role: str, content: object, at: object, id_: str = "") -> Record:
+    """A message of a role that most clients know."""
+    if role not in _SPEAKERS:
+        return other(left_out_role(role) or RECORD)
+    texts, left_out = parts(content)
+    return Record(_SPEAKERS[role], texts, moment(at), id_, left_out)
+
+
+_UNMARKED = Marks()
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """How one client writes conversations down.
+
+    Args:
+        format: its name.
+        is_own: whether a record, or the beginning of a file that is one object, is of this client.
+        record: what a record holds.
+        session: fields that name the conversation, looked for in each record.
+        title: fields with its title.
+        user: how text is marked that is injected into the person's messages.
+        model: how text is marked that is not the model's answer.
+        replay: puts records in their final state, where later ones change earlier ones.
+        header: where session and title stand in a record.
+        files: names of files that only this client writes.
+    """
+
+    format: Format
+    is_own: Callable[[Fields], bool]
+    record: Callable[[Fields], Iterable[Record]]
+    session: tuple[str, ...] = ("sessionId",)
+    title: tuple[str, ...] = ()
+    user: Marks = _UNMARKED
+    model: Marks = _UNMARKED
+    replay: Callable[[Iterable[Fields]], Iterable[Fields]] = iter
+    header: Callable[[Fields], Fields] = lambda record: record
+    files: tuple[str, ...] = ()
+
+
+def read(client: Client, data: bytes, name: str) -> Talk:
+    """The conversation in a file; `name` is its id where the file does not say it.
+
+    Raises:
+        BrokenOffError: the file is one object that ends before its messages do.
+    """
+    session, title, seen = "", "", set[str]()
+    turns: list[Turn] = []
+    left_out: Counter[str] = Counter()
+    for written in client.replay(_records(data)):
+        session = word(client.header(written), *client.session) or session
+        title = word(client.header(written), *client.title) or title
+        for record in client.record(written):
+            if record.id and record.id in seen:
+                left_out[REPETITION] += 1
+                continue
+            seen.add(record.id)
+            left_out.update(record.left_out)
+            text, kinds = _words(client, record)
+            left_out.update(kinds)
+            if text:
+                turns.append(Turn(record.speaker, text, record.at))
+    return Talk(session or name, title, joined(turns), left_out=+left_out)
+
+
+def _words(client: Client, record: Record) -> tuple[str, set[str]]:
+    marks = client.user if record.speaker == USER else client.model
+    found = [marks.words(text) for text in record.texts]
+    return "\n\n".join(text for text, _ in found if text), set().union(*(kinds for _, kinds in found))
+
+
+def _records(data: bytes) -> Iterator[Fields]:
+    """The lines of a file; of one that is an object, what it says of itself and then its messages."""
+    start = data[:_HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith(b"["):
+        return whole_elements(data)
+    head = fields(beginning(start.decode("utf-8", "replace")))
+    if not any(isinstance(head.get(key), list) for key in HELD):
+        return lines(data)
+    return chain([{key: value for key, value in head.items() if key not in HELD}], whole_elements(data))

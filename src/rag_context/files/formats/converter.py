@@ -1,0 +1,203 @@
+"""The documents in files of other formats, through worker processes that are started when the first one comes."""
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from threading import BoundedSemaphore, Lock, Timer
+from typing import Any
+
+from rag_context.files.formats.extracted import ConversionError, Extracted, Format
+from rag_context.files.formats.frames import CutOffError, receive, send
+from rag_context.files.formats.limits import Limits
+
+_LIBRARIES = {
+    Format.PDF: ("pypdfium2",),
+    Format.WORD: ("mammoth", "markdownify"),
+    Format.HTML: ("markdownify",),
+}
+_MAX_USERS_BYTES = 16 << 20
+_END_S = 5.0
+
+_BOOT = (
+    "import json, sys; said = json.loads(sys.argv[1]); sys.path[:] = said['path']; "
+    "from rag_context.files.formats.worker import Limits, run; run(Limits(**said['limits']))"
+)
+"""Isolated (-I), so that no module of the folder that is read can take a library's place."""
+
+
+class Converter:
+    """Converts files in at most `workers` processes, each of which serves many files. Use as a context manager.
+
+    Args:
+        limits: bounds of one conversion.
+        workers: most processes at a time.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, workers: int = 2) -> None:
+        self._limits = limits or Limits()
+        self._places = BoundedSemaphore(workers)
+        self._lock = Lock()
+        self._idle: list[_Worker] = []
+        self._is_closed = False
+
+    def __enter__(self) -> "Converter":
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes that are idle; one at work ends with its file."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for worker in idle:
+            worker.end()
+
+    def documents(self, format_: Format, path: Path, data: bytes) -> Generator[Extracted, None, None]:
+        """The documents in a file, in order; to be called from any thread.
+
+        Args:
+            format_: what it is, as `format_of` said.
+            path: where it lies; only a Slack export is looked around from there, for its users' names.
+            data: its bytes.
+
+        Raises:
+            ConversionError: it cannot be read, or not to its end; documents that came before are good.
+        """
+        if missing := [name for name in _LIBRARIES.get(format_, ()) if importlib.util.find_spec(name) is None]:
+            needed = " and ".join(missing)
+            raise ConversionError(f"{format_} files need {needed}: run `pip install 'rag-context[formats]'`")
+        beside = _users(path) if format_ is Format.SLACK else b""
+        with self._places:
+            worker = self._worker()
+            try:
+                yield from worker.convert(format_, path, data, beside)
+            finally:
+                self._put_back(worker)
+
+    def _worker(self) -> "_Worker":
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return _Worker(self._limits)
+
+    def _put_back(self, worker: "_Worker") -> None:
+        with self._lock:
+            if worker.is_ready and not self._is_closed:
+                self._idle.append(worker)
+                return
+        worker.end()
+
+
+class _Worker:
+    """One process; `is_ready` for the next file."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.is_ready = True
+        self._limits = limits
+        said = json.dumps({"path": [place for place in sys.path if place], "limits": asdict(limits)})
+        is_windows = sys.platform == "win32"
+        self._process = subprocess.Popen(  # noqa: S603  # this interpreter, our own module
+            [sys.executable, "-I", "-c", _BOOT, said],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=None if is_windows else {},
+            process_group=None if is_windows else 0,
+        )
+
+    def convert(self, format_: Format, path: Path, data: bytes, beside: bytes) -> Iterator[Extracted]:
+        """Raises: ConversionError."""
+        self.is_ready = False
+        request = json.dumps({"format": format_.value, "name": str(path)}).encode()
+        outcome = self._ask(request, data, beside)
+        while "content" in outcome:
+            yield _extracted(outcome)
+            outcome = self._next()
+        self.is_ready = "ended" in outcome or "expected" in outcome
+        if "reason" in outcome:
+            raise ConversionError(str(outcome["reason"]), expected=bool(outcome.get("expected")))
+
+    def end(self) -> None:
+        """End the process, whatever it does."""
+        process = self._process
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:  # what was not written any more
+                    continue
+        if not self.is_ready:
+            process.kill()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _ask(self, *frames: bytes) -> dict[str, object]:
+        try:
+            with _Patience(self._process, self._limits.wall_s):
+                send(self._process.stdin, *frames)  # type: ignore[arg-type]  # a pipe, as asked for
+        except OSError:
+            raise ConversionError(self._fate()) from None
+        return self._next()
+
+    def _next(self) -> dict[str, object]:
+        try:
+            with _Patience(self._process, self._limits.wall_s):
+                frame = receive(self._process.stdout)  # type: ignore[arg-type]  # a pipe, as asked for
+        except CutOffError:
+            raise ConversionError(self._fate()) from None
+        outcome: dict[str, object] = json.loads(frame)
+        return outcome
+
+    def _fate(self) -> str:
+        """Why a process that should answer does not."""
+        try:
+            status = self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        if status == -_signal("SIGPROF"):
+            return f"takes more than {self._limits.cpu_s} s of computing"
+        if status == -_signal("SIGKILL"):
+            return f"takes more than {self._limits.wall_s:g} s, or more memory than there is"
+        return "the program that reads such files breaks down on it"
+
+
+def _extracted(said: dict[str, Any]) -> Extracted:
+    return Extracted(**said)
+
+
+class _Patience:
+    """Ends a process that has not answered in time."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
+        self._timer = Timer(seconds, process.kill)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_exc: object) -> None:
+        self._timer.cancel()
+
+
+def _signal(name: str) -> int:
+    return int(getattr(signal, name, 0))
+
+
+def _users(path: Path) -> bytes:
+    """The list of users of the Slack export that a channel's day belongs to; nothing where there is none."""
+    try:
+        with (path.parent.parent / "users.json").open("rb") as file:
+            return file.read(_MAX_USERS_BYTES)
+    except OSError:
+        return b""

@@ -1,0 +1,170 @@
+"""Exported talks of chat programs, each conversation as a `Talk`."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from rag_context.files.formats.injected import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
+from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
+from rag_context.files.formats.talk import Talk
+from rag_context.files.formats.turn import Turn, moment, role_name, talk_of, text_of, time_of, turn_of
+
+_SHOWN_CONTENT = ("text", "multimodal_text", "code")
+_CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}
+
+
+def chatgpt(data: bytes) -> Iterator[Talk]:
+    """The conversations of `conversations.json`, each along the branch that was open last.
+
+    Raises:
+        BrokenOffError: the file ends before its array does; the conversations so far were whole.
+    """
+    for number, conversation in enumerate(whole_elements(data), 1):
+        id_ = word(conversation, "conversation_id", "id") or f"conversation-{number}"
+        mapping = conversation.get("mapping")
+        nodes = mapping if isinstance(mapping, dict) else {}
+        left_out: Counter[str] = Counter()
+        turns: list[Turn] = []
+        for node in _branch(nodes, conversation.get("current_node")):
+            found = _chatgpt_turn(fields(node.get("message")))
+            if isinstance(found, Turn):
+                turns.append(found)
+            elif found:
+                left_out[found] += 1
+        yield Talk(id_, word(conversation, "title"), turns, part=id_, left_out=left_out)
+
+
+def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
+    """The nodes from the root to `last`; where that is not known, to the newest message."""
+    if not isinstance(last, str) or last not in nodes:
+        written = {key: time_of(fields(fields(node).get("message"))) for key, node in nodes.items()}
+        last = max((key for key in written if written[key]), key=lambda key: str(written[key]), default=None)
+    path: list[Fields] = []
+    seen: set[str] = set()
+    while isinstance(last, str) and last in nodes and last not in seen:
+        seen.add(last)
+        path.append(fields(nodes[last]))
+        last = path[-1].get("parent")
+    return path[::-1]
+
+
+def _chatgpt_turn(message: Fields) -> Turn | str:
+    """What somebody said, or the kind of what nobody did; empty for the root of a conversation."""
+    author, content = fields(message.get("author")), fields(message.get("content"))
+    role = word(author, "role")
+    hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation")
+    if role not in ("user", "assistant"):
+        return left_out_role(role) if role else ""
+    if hidden or content.get("content_type") not in _SHOWN_CONTENT:
+        return _CONTENT.get(word(content, "content_type"), RECORD)
+    if word(message, "recipient") not in ("", "all"):
+        return TOOL_CALL
+    text = text_of(content.get("parts")) or text_of(content.get("text"))
+    return Turn(word(author, "name") or role_name(role), text, moment(message.get("create_time")))
+
+
+def claude(data: bytes) -> Iterator[Talk]:
+    """The conversations of `conversations.json`, with the texts that were attached to their messages.
+
+    Raises:
+        BrokenOffError: the file ends before its array does; the conversations so far were whole.
+    """
+    for number, conversation in enumerate(whole_elements(data), 1):
+        id_ = word(conversation, "uuid") or f"conversation-{number}"
+        turns = [_claude_turn(message) for message in objects(conversation.get("chat_messages"))]
+        yield Talk(id_, word(conversation, "name"), turns, part=id_)
+
+
+def _claude_turn(message: Fields) -> Turn:
+    attached = [word(file, "extracted_content") for file in objects(message.get("attachments"))]
+    text = text_of(message.get("content")) or word(message, "text")
+    said = "\n\n".join(filter(None, [text, *attached]))
+    return Turn(role_name(word(message, "sender") or "assistant"), said, moment(message.get("created_at")))
+
+
+def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Talk:
+    """One day of a channel, each answer in a thread behind what it answers; `names` are those of user ids.
+
+    Raises:
+        BrokenOffError: the file ends before its array does.
+    """
+    found = [item for item in whole_elements(data) if item.get("type") == "message"]
+    found.sort(key=lambda item: (_number(item, "thread_ts") or _number(item, "ts"), _number(item, "ts")))
+    return Talk(channel, "", [_slack_turn(item, names) for item in found])
+
+
+def _slack_turn(item: Fields, names: Mapping[str, str]) -> Turn:
+    profile, user = fields(item.get("user_profile")), word(item, "user")
+    speaker = word(profile, "display_name", "real_name", "name") or names.get(user) or word(item, "username")
+    text = word(item, "text")
+    for id_, name in names.items():
+        if id_ in text:
+            text = text.replace(f"<@{id_}>", f"@{name}")
+    text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return Turn(speaker or user or "Bot", text, moment(item.get("ts")))
+
+
+def slack_names(data: bytes) -> dict[str, str]:
+    """The names in an export's `users.json` by user id, as far as it is there and whole."""
+    found = {}
+    with suppress(BrokenOffError):
+        for user in lines_or_elements(data):
+            name = word(fields(user.get("profile")), "display_name", "real_name") or word(user, "real_name", "name")
+            if (id_ := word(user, "id")) and name:
+                found[id_] = name
+    return found
+
+
+def transcript(data: bytes, name: str) -> Iterator[Talk]:
+    """The talks of a transcript: one of all its turns, or one of each item that holds turns itself.
+
+    Raises:
+        BrokenOffError: the file ends before its array does; what was read so far was whole.
+    """
+    turns: list[Turn] = []
+    left_out: Counter[str] = Counter()
+    items = lines_or_elements(data)
+    item, number = next(items, None), 1
+    while item is not None:
+        following = next(items, None)
+        if (turn := turn_of(item)) is not None:
+            turns += _spoken([turn], left_out)
+        elif (inner := talk_of(item)) is not None:
+            is_alone = number == 1 and following is None
+            id_ = word(item, "id", "conversation_id", "session_id") or (name if is_alone else f"{name}-{number}")
+            others: Counter[str] = Counter()
+            found = _spoken(filter(None, map(turn_of, inner)), others)
+            yield Talk(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
+        item, number = following, number + 1
+    if turns or left_out:
+        yield Talk(name, "", turns, left_out=left_out)
+
+
+def _spoken(turns: Iterable[Turn], left_out: Counter[str]) -> list[Turn]:
+    """The turns of people and models; those of programs are counted."""
+    found = []
+    for turn in turns:
+        if kind := left_out_role(turn.speaker):
+            left_out[kind] += 1
+        else:
+            found.append(turn)
+    return found
+
+
+def lines_or_elements(data: bytes) -> Iterator[Fields]:
+    """The objects of a file: of its array, its lines, or itself. Raises: BrokenOffError (an array without its end)."""
+    if not data[:4096].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        return whole_elements(data)
+    try:
+        return iter([fields(json.loads(data))])
+    except (ValueError, RecursionError):
+        first = data.split(b"\n", 1)[0]
+        return lines(data) if next(lines(first), None) is not None else whole_elements(data)
+
+
+def _number(item: Fields, key: str) -> float:
+    try:
+        return float(str(item.get(key)))
+    except ValueError:
+        return 0.0

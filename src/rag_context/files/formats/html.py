@@ -1,0 +1,81 @@
+"""HTML as Markdown: what a reader of the page sees, without scripts, styles, pictures and navigation."""
+
+import codecs
+import warnings
+
+from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
+from bs4.builder import ParserRejectedMarkup
+from bs4.element import PreformattedString
+from markdownify import MarkdownConverter
+
+from rag_context.files.formats.extracted import ConversionError, Extracted, front_matter
+from rag_context.files.formats.limits import Limits
+
+_UNSEEN = (
+    "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "
+    "audio, video, nav, footer, input, button, select, textarea, dialog, [hidden], [aria-hidden=true], "
+    "[role=navigation], a.headerlink, a.anchor, a.anchorjs-link, a.hash-link"
+)
+_WEB = ("http://", "https://")
+_ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
+
+
+def extract(data: bytes, _limits: Limits) -> Extracted:
+    """The page as Markdown, under the title that it has for browsers where it has no heading of its own.
+
+    Raises:
+        ConversionError: there is no text in it, or it is nested without end, or no HTML at all.
+    """
+    if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ConversionError("binary, not text", expected=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", XMLParsedAsHTMLWarning)  # XHTML is read as the HTML that it also is
+        try:
+            page = BeautifulSoup(data, "html.parser")
+        except ParserRejectedMarkup as error:
+            raise ConversionError("not HTML that can be read") from error
+    return Extracted(markdown(page))
+
+
+def markdown(page: BeautifulSoup) -> str:
+    """A parsed page as Markdown. Raises: ConversionError, as `extract`."""
+    title = page.title.get_text() if page.title else ""
+    try:
+        body = _seen(page)
+        text = _MARKDOWN.convert_soup(body)
+    except RecursionError as error:
+        raise ConversionError("nested too deeply to be a page for readers") from error
+    text = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    if not text:
+        raise ConversionError("holds no text", expected=True)
+    return (front_matter(title) if body.h1 is None else "") + text + "\n"
+
+
+def _seen(page: BeautifulSoup) -> BeautifulSoup | Tag:
+    mains = page.select("main, [role=main]")
+    for unseen in page.select(_UNSEEN):
+        unseen.decompose()
+    for declaration in page.find_all(string=lambda text: isinstance(text, PreformattedString)):
+        declaration.extract()
+    for link in page.select("a"):
+        if not link.decomposed and link.get_text(strip=True) in _ANCHOR_SIGNS:
+            link.decompose()
+        elif not link.decomposed and not str(link.get("href", "")).strip().lower().startswith(_WEB):
+            link.unwrap()
+    return mains[0] if len(mains) == 1 and mains[0].get_text(strip=True) else page
+
+
+def _language(pre: Tag) -> str:
+    """The language of a listing, where a class of it or of the code in it says so."""
+    tags = [pre, *pre.select("code")]
+    names = (name for tag in tags for name in tag.get_attribute_list("class") if name)
+    return next((name.split("-", 1)[1] for name in names if name.startswith(("language-", "lang-"))), "")
+
+
+_MARKDOWN = MarkdownConverter(
+    heading_style="atx",
+    bullets="-",
+    escape_asterisks=False,
+    escape_underscores=False,
+    code_language_callback=_language,
+)

@@ -1,0 +1,107 @@
+"""A talk as text: `[Name] message`, a stamp of time where a new stretch of it begins, and what is known of it all."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from rag_context.files.formats.extracted import CHAT, Extracted, Label, front_matter
+from rag_context.files.formats.limits import MAX_CHARS
+from rag_context.files.formats.turn import Turn
+
+NEW_STRETCH = timedelta(hours=1)
+"""A pause of this length, or another day, is stamped; every turn's time would cost each chunk a tenth of its size."""
+
+MAX_NAME_CHARS = 63
+MAX_SPEAKERS = 32
+
+_LIKE_A_TURN = re.compile(r"(?<=\n)(?=[ ]{0,3}(?:\[|\d{1,4}[-:./T][^\n]{1,28}\[))")
+"""A line inside a message that might be read as the next turn: it is moved in."""
+
+_NO_NAME = re.compile(r"[\[\]\r\n\t]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Talk:
+    """A conversation: its own id, its title where it has one, and its turns."""
+
+    id: str
+    title: str
+    turns: Iterable[Turn]
+    part: str = ""
+    """Names it among the others of its file; empty where the file holds nothing else."""
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What else its file holds that nobody said, by kind."""
+
+
+def joined(turns: Iterable[Turn]) -> list[Turn]:
+    """Turns with a text; those that a program wrote down in pieces, one after the other, as one."""
+    pieces: list[tuple[Turn, list[str]]] = []
+    for turn in turns:
+        if pieces and pieces[-1][0].speaker == turn.speaker:
+            pieces[-1][1].append(turn.text)
+        elif turn.text:
+            pieces.append((turn, [turn.text]))
+    return [Turn(turn.speaker, "\n\n".join(filter(None, texts)), turn.at) for turn, texts in pieces]
+
+
+def documents(talk: Talk, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
+    """The talk as documents: one, or several parts where it is longer than `max_chars`; none without a word in it."""
+    head = front_matter(talk.title)
+    stretch: list[str] = []
+    turns: list[Turn] = []
+    size, number, stamped = len(head), 0, None
+    for turn in talk.turns:
+        if not turn.text.strip():
+            continue
+        is_new = turn.at is not None and (
+            stamped is None or turn.at.date() != stamped.date() or abs(turn.at - stamped) >= NEW_STRETCH
+        )
+        for line in _lines(turn, max_chars // 2, is_stamped=is_new):
+            if stretch and size + len(line) > max_chars:
+                number += 1
+                yield _document(talk, head, stretch, turns, number)
+                stretch, turns, size = [], [], len(head)
+            stretch.append(line)
+            size += len(line)
+        turns.append(Turn(turn.speaker, "", turn.at))
+        stamped = turn.at or stamped
+    if stretch:
+        yield _document(talk, head, stretch, turns, number + 1)
+
+
+def _lines(turn: Turn, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
+    """The turn as it is written; one longer than `max_chars` as several of the same speaker."""
+    stamp = f"[{turn.at:%Y-%m-%d %H:%M}] " if is_stamped and turn.at is not None else ""
+    text = _LIKE_A_TURN.sub("    ", turn.text.strip().replace("\r\n", "\n"))
+    for start in range(0, len(text), max_chars):
+        yield f"{stamp}[{_name(turn.speaker)}] {text[start : start + max_chars]}\n"
+
+
+def _name(speaker: str) -> str:
+    """The speaker as a turn can begin with it: on one line, from a letter."""
+    name = " ".join(_NO_NAME.sub(" ", speaker).split()).lstrip("@")[:MAX_NAME_CHARS].rstrip()
+    return name if name and name[0].isalpha() else f"User {name}".rstrip()
+
+
+def _document(talk: Talk, head: str, stretch: list[str], turns: list[Turn], number: int) -> Extracted:
+    part = talk.part if number == 1 else f"{talk.part}-{number}" if talk.part else str(number)
+    return Extracted(
+        content=head + "".join(stretch),
+        content_type=CHAT,
+        part=part,
+        session_id=talk.id or None,
+        extra=_facts(turns),
+        left_out=talk.left_out if number == 1 else {},
+    )
+
+
+def _facts(turns: list[Turn]) -> dict[str, Label]:
+    facts: dict[str, Label] = {}
+    times: list[datetime] = [turn.at for turn in turns if turn.at is not None]
+    if times:
+        facts["startedAt"] = f"{min(times):%Y-%m-%dT%H:%M:%SZ}"
+        facts["endedAt"] = f"{max(times):%Y-%m-%dT%H:%M:%SZ}"
+    facts["speakers"] = list(dict.fromkeys(_name(turn.speaker) for turn in turns))[:MAX_SPEAKERS]
+    facts["turns"] = len(turns)
+    return facts

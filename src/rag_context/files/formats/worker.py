@@ -1,0 +1,161 @@
+"""The process that opens files from anywhere: bounded, without a network, one file after the other.
+
+A request is three frames: what to do (JSON), the file, and what belongs to it. The answer is a frame of JSON for each
+document, then one that says how it ended.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import PurePath
+
+from rag_context.files.formats import exports
+from rag_context.files.formats.clients import CLIENTS
+from rag_context.files.formats.conversation import read
+from rag_context.files.formats.extracted import ConversionError, Extracted, Format
+from rag_context.files.formats.frames import CutOffError, receive, send
+from rag_context.files.formats.injected import counted
+from rag_context.files.formats.json_stream import BrokenOffError
+from rag_context.files.formats.limits import MAX_CHARS, Limits
+from rag_context.files.formats.talk import Talk, documents
+
+if sys.platform != "win32":
+    import resource
+
+_CLIENTS = {client.format: client for client in CLIENTS}
+_MODULES = {Format.PDF: "pdf", Format.WORD: "word", Format.HTML: "html", Format.NOTEBOOK: "notebook"}
+_NICE = 10
+"""How much less this process asks for than whoever answers questions."""
+_FORBIDDEN = (
+    "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
+    "urllib.", "http.", "ftplib.", "webbrowser.",
+)  # fmt: skip
+"""Beginnings of the names of audit events."""
+
+
+def run(limits: Limits) -> None:
+    """Answer requests on standard input until it ends, or until one went wrong in a way that outlasts it."""
+    confine(limits)
+    requests, answers = sys.stdin.buffer, sys.stdout.buffer
+    is_sound = True
+    while is_sound:
+        try:
+            request, data, beside = json.loads(receive(requests)), receive(requests), receive(requests)
+        except CutOffError:
+            return
+        _renew(limits)
+        try:
+            for found in extract(Format(request["format"]), request["name"], data, beside, limits):
+                send(answers, json.dumps(_fields(found)).encode("utf-8", "surrogatepass"))
+            outcome: dict[str, object] = {"ended": True}
+        except ConversionError as error:
+            outcome = {"reason": str(error), "expected": error.expected}
+        except MemoryError:
+            is_sound = False
+            outcome = {"reason": f"needs more than {limits.memory_bytes >> 20} MiB of memory"}
+        send(answers, json.dumps(outcome).encode())
+
+
+def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limits) -> Iterator[Extracted]:
+    """The documents in a file.
+
+    Args:
+        format_: what it is.
+        name: its path; talks without an id of their own are called by it.
+        data: its bytes.
+        beside: what belongs to it: the users of a Slack export.
+        limits: bounds of what is unpacked.
+
+    Raises:
+        ConversionError: it cannot be read, or not to its end.
+    """
+    if not data.strip():
+        raise ConversionError("empty", expected=True)
+    path = PurePath(name)
+    found = False
+    try:
+        for document in _documents(format_, path, data, beside, limits):
+            if len(document.content) > MAX_CHARS:
+                raise ConversionError(f"holds more than {MAX_CHARS} characters")
+            found = True
+            yield document
+    except BrokenOffError as error:
+        so_far = "; what precedes that was taken" if found else ""
+        raise ConversionError(f"its JSON breaks off or is broken{so_far}") from error
+    if not found:
+        raise ConversionError("holds no text", expected=True)
+
+
+def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits) -> Iterable[Extracted]:
+    match format_:
+        case Format.CHATGPT:
+            talks: Iterable[Talk] = exports.chatgpt(data)
+        case Format.CLAUDE:
+            talks = exports.claude(data)
+        case Format.SLACK:
+            talks = [exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))]
+        case Format.TRANSCRIPT:
+            talks = exports.transcript(data, path.stem)
+        case _ if format_ in _CLIENTS:
+            talks = [read(_CLIENTS[format_], data, path.stem)]
+        case _:
+            return [_document(format_, data, limits)]
+    return _spoken(talks)
+
+
+def _spoken(talks: Iterable[Talk]) -> Iterator[Extracted]:
+    """The documents of talks. Raises: ConversionError where nobody says anything in any of them."""
+    left_out: Counter[str] = Counter()
+    is_empty = True
+    for talk in talks:
+        for document in documents(talk):
+            is_empty = False
+            yield document
+        left_out.update(talk.left_out)
+    if is_empty and left_out:
+        reason = f"holds nothing that a person or a model said; left out: {counted(left_out)}"
+        raise ConversionError(reason, expected=True)
+
+
+def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
+    """By the libraries of the extra, each loaded when the first file needs it."""
+    module = import_module(f"rag_context.files.formats.{_MODULES[format_]}")
+    extracted: Callable[[bytes, Limits], Extracted] = module.extract
+    return extracted(data, limits)
+
+
+def confine(limits: Limits) -> None:
+    """Bound this process for good: its memory, no network, no other programs, no dumps; others come first."""
+    sys.dont_write_bytecode = True
+    sys.addaudithook(_deny)
+    if sys.platform != "win32":
+        os.nice(_NICE)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if sys.platform != "darwin":  # where asking for less than is mapped already is an error
+            resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+
+
+def _renew(limits: Limits) -> None:
+    """Allow the next file its computing time, counted from now; past it, the system ends this process (SIGPROF)."""
+    if sys.platform != "win32":
+        signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
+
+
+def _deny(event: str, _args: object) -> None:
+    if event.startswith(_FORBIDDEN):
+        raise PermissionError(event)
+
+
+def _fields(found: Extracted) -> dict[str, object]:
+    return {
+        "content": found.content,
+        "content_type": found.content_type,
+        "part": found.part,
+        "session_id": found.session_id,
+        "extra": dict(found.extra),
+        "left_out": dict(found.left_out),
+    }

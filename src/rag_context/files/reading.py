@@ -1,0 +1,289 @@
+"""Files on disk as drafts: how each is read, what kind of content it is, and why one is left out.
+
+Reading is bounded and follows no link. A file that cannot be used is answered with a `Rejected`, never an exception.
+"""
+
+import codecs
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, Draft, Json, Metadata, Origin
+from rag_context.domain.files import FileStamp
+from rag_context.files.descriptors import NotRegularError, open_file
+from rag_context.files.formats import MAX_FILE_BYTES, SNIFFED_BYTES, ConversionError, Converter, Format, format_of
+from rag_context.files.generated import Generated
+
+FILES_SESSION = "files"
+"""Session of documents read from files, unless another is named."""
+
+DEFAULT_MAX_BYTES = 1 << 20
+MAX_IGNORE_BYTES = 1 << 20
+IGNORE_FILES = (".gitignore", ".ragignore")
+"""Read in every folder; in one folder the later ones win, and deeper folders win over all above."""
+
+_MACHINERY = (
+    ".git .hg .svn .jj node_modules bower_components .venv venv __pycache__ .tox .nox .mypy_cache .ruff_cache "
+    ".pytest_cache .hypothesis .cache .gradle .idea .vs .terraform .next .nuxt .eggs site-packages"
+)
+SKIPPED_FOLDERS = frozenset(_MACHINERY.split())
+SKIPPED_FILES = frozenset(
+    [".gitignore", ".ragignore", ".gitattributes", ".DS_Store", "Thumbs.db", ".env", ".env.local"]
+)
+"""Never of use in an answer: machinery and secrets. What tools generate is told by `generated`."""
+
+_CODE_SUFFIXES = (
+    "py pyi js jsx mjs cjs ts tsx mts cts cs csx fs fsx vb java kt kts scala groovy go rs c h cc cpp cxx hh hpp hxx m "
+    "mm swift rb php pl pm lua r jl dart ex exs erl hrl hs ml mli clj cljs elm nim zig d pas sql graphql gql proto sh "
+    "bash zsh fish ps1 psm1 bat cmd css scss sass less vue svelte astro json jsonc json5 yaml yml toml ini cfg conf "
+    "properties xml xsl xsd csproj sln gradle cmake mk tf hcl dockerfile editorconfig sol asm s"
+)
+_DOCUMENTATION_SUFFIXES = "md markdown mdx mdown rst adoc asciidoc org txt text tex log csv tsv"
+CONTENT_TYPES_BY_SUFFIX = {
+    **{f".{suffix}": CODE for suffix in _CODE_SUFFIXES.split()},
+    **{f".{suffix}": DOCUMENTATION for suffix in _DOCUMENTATION_SUFFIXES.split()},
+    ".chat": CHAT,
+}
+"""Kind of content by the end of the name; any other text is documentation."""
+
+CODE_NAMES = frozenset(
+    {"makefile", "cmakelists.txt", "dockerfile", "jenkinsfile", "rakefile", "gemfile", "vagrantfile", "procfile"}
+)
+
+UNSUPPORTED = {
+    **dict.fromkeys((".doc", ".odt", ".rtf"), "word processor"),
+    **dict.fromkeys((".pptx", ".ppt", ".odp", ".xlsx", ".xls", ".ods"), "office"),
+    ".epub": "EPUB",
+}
+"""Formats that hold text which nothing here can take out of them."""
+
+_ENCODINGS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_MARKS = tuple(mark for mark, _ in _ENCODINGS)
+_NOT_TEXT = dict.fromkeys([*range(8), *range(14, 27), *range(28, 32), 127])
+_MAX_CONTROL_SHARE = 0.1
+
+_NO_METADATA = Metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """What is said of every file of a run. Without a content type or a session they follow from the file."""
+
+    content_type: str | None = None
+    session_id: str | None = None
+    metadata: Metadata = _NO_METADATA
+
+
+_NO_LABELS = Labels()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file to read. `named` is whether the caller named it, not only a folder above it."""
+
+    path: Path
+    named: bool
+
+
+def stamp_of(status: os.stat_result) -> FileStamp:
+    """The stamp in a file's status."""
+    return FileStamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The bytes of a file, and what the system said of it just before they were read."""
+
+    path: Path
+    named: bool
+    data: bytes
+    format: Format | None
+    """What it must be converted from; None where it is text as it stands."""
+    stamp: FileStamp
+    read_ns: int
+    """When reading began, by the wall clock."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Says whether two files hold the same."""
+        return hashlib.blake2b(self.data, digest_size=16).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class FileDraft:
+    """A file that was read."""
+
+    path: Path
+    draft: Draft
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """What else is in a conversation that nobody said, by kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A file that was left out, by a printable name.
+
+    `failed` is False where a walk met something that is not text and nobody had asked for it by name. `unknown` is
+    True where nothing could be seen of what is there, which may be as useful as ever.
+    """
+
+    path: str
+    reason: str
+    failed: bool = True
+    unknown: bool = False
+
+
+class _UnusableError(Exception):
+    """Why a file cannot be used. `expected` among the files of any folder, such as pictures."""
+
+    def __init__(self, reason: str, *, expected: bool = False, unknown: bool = False) -> None:
+        super().__init__(reason)
+        self.expected = expected
+        self.unknown = unknown
+
+
+def printable(path: Path) -> str:
+    """A path that any output can take; bytes that are not UTF-8 are written as `\\xNN`."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def content_type_of(path: Path) -> str:
+    """Kind of content by a file's name."""
+    name = path.name.lower()
+    if name in CODE_NAMES or name.startswith("dockerfile."):
+        return CODE
+    return CONTENT_TYPES_BY_SUFFIX.get(path.suffix.lower(), DOCUMENTATION)
+
+
+def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEFAULT_MAX_BYTES) -> FileDraft | Rejected:
+    """Read one file of text; its source is its absolute POSIX path, and line ends stay as they are.
+
+    Args:
+        found: which file.
+        labels: what to say of it.
+        max_bytes: size above which it is rejected.
+    """
+    loaded = load_file(found, max_bytes=max_bytes)
+    if isinstance(loaded, Rejected):
+        return loaded
+    if loaded.format is not None:
+        return _rejected(found, _UnusableError(f"{loaded.format} file, not text", expected=True))
+    return text_draft(loaded, labels)
+
+
+def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
+    """The bytes of a file that may be of use; of any other, no more is read than it takes to see that."""
+    path = found.path
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        return Rejected(printable(path), "its name is not valid UTF-8")
+    try:
+        return _loaded(found, max_bytes)
+    except _UnusableError as error:
+        return _rejected(found, error)
+
+
+def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated | None = None) -> FileDraft | Rejected:
+    """The text of a file as a draft. A generated file is rejected, unless it was named or nobody minds (None)."""
+    path = loaded.path
+    try:
+        content = _text(loaded.data)
+    except _UnusableError as error:
+        return _rejected(Found(path, loaded.named), error)
+    if not loaded.named and generated is not None and (reason := generated.text(path, content)):
+        return Rejected(printable(path), reason, failed=False)
+    draft = Draft(
+        content=content,
+        content_type=labels.content_type or content_type_of(path),
+        session_id=labels.session_id or FILES_SESSION,
+        source=path.as_posix(),
+        metadata=labels.metadata,
+        origin=Origin.FILE,
+    )
+    return FileDraft(path, draft)
+
+
+def converted_drafts(
+    loaded: Loaded, format_: Format, converter: Converter, labels: Labels = _NO_LABELS
+) -> Iterator[FileDraft | Rejected]:
+    """The documents of a file in another format; where it cannot be read to its end, those before it are good."""
+    path = loaded.path
+    try:
+        for extracted in converter.documents(format_, path, loaded.data):
+            extra: dict[str, Json] = dict(labels.metadata.extra)
+            for name, value in extracted.extra.items():
+                extra[name] = [*value] if isinstance(value, list) else value
+            draft = Draft(
+                content=extracted.content,
+                content_type=labels.content_type or extracted.content_type,
+                session_id=labels.session_id or extracted.session_id or FILES_SESSION,
+                source=path.as_posix() + (f"#{extracted.part}" if extracted.part else ""),
+                metadata=replace(labels.metadata, extra=extra),
+                origin=Origin.FILE,
+            )
+            yield FileDraft(path, draft, extracted.left_out)
+    except ConversionError as error:
+        yield _rejected(
+            Found(path, loaded.named), _UnusableError(str(error), expected=error.expected, unknown=not error.expected)
+        )
+
+
+def _rejected(found: Found, error: _UnusableError) -> Rejected:
+    return Rejected(printable(found.path), str(error), failed=found.named or not error.expected, unknown=error.unknown)
+
+
+def _loaded(found: Found, max_bytes: int) -> Loaded:
+    if kind := UNSUPPORTED.get(found.path.suffix.lower()):
+        raise _UnusableError(f"{kind} files are not supported yet", expected=True)
+    try:
+        with os.fdopen(open_file(found.path), "rb") as file:
+            read_ns = time.time_ns()
+            status = os.fstat(file.fileno())
+            data = file.read(SNIFFED_BYTES)
+            format_ = format_of(found.path.name, data)
+            if format_ is None and b"\0" in data and not data.startswith(_MARKS):
+                raise _UnusableError("binary, not text", expected=True)
+            limit = max_bytes if format_ is None else MAX_FILE_BYTES
+            data += file.read(max(limit + 1 - len(data), 0))
+    except FileNotFoundError as error:
+        raise _UnusableError("vanished before it was read") from error
+    except NotRegularError as error:
+        raise _UnusableError("not a regular file") from error
+    except OSError as error:
+        raise _UnusableError(f"cannot be read: {error.strerror}", unknown=True) from error
+    if len(data) > limit:
+        advice = "; see indexing.max_file_bytes" if format_ is None else ""
+        raise _UnusableError(f"larger than {limit} bytes ({status.st_size}){advice}")
+    return Loaded(found.path, found.named, data, format_, stamp_of(status), read_ns)
+
+
+def _text(data: bytes) -> str:
+    text = _decode(data)
+    if not text or text.isspace():
+        raise _UnusableError("empty", expected=True)
+    controls = len(text) - len(text.translate(_NOT_TEXT))
+    if "\0" in text or controls > _MAX_CONTROL_SHARE * len(text):
+        raise _UnusableError("binary, not text", expected=True)
+    return text
+
+
+def _decode(data: bytes) -> str:
+    mark, encoding = next(((mark, name) for mark, name in _ENCODINGS if data.startswith(mark)), (b"", ""))
+    if not encoding and b"\0" in data:
+        raise _UnusableError("binary, not text", expected=True)
+    try:
+        return data[len(mark) :].decode(encoding or "utf-8")
+    except UnicodeDecodeError as error:
+        place = len(mark) + error.start
+        raise _UnusableError(f"not valid {encoding.upper() or 'UTF-8'} at byte {place}") from error

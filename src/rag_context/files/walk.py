@@ -1,0 +1,247 @@
+"""Which files a walk takes: named files, folders, and patterns, less what the ignore files leave out.
+
+Everything streams in a fixed order, so that a walk over any number of files needs little memory and a second one
+meets them in the same order. What cannot be walked is answered with a `Rejected`, never an exception.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from rag_context.files.descriptors import read_start
+from rag_context.files.generated import Generated
+from rag_context.files.globs import ignore_patterns, path_patterns
+from rag_context.files.reading import (
+    IGNORE_FILES,
+    MAX_IGNORE_BYTES,
+    SKIPPED_FILES,
+    SKIPPED_FOLDERS,
+    Found,
+    Rejected,
+    printable,
+)
+
+_MAGIC = re.compile(r"[*?\[]")
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where a walk begins.
+
+    Args:
+        path: a file or a folder, absolute and without links.
+        pattern: what to take below it, as in an ignore file; empty for everything.
+    """
+
+    path: Path
+    pattern: str = ""
+
+    def takes(self, path: Path) -> bool:
+        """Whether a file below the root is meant."""
+        return not self.pattern or self._spec.match_file(path.relative_to(self.path).as_posix())
+
+    @cached_property
+    def _spec(self) -> GitIgnoreSpec:
+        return path_patterns([self.pattern])
+
+
+def roots(paths: Iterable[Path]) -> list[Root]:
+    """Where to begin, each place once. A path with `*`, `?` or `[` that does not exist is a pattern (`**` for any
+    depth): the folder before it is walked, and its ignore files count."""
+    return list(dict.fromkeys(map(_root, paths)))
+
+
+def _root(path: Path) -> Root:
+    parts = path.parts
+    magic = next((number for number, part in enumerate(parts) if _MAGIC.search(part)), None)
+    if magic is None or os.path.lexists(path):
+        return Root(_absolute(path))
+    return Root(_absolute(Path(*parts[:magic])), "/" + "/".join(parts[magic:]))
+
+
+def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Iterator[Found | Rejected]:
+    """The files named and those below the folders named, in a fixed order."""
+    for root in roots(paths):
+        yield from walk(root, generated)
+
+
+def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
+    """The files of one place; files that are named outright are taken even where an ignore file names them.
+
+    Args:
+        root: where to begin.
+        generated: tells folders of other people's code, which are left out below the root; None: none is.
+    """
+    try:
+        mode = root.path.stat().st_mode
+    except OSError as error:
+        yield Rejected(printable(root.path), f"cannot be read: {error.strerror}", unknown=True)
+        return
+    if not stat.S_ISDIR(mode):
+        yield Found(root.path, named=True)
+        return
+    is_empty = True
+    rules = _rules(root.path, _rules_above(root.path))
+    for item in _walk_entries(_entries(root.path), root.path, rules, generated):
+        if isinstance(item, Found) and not root.takes(item.path):
+            continue
+        is_empty = False
+        if not root.pattern or isinstance(item, Found) or item.unknown:
+            yield item
+    if root.pattern and is_empty:
+        yield Rejected(printable(root.path) + root.pattern, "nothing matches")
+
+
+def find_changed(
+    root: Path, changed: Collection[Path], generated: Generated | None = None
+) -> Iterator[Found | Rejected]:
+    """Of the files that a walk of a folder takes, those at or below some paths in it.
+
+    Args:
+        root: the folder, absolute and without links.
+        changed: paths at or below it; they need not exist any more.
+        generated: as for `walk`.
+    """
+    names: dict[Path, set[str]] = {}
+    for place in outermost(changed):
+        if place == root:
+            yield from walk(Root(root), generated)
+            return
+        names.setdefault(place.parent, set()).add(place.name)
+    for folder in sorted(names):
+        yield from _of(names[folder], folder, root, generated)
+
+
+def outermost(paths: Collection[Path]) -> list[Path]:
+    """The paths of which none is below another, in order. For an ignore file, the folder in which it counts."""
+    meant = {path.parent if path.name in IGNORE_FILES else path for path in paths}
+    return sorted(path for path in meant if meant.isdisjoint(path.parents))
+
+
+def _of(names: Collection[str], folder: Path, root: Path, generated: Generated | None) -> Iterator[Found | Rejected]:
+    """What a walk of the root meets under some names in one folder below it, however many, in one look."""
+    rules = _rules(root, _rules_above(root))
+    above = root
+    for name in folder.relative_to(root).parts:
+        above /= name
+        if name in SKIPPED_FOLDERS or _ignored(above, rules, suffix="/") or not _is_real_folder(above):
+            return
+        if generated is not None and generated.folder(above):
+            return
+        rules = _rules(above, rules)
+    entries = [entry for entry in _entries(folder) if isinstance(entry, Rejected) or entry.name in names]
+    yield from _walk_entries(entries, root, rules, generated)
+
+
+def _is_real_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _absolute(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return path.absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The ignore files of one folder, and of the nearest above it that has any."""
+
+    folder: Path
+    spec: GitIgnoreSpec
+    above: "_Rules | None"
+
+
+def _ignored(path: Path, rules: _Rules | None, *, suffix: str = "") -> bool:
+    """Whether a path is left out; the deepest folder with an opinion decides."""
+    while rules is not None:
+        verdict = rules.spec.check_file(path.relative_to(rules.folder).as_posix() + suffix).include
+        if verdict is not None:
+            return verdict
+        rules = rules.above
+    return False
+
+
+def _walk_entries(
+    start: Sequence[os.DirEntry[str] | Rejected], root: Path, start_rules: _Rules | None, generated: Generated | None
+) -> Iterator[Found | Rejected]:
+    """Depth first in the order of names, without recursion, so that depth has no limit of its own."""
+    stack = [(iter(start), start_rules)]
+    while stack:
+        entries, rules = stack[-1]
+        entry = next(entries, None)
+        if entry is None:
+            stack.pop()
+        elif isinstance(entry, Rejected):
+            yield entry
+        elif entry.is_symlink():
+            yield from _link(entry, root, rules)
+        elif entry.is_dir(follow_symlinks=False):
+            folder = Path(entry.path)
+            if entry.name in SKIPPED_FOLDERS or _ignored(folder, rules, suffix="/"):
+                continue
+            if generated is not None and (reason := generated.folder(folder)):
+                yield Rejected(f"{printable(folder)}/", reason, failed=False)
+            else:
+                stack.append((iter(_entries(folder)), _rules(folder, rules)))
+        elif entry.name not in SKIPPED_FILES and not _ignored(Path(entry.path), rules):
+            yield _file(entry)
+
+
+def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        return [Rejected(printable(folder), f"cannot be read: {error.strerror}", unknown=True)]
+
+
+def _file(entry: os.DirEntry[str]) -> Found | Rejected:
+    path = Path(entry.path)
+    if entry.is_file(follow_symlinks=False):
+        return Found(path, named=False)
+    return Rejected(printable(path), "not a regular file", failed=False)
+
+
+def _link(entry: os.DirEntry[str], root: Path, rules: _Rules | None) -> Iterator[Rejected]:
+    """A link is not followed: what it means inside the root is met there by its own name."""
+    path = Path(entry.path)
+    if entry.name in SKIPPED_FOLDERS | SKIPPED_FILES or _ignored(path, rules):
+        return
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        yield Rejected(printable(path), "a symbolic link that leads nowhere", failed=False)
+        return
+    if not target.is_relative_to(root):
+        yield Rejected(printable(path), "a symbolic link that leads out of the folder", failed=False)
+
+
+def _rules(folder: Path, above: _Rules | None) -> _Rules | None:
+    lines = [line for name in IGNORE_FILES for line in _lines(folder / name)]
+    return _Rules(folder, ignore_patterns(lines), above) if lines else above
+
+
+def _rules_above(root: Path) -> _Rules | None:
+    """The ignore files from the top of the repository that holds the root, down to the root's parent."""
+    parents = list(root.parents)
+    top = next((place for place in (root, *parents) if (place / ".git").exists()), root)
+    rules: _Rules | None = None
+    for folder in reversed([parent for parent in parents if parent.is_relative_to(top)]):
+        rules = _rules(folder, rules)
+    return rules
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of an ignore file; as with git, one that is a link is none."""
+    try:
+        return read_start(path, MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
+    except OSError:
+        return []

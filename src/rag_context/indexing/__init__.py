@@ -1,1 +1,0 @@
-"""The write path: what becomes of a document between the door and the stores."""

@@ -1,0 +1,1 @@
+"""The write path: from a submitted document to chunks, vectors and one transaction."""

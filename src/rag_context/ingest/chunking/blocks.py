@@ -1,0 +1,139 @@
+"""The parts a text falls into before any size is looked at: sections, turns, definitions; and what stays together."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+from rag_context.ingest.chunking.ruler import Ruler
+
+Range = tuple[int, int]
+"""Start and end offset, in characters."""
+
+SUBSTANTIAL_TOKENS = 64
+"""A group of this many tokens (or a quarter of the chunk size, if that is less) says enough to stand alone."""
+
+
+class Strength(IntEnum):
+    """How willingly a text is parted at a boundary."""
+
+    WRAP = 0
+    """A line break inside a wrapped sentence, a code fence, or between a lead-in and its list."""
+    SENTENCE = 1
+    LINE = 2
+    """A line break that means something: list item, table row, verse, line of code."""
+    PARAGRAPH = 3
+    BLOCK = 4
+    """The start of a section or a definition."""
+    TURN = 5
+    """The start of a turn in a talk; preferred however full the chunk is."""
+
+
+class Boundary(NamedTuple):
+    """An offset at which a new unit begins."""
+
+    offset: int
+    strength: Strength
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A section, turn or definition: one thought of the writer, under one heading path."""
+
+    start: int
+    end: int
+    path: tuple[str, ...] = ()
+    hard: bool = False
+    """Nothing before it may share a chunk with it."""
+    bare: bool = False
+    """Holds a heading only, no text under it."""
+    preamble: bool = False
+    """Stands before the first heading, so that it claims no path of its own."""
+
+
+def substantial(max_tokens: int) -> int:
+    """Tokens from which a group stands alone under chunks of `max_tokens`."""
+    return min(SUBSTANTIAL_TOKENS, max_tokens // 4)
+
+
+def headed(blocks: Sequence[Block]) -> list[Block]:
+    """Each bare heading together with the block right below it, so that no size can part them."""
+    found: list[Block] = []
+    for block in blocks:
+        above = found[-1] if found else None
+        if above and above.bare and block.path[: len(above.path)] == above.path:
+            found[-1] = replace(block, start=above.start, hard=above.hard)
+        else:
+            found.append(block)
+    return found
+
+
+def grouped(blocks: Sequence[Block], ruler: Ruler, max_tokens: int) -> list[Range]:
+    """Pack neighbouring blocks that are too small to stand alone; a group may be larger than a chunk.
+
+    A chunk of five words ("Status: accepted") has an embedding that resembles half of all questions, and takes
+    one of the few places of an answer; a chunk of two topics resembles neither. So a group that says enough is
+    closed at the next block. A smaller one takes in what follows, or goes to what it follows, as far as they fit as a
+    whole; the side with the longer common path is nearer, and of equals the following one.
+    """
+    groups: list[Block] = []
+    for block in blocks:
+        forward = _forward(groups[-1], block, ruler, max_tokens) if groups else None
+        backward = _backward(groups, ruler, max_tokens)
+        if backward and not (forward and len(forward.path) >= len(backward.path)):
+            groups[-2:] = [backward, block]
+        elif forward:
+            groups[-1] = forward
+        else:
+            groups.append(block)
+    if last := _backward(groups, ruler, max_tokens):
+        groups[-2:] = [last]
+    return [(group.start, group.end) for group in groups]
+
+
+def _forward(running: Block, block: Block, ruler: Ruler, max_tokens: int) -> Block | None:
+    """Both as one, if `running` is too small to stand alone and what follows fits, or is introduced by it."""
+    if ruler.count(running.start, running.end) >= substantial(max_tokens):
+        return None
+    if running.preamble:
+        return replace(block, start=running.start, hard=running.hard)
+    if block.hard:
+        return None
+    joined = replace(running, end=block.end, path=common(running.path, block.path))
+    introduced = bool(running.path) and joined.path == running.path
+    too_large = ruler.count(block.start, block.end) > max_tokens
+    fits = ruler.count(joined.start, joined.end) <= max_tokens
+    return joined if fits or (introduced and too_large) else None
+
+
+def _backward(groups: Sequence[Block], ruler: Ruler, max_tokens: int) -> Block | None:
+    """The last two groups as one, if the last is too small to stand alone and has something above it in common."""
+    if len(groups) < 2 or groups[-1].hard:
+        return None
+    previous, running = groups[-2:]
+    shared = common(previous.path, running.path)
+    small = ruler.count(running.start, running.end) < substantial(max_tokens)
+    fits = ruler.count(previous.start, running.end) <= max_tokens
+    related = bool(shared) or previous.path == running.path
+    return replace(previous, end=running.end, path=shared) if small and fits and related else None
+
+
+def common(left: tuple[str, ...], right: tuple[str, ...]) -> tuple[str, ...]:
+    """The longest path above both."""
+    same = 0
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            break
+        same += 1
+    return left[:same]
+
+
+def path_over(blocks: Sequence[Block], starts: Sequence[int], start: int, end: int) -> tuple[str, ...]:
+    """The deepest path that all text of `start..end` stands under; `starts` are those of the blocks."""
+    covering = blocks[max(0, bisect_right(starts, start) - 1) : bisect_left(starts, end)]
+    claiming = [block for block in covering if not (block.bare or block.preamble)] or covering
+    path = claiming[0].path
+    for block in claiming[1:]:
+        path = common(path, block.path)
+    return path

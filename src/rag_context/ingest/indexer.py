@@ -1,0 +1,381 @@
+"""The write path: a draft is cleaned, named, cut, embedded if it can be, and stored before it is acknowledged."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from rag_context.domain.documents import CHAT, Chunk, Document, Draft, Matrix, Origin
+from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
+from rag_context.ingest.chunking.chunker import split, split_body
+from rag_context.ingest.context import CONTEXT_TOKENS, about, context_of, with_about
+from rag_context.ingest.duplicates import similarity_hash
+from rag_context.ingest.identity import chunk_ids, content_hash, document_id
+from rag_context.ingest.redaction import redact
+from rag_context.ingest.reuse import StoredVectors
+from rag_context.ingest.titles import code_file, own_title, title_of
+from rag_context.ports.models import Embedder
+from rag_context.ports.reading import DocumentStore
+from rag_context.ports.upkeep import VectorRebuilder
+from rag_context.ports.writing import IndexWriter
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.retry import retrying
+from rag_context.text.analysis import terms
+
+T = TypeVar("T")
+
+SLICE = 32
+"""Texts embedded per call: short enough that a long document cannot keep others waiting."""
+
+SLICE_S = 30.0
+"""Longest wait for one slice when nobody waits for the answer."""
+
+STORE_S = 30.0
+"""Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
+
+
+class Outcome(StrEnum):
+    """What became of a draft."""
+
+    INDEXED = "indexed"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    PENDING = "pending"
+
+
+class RedactionMode(StrEnum):
+    """What happens to secrets."""
+
+    REDACT = "redact"
+    REJECT = "reject"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What was done with a draft; `pending` where its vectors are still to come."""
+
+    document_id: str
+    outcome: Outcome
+    chunk_ids: tuple[str, ...]
+    pending: bool
+    redactions: Mapping[str, int] = field(default_factory=dict)
+    duplicates_of: tuple[str, ...] = ()
+    warning: str | None = None
+    content_hash: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingPolicy:
+    """How documents come in.
+
+    `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
+    its vectors.
+    """
+
+    window: int
+    timeout_s: float = 5.0
+    redaction: RedactionMode = RedactionMode.REDACT
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Vectors, and the fingerprint of the model that made them."""
+
+    vectors: Matrix
+    by: str
+
+
+class Indexer:
+    """Takes drafts in.
+
+    Args:
+        embedder: makes vectors.
+        embedding: guards the embedder.
+        documents: tells what is stored.
+        document_store: guards reading from the document store.
+        writer: stores; what it acknowledged is durable.
+        policy: sizes, limits and what happens to secrets.
+        stored_vectors: what was embedded before and need not be again; None where everything is embedded anew.
+        clock: monotonic seconds.
+        now: the wall clock, for the documents' time stamps.
+    """
+
+    def __init__(
+        self,
+        *,
+        embedder: Embedder,
+        embedding: Dependency,
+        documents: DocumentStore,
+        document_store: Dependency,
+        writer: IndexWriter,
+        policy: IndexingPolicy,
+        stored_vectors: StoredVectors | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._embedder = embedder
+        self._embedding = embedding
+        self._documents = documents
+        self._document_store = document_store
+        self._writer = writer
+        self._policy = policy
+        self._stored_vectors = stored_vectors
+        self._clock = clock
+        self._now = now
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def index(self, draft: Draft, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
+        """Store a draft; it is findable, and safe, when this returns.
+
+        Args:
+            draft: what was handed in.
+            like: ids of other documents that hold much of the same text (the file's earlier name); what they share
+                with the draft, as what its own earlier version does, is not embedded again.
+            at_least_s: how long it may wait for its vectors where that is longer than the policy says.
+
+        Raises:
+            InvalidInputError: it holds secrets and the policy refuses those.
+            BackendError: it could not be stored; nothing has changed.
+        """
+        timeout_s = max(self._policy.timeout_s, at_least_s)
+        deadline = Deadline.after(timeout_s, self._clock)
+        draft, redactions = await asyncio.to_thread(self._cleaned, draft)
+        id_ = document_id(draft)
+        async with self._lock(id_):
+            receipt = await self._index(id_, draft, deadline, timeout_s / 2.0, like)
+        return replace(receipt, redactions=redactions)
+
+    async def complete(self, id_: str) -> bool:
+        """Give a pending document its vectors; False where it went away or changed meanwhile.
+
+        Raises:
+            BackendError: the embedder or the store failed; the document stays pending.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document)
+            maker = self._embedder.model.fingerprint
+            vectors = await self._embed([chunk.embedded for chunk in chunks], None)
+            if vectors is None:
+                return False
+            stored = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in stored] == [chunk.id for chunk in chunks]:
+                return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
+            return await retrying(lambda: self._writer.recut(document, chunks, vectors, maker))
+
+    async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
+        """Give a document the vectors of another model beside those that answer; False where it cannot have them.
+
+        What that model would cut otherwise is cut anew for both: its window may be the smaller one.
+
+        Raises:
+            BackendError: an embedder or the store failed.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document, embedder)
+            maker = embedder.model.fingerprint
+            vectors = await self._embed([chunk.embedded for chunk in chunks], None, embedder)
+            if vectors is None:
+                return False
+            stored = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in stored] != [chunk.id for chunk in chunks]:
+                made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
+                old = (None, None) if made is None else (made.vectors, made.by)
+                if not await retrying(lambda: self._writer.recut(document, chunks, *old)):
+                    return False
+            return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, maker))
+
+    async def recut(self, id_: str) -> bool:
+        """Cut a stored document anew; it is pending until `complete`. False where it went away or changed meanwhile.
+
+        Raises:
+            BackendError: the store failed; nothing has changed.
+        """
+        async with self._lock(id_):
+            document = await self._read(lambda: self._documents.get(id_))
+            if document is None:
+                return False
+            chunks = await asyncio.to_thread(self._cut, document)
+            return await retrying(lambda: self._writer.recut(document, chunks, None))
+
+    async def remove(self, id_: str) -> bool:
+        """Take a document out for good; False where it is unknown. Raises: BackendError (it is still there)."""
+        async with self._lock(id_):
+            return await retrying(lambda: self._writer.delete(id_))
+
+    async def _index(self, id_: str, draft: Draft, deadline: Deadline, least_s: float, like: Sequence[str]) -> Receipt:
+        digest = content_hash(draft)
+        stored = await self._read(lambda: self._documents.stored(id_))
+        if stored is not None and stored.content_hash == digest:
+            return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
+        document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
+        patience_s = max(deadline.remaining_s, least_s)  # long cutting is no fault of the embedder
+        lenders = like if stored is None else (id_, *like)
+        made, trouble = await self._vectors(chunks, lenders, Deadline.after(patience_s, self._clock))
+        indexed, trouble = await self._write(document, chunks, made, trouble)
+        outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
+        return Receipt(
+            document_id=id_,
+            outcome=outcome if indexed else Outcome.PENDING,
+            chunk_ids=tuple(chunk.id for chunk in chunks),
+            pending=not indexed,
+            duplicates_of=await self._duplicates(document),
+            warning=trouble,
+            content_hash=digest,
+        )
+
+    async def _write(
+        self, document: Document, chunks: Sequence[Chunk], made: "_Made | None", trouble: str | None
+    ) -> tuple[bool, str | None]:
+        """Store a document; returns whether its vectors are in too, and if not, why."""
+        if made is None:
+            await retrying(lambda: self._writer.write(document, chunks, None))
+            return False, trouble
+        try:
+            indexed = await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
+        except BackendRejectedError:
+            await retrying(lambda: self._writer.write(document, chunks, None))
+            return False, "The index's model has just changed; found by text now, vectors follow"
+        return indexed, None if indexed else "Vector database unavailable; found by text now, vectors follow"
+
+    async def _vectors(
+        self, chunks: Sequence[Chunk], lenders: Sequence[str], deadline: Deadline
+    ) -> "tuple[_Made | None, str | None]":
+        try:
+            maker = self._embedder.model.fingerprint
+            vectors = await self._lent_or_embedded([chunk.embedded for chunk in chunks], lenders, maker, deadline)
+        except BackendError as error:
+            return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
+        if vectors is None:
+            return None, "Not embedded in time; found by text now, vectors follow"
+        return _Made(vectors, maker), None
+
+    async def _lent_or_embedded(
+        self, texts: Sequence[str], lenders: Sequence[str], maker: str, deadline: Deadline
+    ) -> Matrix | None:
+        if not lenders or self._stored_vectors is None:
+            return await self._embed(texts, deadline)
+        known = await self._stored_vectors.of(texts, lenders, maker)
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        made = await self._embed(missing, deadline) if missing else ()
+        if made is None:
+            return None
+        known.update(zip(missing, made, strict=True))
+        return np.stack([known[text] for text in texts])
+
+    async def _embed(
+        self, texts: Sequence[str], deadline: Deadline | None, embedder: Embedder | None = None
+    ) -> Matrix | None:
+        """Vectors of all texts, or None where the deadline passed although the embedder works.
+
+        Only the first slice's delay is held against the embedder: a long document is no fault of it.
+        """
+        rows: list[Matrix] = []
+        for start in range(0, len(texts), SLICE):
+            part = texts[start : start + SLICE]
+            patience = Deadline.after(SLICE_S, self._clock)
+            if deadline is None or not rows:
+                rows.append(await self._embed_slice(part, deadline or patience, embedder))
+                continue
+            try:
+                async with asyncio.timeout(deadline.remaining_s):
+                    rows.append(await self._embed_slice(part, patience, embedder))
+            except TimeoutError:
+                return None
+        return np.concatenate(rows)
+
+    async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
+        embedder = other or self._embedder
+        return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
+
+    async def _duplicates(self, document: Document) -> tuple[str, ...]:
+        """Near-duplicates; a report that may fail without harm to what was stored."""
+        try:
+            return tuple(await self._read(lambda: self._documents.similar(document)))
+        except BackendError:
+            return ()
+
+    async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
+        return await self._document_store.insist(work, Deadline.after(STORE_S, self._clock))
+
+    def _cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
+        if self._policy.redaction is RedactionMode.OFF:
+            return draft, {}
+        redacted = redact(draft.content)
+        if not redacted.found:
+            return draft, {}
+        found = {redaction.kind: redaction.count for redaction in redacted.found}
+        if self._policy.redaction is RedactionMode.REJECT:
+            kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
+            message = f"Content holds secrets ({kinds}); take them out and try again"
+            raise InvalidInputError(message, [FieldError("content", message)])
+        return replace(draft, content=redacted.content), found
+
+    def _prepared(self, id_: str, digest: str, draft: Draft) -> tuple[Document, list[Chunk]]:
+        document = Document(
+            id=id_,
+            tenant=draft.tenant,
+            content_type=draft.content_type,
+            session_id=draft.session_id,
+            source=draft.source,
+            title=title_of(draft.content, draft.source, draft.content_type),
+            content=draft.content,
+            content_hash=digest,
+            timestamp=self._now(),
+            metadata=draft.metadata,
+            thread=draft.session_id if draft.content_type == CHAT and draft.origin is Origin.TOOL else None,
+            similarity_hash=similarity_hash(terms(draft.content)),
+        )
+        return document, self._cut(document)
+
+    def _cut(self, document: Document, other: Embedder | None = None) -> list[Chunk]:
+        embedder = other or self._embedder
+        room = max(self._window(embedder) - CONTEXT_TOKENS, CONTEXT_TOKENS)
+        cut = split_body if document.tenant.has_files else split
+        spans = cut(
+            document.content,
+            content_type=document.content_type,
+            source=document.source,
+            tokenizer=embedder.tokenizer,
+            window=room,
+        )
+        title = own_title(document.content, document.content_type)
+        file = code_file(document.source, document.content_type)
+        texts = [document.content[span.start : span.end] for span in spans]
+        contexts = [
+            context_of(title, span.heading, text, embedder.tokenizer, file=file)
+            for span, text in zip(spans, texts, strict=True)
+        ]
+        if document.tenant.has_files:
+            left = room - len(embedder.tokenizer.offsets(texts[0]))
+            contexts[0] = with_about(contexts[0], about(document.metadata), embedder.tokenizer, left)
+        ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
+        return [
+            Chunk(id_, document.id, position, text, span, context)
+            for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
+        ]
+
+    def _window(self, embedder: Embedder) -> int:
+        try:
+            return embedder.model.window
+        except BackendError:
+            return self._policy.window
+
+    def _lock(self, id_: str) -> asyncio.Lock:
+        lock = self._locks.get(id_)
+        if lock is None:
+            lock = self._locks[id_] = asyncio.Lock()
+        return lock

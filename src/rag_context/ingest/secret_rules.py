@@ -1,0 +1,346 @@
+"""What secrets look like: by their own shape, or by the place where they stand.
+
+Tokens of known shape go wherever they stand. A value assigned to a name like `password` goes only if it looks like a
+secret: quoted or in the form of an environment file, long enough, mixed characters, and no placeholder. Hashes and
+UUIDs under any other name stay. All repeats are bounded or possessive.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rag_context.ingest.secret_values import (
+    holds_key,
+    is_encoded_text,
+    is_login,
+    is_mixed,
+    is_no_example,
+    is_no_filler,
+    is_no_placeholder,
+    is_passphrase,
+    is_random_key,
+    is_random_value,
+    is_table_value,
+    looks_assigned,
+    looks_bare,
+    looks_named,
+    looks_sent,
+    looks_typed,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The group `secret` of `pattern`, which begins with one of `anchors`; those are in lower case."""
+
+    kind: str
+    anchors: tuple[str, ...]
+    pattern: re.Pattern[str]
+    is_secret: Callable[[str], bool]
+
+
+_WORD_START = r"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
+_ANY_START = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+_KEY_LABEL = r"[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+_KEY_KINDS = ("api", "auth", "access", "private", "encryption", "signing", "account")
+_PLAIN_NAME = (
+    r"(?:pass(?:words?|wd|phrase)|(?<![a-z])pass|pwd|token|credentials?|secret(?:[_-]?access)?(?:[_-]?key)?(?:_base)?"
+    rf"|(?:{'|'.join(f'(?<={kind})|(?<={kind}[_-])' for kind in _KEY_KINDS)})key)"
+)
+_NAME = rf"(?:{_PLAIN_NAME}|(?-i:(?<=[a-z])Pass)(?![a-z]))"
+"""How names end whose values are secret; an anchor stands at their beginning."""
+
+_VARIABLE = f"(?-i:{_PLAIN_NAME.upper()})"
+"""The same at the end of the name of an environment variable."""
+
+_SOME_KEY = r"(?<!public)(?<!ssh)(?-i:(?<=[A-Z0-9])_KEY|(?<=[a-z0-9])_key|(?<=[a-z0-9])Key)"
+"""Any other key, which may be one of a map too: only a random value behind it is a secret."""
+
+_PAIR = (
+    r"(?:\\?[\"'],\s{0,40}\\?[\"']value\\?[\"'][ \t]{0,4}:"  # JSON: "name": "X", "value": "..."
+    r"|[\"']?[ \t]{0,8}\r?\n[ \t-]{0,40}[\"']?value[\"']?:)"  # YAML: name: X, and value: below it
+    r"[ \t]{0,8}\\?[\"']?"
+)
+"""From a name to its value where each stands behind a key of its own, in YAML or JSON."""
+
+_TO_VALUE = rf"(?:{_PAIR}|[\"'`]?\]?(?:[ \t]{{0,4}}(?::=|=>|[:=])|[\s`*\"']{{0,40}}\||(?=[ \t]))[\s`*\"']{{0,40}})"
+"""From a name to its value: an assignment, the next cell of a table, a pair of name and value, or a space."""
+
+_NAME_ANCHORS = "pass pwd token credential secret key"
+_PARAMETER = r" ?= ?(?P<secret>[^\s\"'`;&<>]{8,256})(?=[\s\"'`;&<>)]|$)"
+"""What stands behind a name in a query or a connection string."""
+
+
+def _token(
+    kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler, start: str = _WORD_START
+) -> Rule:
+    """A token of known shape, wherever a word may begin; anchors apart by spaces."""
+    return Rule(kind, tuple(anchors.split()), re.compile(f"{start}(?P<secret>{shape})"), is_secret)
+
+
+def _marked(kind: str, anchors: str, shape: str, is_secret: Callable[[str], bool] = is_no_filler) -> Rule:
+    """A token whose beginning is no part of other words: it may follow `-` and `_`."""
+    return _token(kind, anchors, shape, is_secret, _ANY_START)
+
+
+def _value(kind: str, anchors: str, pattern: str, is_secret: Callable[[str], bool]) -> Rule:
+    """A value in a place that makes it a secret: the group `secret` of the pattern."""
+    return Rule(kind, tuple(anchors.split()), re.compile(pattern, re.IGNORECASE), is_secret)
+
+
+_SERVICES = (
+    ("atlassian", "atatt3", r"ATATT3[\w=-]{60,300}"),
+    ("airtable", "pat", r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
+    ("age", "age-secret-key-1", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    ("buildkite", "bkua_", r"bkua_[0-9a-f]{40}"),
+    ("databricks", "dapi", r"dapi[0-9a-f]{32}(?:-\d)?"),
+    ("digitalocean", "dop_v1_ doo_v1_ dor_v1_", r"do[opr]_v1_[0-9a-f]{64}"),
+    ("docker", "dckr_pat_ dckr_oat_", r"dckr_[po]at_[\w-]{27,64}"),
+    ("doppler", "dp.", r"dp\.(?:pt|st|ct|sa|scim|audit)\.[\w.-]{40,64}"),
+    ("dynatrace", "dt0", r"dt0[a-z]\d{2}\.[A-Z0-9]{24}\.[A-Z0-9]{64}"),
+    ("figma", "figd_", r"figd_[\w-]{40,64}"),
+    ("fly", "fo1_ fm1_ fm2_", r"(?:fo1|fm[12]r?)_[\w+/=-]{43,2000}"),
+    ("grafana", "glsa_", r"glsa_[A-Za-z0-9]{32}_[0-9A-Fa-f]{8}"),
+    ("groq", "gsk_", r"gsk_[A-Za-z0-9]{40,64}"),
+    ("heroku", "hrku-", r"HRKU-[\w-]{36,80}"),
+    ("langsmith", "lsv2_", r"lsv2_(?:pt|sk)_[0-9a-f]{32}_[0-9a-f]{10}"),
+    ("linear", "lin_api_ lin_oauth_", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,64}"),
+    ("mailgun", "key-", r"key-[0-9a-f]{32}"),
+    ("netlify", "nfp_", r"nfp_[A-Za-z0-9]{36,40}"),
+    ("new-relic", "nrak- nral- nrii-", r"NR(?:AK|AL|II)-[\w-]{27,32}"),
+    ("notion", "ntn_ secret_", r"(?:ntn_[A-Za-z0-9]{40,50}|secret_[A-Za-z0-9]{43})"),
+    ("nvidia", "nvapi-", r"nvapi-[\w-]{60,80}"),
+    ("one-password", "ops_eyj", r"ops_eyJ[A-Za-z0-9+/]{200,2000}={0,3}"),
+    ("perplexity", "pplx-", r"pplx-[A-Za-z0-9]{40,64}"),
+    ("planetscale", "pscale_", r"pscale_(?:tkn|pw|oauth)_[\w.=-]{32,64}"),
+    ("postman", "pmak-", r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
+    ("pulumi", "pul-", r"pul-[0-9a-f]{40}"),
+    ("replicate", "r8_", r"r8_[A-Za-z0-9]{37,40}"),
+    ("rubygems", "rubygems_", r"rubygems_[0-9a-f]{48}"),
+    ("sendgrid", "sg.", r"SG\.[\w-]{16,32}\.[\w-]{32,64}"),
+    ("sentry", "sntrys_ sntryu_", r"(?:sntrys_[\w+/=-]{60,400}|sntryu_[0-9a-f]{64})"),
+    ("shopify", "shp", r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}"),
+    ("square", "sq0atp- sq0csp-", r"sq0(?:atp|csp)-[\w-]{22,43}"),
+    ("supabase", "sbp_ sb_secret_", r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{31,48})"),
+    ("tavily", "tvly-", r"tvly-[A-Za-z0-9-]{32,64}"),
+    ("twilio", "sk", r"SK[0-9a-f]{32}"),
+    ("vault", "hvs. hvb. hvr.", r"hv[sbr]\.[\w-]{24,300}"),
+    ("xai", "xai-", r"xai-[A-Za-z0-9]{70,90}"),
+)
+"""Services whose tokens begin with a mark of their own."""
+
+RULES = (
+    _token(
+        "private-key",
+        "-----begin",
+        rf"-----BEGIN {_KEY_LABEL}"
+        rf"(?:(?:[^-]|-(?!----))*+-----END {_KEY_LABEL}|(?:(?:\s|\\[nr])++[A-Za-z0-9+/=]{{16,}}+)++)",
+        holds_key,
+    ),
+    _value(
+        "url-password",
+        "://",
+        r"(?<=[a-z0-9])://[^\s:/@\"'<>]{0,128}:(?P<secret>[^\s/\"'<>]{1,256})@(?=[\w\[])",
+        is_no_placeholder,
+    ),
+    _marked("aws-access-key", "akia asia", r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])", is_no_example),
+    _marked(
+        "github-token",
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        r"(?:gh[pousr]_[A-Za-z0-9]{36,251}|github_pat_\w{22,251})",
+    ),
+    _marked(
+        "gitlab-token",
+        "gl",
+        r"gl(?:pat|dt|rt|ptt|ft|cbt|oas|soat|imt|agent)-[\w.-]{20,300}",
+    ),
+    _marked("slack-token", "xox xapp-", r"(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,251}"),
+    _value(
+        "slack-webhook",
+        "hooks.slack.com",
+        r"hooks\.slack\.com/(?P<secret>services/T\w{1,20}/B\w{1,20}/\w{20,40})",
+        is_no_filler,
+    ),
+    _marked("anthropic-key", "sk-ant-", r"sk-ant-[\w-]{20,251}"),
+    _token("openai-key", "sk-", r"sk-(?!ant-)[\w-]{20,251}", is_random_key),
+    _marked("google-key", "aiza gocspx- ya29.", r"(?:AIza[\w-]{35}(?![\w-])|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,1000})"),
+    _marked(
+        "stripe-key",
+        "sk_live_ sk_test_ rk_live_ rk_test_ whsec_",
+        r"(?:[sr]k_(?:live|test)_[A-Za-z0-9]{16,251}|whsec_[A-Za-z0-9+/=]{24,251})",
+    ),
+    _marked("npm-token", "npm_", r"npm_[A-Za-z0-9]{36}(?![A-Za-z0-9])"),
+    _marked("pypi-token", "pypi-ag", r"pypi-Ag[\w-]{50,1000}"),
+    _token("huggingface-token", "hf_", r"hf_[A-Za-z0-9]{30,40}(?![A-Za-z0-9])"),
+    *(_token(f"{service}-token", anchors, f"{shape}(?![A-Za-z0-9])") for service, anchors, shape in _SERVICES),
+    _token("password-hash", "$2a$ $2b$ $2y$", r"\$2[aby]\$\d\d\$[./A-Za-z0-9]{53}", start=""),
+    _value("azure-secret", "q~", r"(?<=[\w~.]{3}\d)(?P<secret>Q~[\w.~-]{31,34})(?![\w.~-])", is_mixed),
+    _value("azure-signature", "sig=", r"(?<=[?&;])sig=(?P<secret>(?:[\w+/-]|%[0-9a-f]{2}){40,64}=?)", is_no_filler),
+    _value("telegram-token", ":aa", r"(?<=\d{8}):(?P<secret>AA[\w-]{33})(?![\w-])", is_no_filler),
+    _value("terraform-token", ".atlasv1.", r"(?<=\w{14})\.atlasv1\.(?P<secret>[\w-]{60,70})(?![\w-])", is_no_filler),
+    _value(
+        "discord-token",
+        ".",
+        r"(?:(?<=[mno][\w-]{23})|(?<=[mno][\w-]{25}))(?P<secret>\.[\w-]{6}\.[\w-]{27,40})(?![\w-])",
+        is_mixed,
+    ),
+    _value(
+        "discord-webhook",
+        "/api/webhooks/",
+        r"(?<=\.com)/api/webhooks/\d{10,24}/(?P<secret>[\w-]{60,80})(?![\w-])",
+        is_no_filler,
+    ),
+    _marked("jwt", "eyj", r"eyJ[\w-]{10,4000}\.eyJ[\w-]{10,16000}\.[\w-]{10,2000}"),
+    _value(
+        "bearer-token",
+        "authorization",
+        r"authorization\\?[\"']?\s{0,3}[:=,]\s{0,3}\\?[\"'`]?(?:bearer|basic|token)\s{1,3}(?P<secret>[\w.~+/=-]{12,4000})",
+        looks_sent,
+    ),
+    _value(
+        "aws-secret-key",
+        "secret",
+        r"secret[_-]?(?:access[_-]?)?key\\?[\"']?\s{0,4}(?:=>|[:=])\s{0,4}\\?[\"']?(?P<secret>[A-Za-z0-9/+]{40})(?![\w/+=])",
+        is_no_example,
+    ),
+    _value("docker-login", '"auth"', r"\"auth\"\s{0,3}:\s{0,3}\"(?P<secret>[a-z0-9+/]{12,400}={0,2})\"", is_login),
+    _value(
+        "command-line-secret",
+        "-u --user",
+        r"(?<![\w-])(?:-u|--user)[ =]{0,2}[\"']?[\w.@-]{1,64}:(?P<secret>[^\s\"']{8,256})",
+        looks_assigned,
+    ),
+    _value(
+        "command-line-secret",
+        _NAME_ANCHORS,
+        rf"(?<=-){_NAME}[ \t][\"']?(?P<secret>[^\s\"'`]{{8,256}})(?=[\s\"']|$)",
+        looks_typed,
+    ),
+    _value(
+        "command-line-secret", "sshpass", r"sshpass[ \t]{1,4}-p[ \t]{0,4}[\"']?(?P<secret>[^\s\"']{6,256})", looks_sent
+    ),
+    _value(
+        "command-line-secret",
+        "mysql mariadb",
+        r"(?:mysql|mariadb)[\w-]{0,8}(?:[ \t][^\n|;&]{0,160}?)?[ \t]-p[\"']?(?P<secret>[^\s\"']{8,256})",
+        looks_assigned,
+    ),
+    _value("npm-token", "_auth", r"(?<=/:)_auth(?:token)?=(?P<secret>[^\s\"']{16,400})", is_no_placeholder),
+    _value(
+        "assigned-secret",
+        "pass pwd",
+        r"(?<![?&\w])(?:password|pwd)[ ]?=[ ]?(?P<secret>[^\s\"'`;<>]{8,256})(?=;)",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}{_PAIR}(?P<secret>[^\s\"'\\]{{8,256}})",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        "env arg",
+        rf"(?<!\w)(?:env|arg)[ \t]{{1,8}}(?-i:[A-Z0-9_]{{0,60}}?){_VARIABLE}[ \t]{{1,8}}"
+        r"[\"']?(?P<secret>[^\s\"'=]{8,256})",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_VARIABLE}[\s`*\"']{{0,40}}\|[\s`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})"
+        r"(?=[ \t`*\"']{0,40}\|)",
+        looks_named,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}[ \t`*\"']{{0,40}}\|[ \t`*\"']{{0,40}}(?P<secret>[^\s|`\"']{{8,256}})(?=[ \t`*\"']{{0,40}}\|)",
+        is_table_value,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}[ \t]{{0,4}}:[ \t]{{1,8}}(?P<secret>[A-Za-z0-9+/]{{8,2000}}={{0,2}})(?=\s|$)",
+        is_encoded_text,
+    ),
+    _value(
+        "assigned-secret",
+        "pass",
+        r"pass(?:word|phrase|wd)?\\?[\"']?[ \t]{0,8}[:=][ \t]{0,8}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\n\\]{8,256})"
+        r"\\?(?P=quote)",
+        is_passphrase,
+    ),
+    _value(
+        "assigned-secret",
+        "pass",
+        r"pass(?:word|phrase|wd)?(?:=|[ \t]{0,4}:[ \t]{1,4})(?P<secret>[^\s\"'`;&]{8,256})(?=[ \t]*(?:[\r\n`]|$))",
+        is_passphrase,
+    ),
+    _value(
+        "assigned-secret",
+        "_key key",
+        rf"{_SOME_KEY}{_TO_VALUE}(?P<secret>[A-Za-z0-9+/=_-]{{20,256}})(?=[\s\"',;`|]|$)",
+        is_random_value,
+    ),
+    _value(
+        "assigned-secret",
+        "?api &api ?access &access #access ?auth &auth ?oauth &oauth ?client &client",
+        rf"[?&#](?:api|access|o?auth|client)[_-]?(?:key|token|secret)(?:_secret)?{_PARAMETER}",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"(?:(?<=[?&])|(?<=-literal=)|(?:(?<=;)|(?<=; ))(?=p)){_NAME}{_PARAMETER}",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}>\s{{0,8}}(?P<secret>[^<>\s]{{8,256}})\s{{0,8}}</",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        "login",
+        r"login[ \t]{1,4}\S{1,64}\s{1,8}password[ \t]{1,4}(?P<secret>\S{6,256})(?=\s|$)",
+        looks_sent,
+    ),
+    _value(
+        "assigned-secret",
+        "setp sets sett seta",
+        r"set(?:pass(?:word|phrase)|secret(?:key)?|(?:access|auth|api)?token|(?:api|access)key)"
+        r"\([\"'](?P<secret>[^\s\"']{8,256})[\"']",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        "api client secret access auth private signing encryption",
+        r"(?:api|client|secret|access|auth|private|signing|encryption)[_-]?(?:key|secret|token)[ \t]{0,4}[:=][ \t]{0,4}"
+        r"(?P<secret>[0-9a-f]{32,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[\s,;&`]|$)",
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}\\?[\"']?\]?[ \t]{{0,8}}(?::[ \t]?[&\w]{{1,20}}[ \t]{{0,4}}=|:=|=>|[:=]|value=)[ \t]{{0,8}}"
+        r"[@bru]{0,2}\\?(?P<quote>[\"'`])(?P<secret>[^\"'`\s\\]{8,256})\\?(?P=quote)",
+        looks_assigned,
+    ),
+    Rule(
+        "assigned-secret",
+        tuple(_NAME_ANCHORS.split()),
+        re.compile(
+            r"(?:PASSWORD|PASSWD|PASSPHRASE|PWD|PASS|SECRET|TOKEN|KEY(?:_BASE)?|CREDENTIALS?)=(?P<secret>(?:[^\s\"'`;&]|&(?!&)){8,256})"
+        ),
+        looks_assigned,
+    ),
+    _value(
+        "assigned-secret",
+        _NAME_ANCHORS,
+        rf"{_NAME}(?:[ \t]{{0,4}}[:=]|[ \t]is:?)[ \t]{{0,4}}"
+        r"(?P<secret>[^\s\"'`<>(){}\[\],;]{8,256})(?=[\s\"'`,;]|$)",
+        looks_bare,
+    ),
+)

@@ -1,0 +1,50 @@
+"""Ports of models: a tokenizer, an embedder, a chat model."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rag_context.domain.documents import (
+    Matrix,
+    Vector,
+)
+from rag_context.domain.embedding_model import EmbeddingModel
+
+
+class Tokenizer(Protocol):
+    """Cuts text as the embedder does."""
+
+    def offsets(self, text: str) -> Sequence[tuple[int, int]]:
+        """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
+        ...
+
+
+class Embedder(Protocol):
+    """Turns text into vectors."""
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known (loading, unreachable)."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    async def embed_query(self, text: str) -> Vector:
+        """Embed one query, ahead of any documents that wait."""
+        ...
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages; one row per text."""
+        ...
+
+    async def ping(self) -> str:
+        """Embed a probe past every cache; returns one line for people. Raises: BackendError."""
+        ...
+
+
+class ChatModel(Protocol):
+    """Writes text."""
+
+    async def complete(self, instructions: str, message: str) -> str:
+        """What the model writes when it is told `instructions` and asked `message`; never blank."""
+        ...

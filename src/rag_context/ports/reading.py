@@ -1,0 +1,136 @@
+"""Ports of the read path: vectors, keyword index, documents, metrics, cache."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from rag_context.domain.documents import (
+    Chunk,
+    Counts,
+    Document,
+    Listing,
+    Missing,
+    Place,
+    Retrievals,
+    Stored,
+    Tenant,
+    Vector,
+)
+from rag_context.domain.metrics import ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage, TextHit, VectorHit
+
+
+class VectorStore(Protocol):
+    """Finds chunks by vector."""
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]: ...
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosine of the given chunks; chunks without a vector are left out."""
+        ...
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """What the store can show of the given chunks by itself, where the document store cannot be asked."""
+        ...
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the given chunks; those without are left out."""
+        ...
+
+    async def ping(self) -> str: ...
+
+
+class TextIndex(Protocol):
+    """Finds chunks by words. The query is data: no character of it is syntax."""
+
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]: ...
+
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+        """Exact text score of the given chunks; those that hold none of the terms, or are unknown, may be left out."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Holds the documents and their chunks."""
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the index that this process knows of; read without any I/O."""
+        ...
+
+    @property
+    def stamp(self) -> str | None:
+        """Names this state of this index to every process that uses it; None while it is not known. No I/O."""
+        ...
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]: ...
+
+    async def get(self, document_id: str) -> Document | None: ...
+
+    async def stored(self, document_id: str) -> Stored | None:
+        """What is there of a document; None where it is unknown."""
+        ...
+
+    async def chunks(self, document_id: str) -> list[Chunk]: ...
+
+    async def pending(self, limit: int) -> list[str]:
+        """Ids of documents that still lack vectors, oldest first."""
+        ...
+
+    async def matching(self, where: Filter, limit: int) -> list[str]:
+        """Ids of the documents that a filter lets through, oldest first."""
+        ...
+
+    async def similar(self, document: Document) -> list[str]:
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
+        ...
+
+    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        ...
+
+    async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
+        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        ...
+
+    async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
+        """Which version is there of each document, whatever its tenant."""
+        ...
+
+    async def tenants(self) -> list[Tenant]:
+        """Everybody of whom there are documents."""
+        ...
+
+    async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
+
+    async def retrievals(self, document_id: str) -> Retrievals: ...
+
+    async def counts(self) -> Counts: ...
+
+    async def missing_vectors(self, where: Filter) -> Missing:
+        """How many of the passages that a filter lets through have no vector; nothing is counted where none lacks."""
+        ...
+
+    async def ping(self) -> str: ...
+
+
+class MetricsStore(Protocol):
+    """Keeps one record per search, and the errors."""
+
+    async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None: ...
+
+    async def summarise(self, since: datetime, until: datetime, buckets: int) -> SearchSummary: ...
+
+    async def prune(self, before: datetime) -> int: ...
+
+
+class Cache(Protocol):
+    """A bounded memory of bytes that may forget anything at any time."""
+
+    async def get(self, key: str) -> bytes | None: ...
+
+    async def set(self, key: str, value: bytes, ttl_s: float) -> None: ...
+
+    async def ping(self) -> str: ...

@@ -1,0 +1,1 @@
+"""Moves documents between indexes as lines of text."""

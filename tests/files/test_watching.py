@@ -1,0 +1,158 @@
+"""What is told of changes in a folder, with the real system (C-5)."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from rag_context.files.watch import watch
+
+DEBOUNCE_S = 0.05
+PATIENCE_S = 20.0
+
+
+class Told:
+    """What was told, relative to a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.stop = asyncio.Event()
+        self.names: set[str] = set()
+        self.sets: list[frozenset[Path]] = []
+        self.more = asyncio.Event()
+
+    async def listen(self, root: Path) -> None:
+        async for paths in watch(root, debounce_s=DEBOUNCE_S, stop=self.stop):
+            self.sets.append(paths)
+            self.names |= {path.relative_to(self.folder).as_posix() for path in paths}
+            self.more.set()
+
+    async def until(self, *names: str) -> None:
+        """Wait until all of these were told."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.names.issuperset(names):
+                self.more.clear()
+                await self.more.wait()
+
+    async def armed(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not self.sets:
+                self.more.clear()
+                await self.more.wait()
+
+
+@asynccontextmanager
+async def watching(root: Path, folder: Path) -> AsyncIterator[Told]:
+    told = Told(folder)
+    task = asyncio.create_task(told.listen(root))
+    try:
+        await told.armed()
+        yield told
+    finally:
+        told.stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await task
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path.resolve() / "folder"
+    made.mkdir()
+    return made
+
+
+async def test_the_first_set_is_empty_and_from_then_on_nothing_is_missed(folder: Path) -> None:
+    (folder / "old.md").write_text("x")
+    async with watching(folder, folder) as told:
+        (folder / "new.md").write_text("x")
+        await told.until("new.md")
+
+    assert told.sets[0] == frozenset()
+    assert "old.md" not in told.names
+
+
+async def test_edits_renames_and_deletions_are_told_at_any_depth(folder: Path) -> None:
+    (folder / "a").mkdir()
+    (folder / "a" / "edit.md").write_text("x")
+    (folder / "a" / "move.md").write_text("x")
+    (folder / "a" / "delete.md").write_text("x")
+    async with watching(folder, folder) as told:
+        (folder / "a" / "edit.md").write_text("y")
+        (folder / "a" / "move.md").rename(folder / "moved.md")
+        (folder / "a" / "delete.md").unlink()
+        await told.until("a/edit.md", "a/move.md", "moved.md", "a/delete.md")
+
+
+async def test_what_is_in_a_folder_that_is_moved_in_can_be_found(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "tree"
+    (outside / "deep").mkdir(parents=True)
+    (outside / "deep" / "a.md").write_text("x")
+    async with watching(folder, folder) as told:
+        shutil.move(outside, folder / "tree")
+        await told.until("tree")
+        (folder / "tree" / "deep" / "a.md").write_text("y")
+        await told.until("tree/deep/a.md")
+
+
+async def test_machinery_is_not_told(folder: Path) -> None:
+    (folder / ".git").mkdir()
+    async with watching(folder, folder) as told:
+        (folder / ".git" / "index").write_text("x")
+        (folder / "a.md").write_text("x")
+        await told.until("a.md")
+
+    assert told.names == {"a.md"}
+
+
+async def test_a_file_is_followed_through_its_replacement(folder: Path) -> None:
+    path = folder / "a.md"
+    path.write_text("x")
+    async with watching(path, folder) as told:
+        (folder / "other.md").write_text("of no interest")
+        for content in ("y", "z"):
+            (folder / "tmp").write_text(content)
+            (folder / "tmp").rename(path)
+            told.names.clear()
+            await told.until("a.md")
+
+    assert told.names == {"a.md"}
+
+
+async def test_a_folder_that_goes_and_comes_back_is_watched_again(folder: Path) -> None:
+    async with watching(folder, folder) as told:
+        shutil.rmtree(folder)
+        await told.until(".")
+        told.names.clear()
+        await asyncio.to_thread(folder.mkdir)
+        await told.until(".")
+        told.names.clear()
+        (folder / "a.md").write_text("x")
+        await told.until("a.md")
+
+
+async def test_a_folder_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
+    root = folder / "later"
+    async with watching(root, folder) as told:
+        root.mkdir()
+        await told.until("later")
+
+
+async def test_what_changed_just_before_the_end_is_told(folder: Path) -> None:
+    async with watching(folder, folder) as told:
+        (folder / "a.md").write_text("x")
+
+    assert "a.md" in told.names
+
+
+async def test_changes_in_a_row_are_told_together(folder: Path) -> None:
+    async with watching(folder, folder) as told:
+        for number in range(20):
+            (folder / f"{number}.md").write_text("x")
+        await told.until(*(f"{number}.md" for number in range(20)))
+
+    assert len(told.sets) < 20

@@ -1,0 +1,169 @@
+"""A new generation of vectors beside the one that answers, on every vector store that is one of two."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rag_context.domain.documents import Document
+from rag_context.domain.search import Filter
+from rag_context.errors import BackendRejectedError
+from rag_context.ingest import generations
+from rag_context.ingest.generations import GenerationRebuilder
+from rag_context.settings import Settings, StoreSettings
+from rag_context.testing import FakeEmbedder
+from rag_context.wiring.stores import Stores, open_stores
+from tests.ingest.apart import chunks_of, document
+from tests.servers.chroma import chroma_server
+from tests.servers.mongodb import empty, mongodb_database, mongodb_server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS
+from tests.servers.qdrant import endpoint
+
+pytestmark = LEFT_SOCKETS
+
+OLD, NEW = FakeEmbedder("old", dimension=16), FakeEmbedder("new", dimension=24)
+TEXTS = {
+    "fox": ("Red foxes hunt mice at night", "They sleep by day"),
+    "ship": ("Container vessels cross the ocean",),
+    "weir": ("The sluice is opened at noon", "Herons wait below it"),
+}
+
+
+@pytest.fixture(scope="module", params=["embedded and qdrant", "embedded and chroma", "mongodb and embedded"])
+def backends(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Settings of the stores, all but the names within them."""
+    match request.param:
+        case "embedded and qdrant":
+            with endpoint() as found:
+                yield {"vectors": "qdrant", "qdrant_url": found.url, "qdrant_api_key": found.api_key}
+        case "embedded and chroma":
+            with chroma_server() as made:
+                yield {"vectors": "chroma", "chroma_url": f"http://{made.host}:{made.port}"}
+        case _:
+            with mongodb_server(tmp_path_factory.mktemp("mongodb") / "data") as uri, mongodb_database(uri) as database:
+                yield {"documents": "mongodb", "mongodb_uri": database}
+
+
+@pytest.fixture
+def settings(backends: dict[str, Any], tmp_path: Path) -> Settings:
+    name = f"test-{uuid4().hex}"
+    if "mongodb_uri" in backends:
+        empty(backends["mongodb_uri"])
+    named: dict[str, Any] = {"qdrant_collection": name, "chroma_collection": name}
+    return Settings(data_dir=tmp_path, stores=StoreSettings(**backends, **named))
+
+
+@pytest.fixture
+async def stores(settings: Settings) -> AsyncIterator[Stores]:
+    """Two stores with the old model's vectors."""
+    async with open_stores(settings) as opened:
+        await opened.registry.adopt_model(OLD.model)
+        for each, sentences in TEXTS.items():
+            await write(opened, document(each, *sentences))
+        yield opened
+
+
+async def write(stores: Stores, written: Document) -> None:
+    chunks = chunks_of(written)
+    vectors = await OLD.embed_documents([chunk.text for chunk in chunks])
+    assert await stores.writer.write(written, chunks, vectors, OLD.model.fingerprint)
+
+
+def rebuilder_of(stores: Stores) -> GenerationRebuilder:
+    assert isinstance(stores.rebuilder, GenerationRebuilder)
+    return stores.rebuilder
+
+
+async def add(stores: Stores, written: Document) -> bool:
+    vectors = await NEW.embed_documents([chunk.text for chunk in chunks_of(written)])
+    return await rebuilder_of(stores).add(written.id, written.content_hash, vectors, NEW.model.fingerprint)
+
+
+async def best(stores: Stores, model: FakeEmbedder, query: str) -> list[str]:
+    hits = await stores.vectors.search(await model.embed_query(query), limit=20, where=Filter())
+    return [hit.chunk.document_id for hit in hits]
+
+
+async def test_the_old_generation_answers_until_the_new_one_is_complete(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilder = rebuilder_of(stores)
+    await rebuilder.begin(NEW.model)
+    assert await rebuilder.remaining() == 3
+    assert await rebuilder.lacking("", 10) == sorted(document(each).id for each in TEXTS)
+    for each, sentences in TEXTS.items():
+        assert not await rebuilder.switch(NEW.model.fingerprint, ())
+        assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id
+        assert stores.vectors_made_by() == OLD.model.fingerprint
+        assert await add(stores, document(each, *sentences))
+    version = stores.documents.version
+    assert await rebuilder.switch(NEW.model.fingerprint, ())
+    assert stores.documents.version > version, "no answer of before is remembered"
+    assert await stores.registry.recorded_model() == NEW.model
+    assert stores.vectors_made_by() == NEW.model.fingerprint
+    assert (await best(stores, NEW, "foxes hunt mice"))[0] == document("fox").id
+    assert len(await best(stores, NEW, "foxes")) == 5
+    assert (await stores.documents.counts()).pending == 0
+    # What answered before is removed once nobody can ask it any more, and the next run works as this one did.
+    monkeypatch.setattr(generations, "GRACE_S", 0.0)
+    for _ in range(3):
+        assert await rebuilder.under_way() is None
+    assert stores.reconciler is not None
+    assert not await stores.reconciler.compare()
+    await rebuilder.begin(NEW.model)
+    for each, sentences in TEXTS.items():
+        assert await add(stores, document(each, *sentences))
+    assert await rebuilder.switch(NEW.model.fingerprint, ())
+    assert (await best(stores, NEW, "container vessels"))[0] == document("ship").id
+
+
+async def test_what_is_written_or_deleted_meanwhile_is_right_afterwards(stores: Stores) -> None:
+    rebuilder = rebuilder_of(stores)
+    await rebuilder.begin(NEW.model)
+    for each, sentences in TEXTS.items():
+        await add(stores, document(each, *sentences))
+    changed = document("fox", "Grey foxes climb trees")
+    await write(stores, changed)
+    await stores.writer.delete(document("ship").id)
+    assert await rebuilder.lacking("", 10) == [changed.id]
+    assert not await add(stores, document("fox", *TEXTS["fox"])), "an earlier version"
+    assert not await add(stores, document("ship", *TEXTS["ship"])), "it is gone"
+    assert (await best(stores, OLD, "grey foxes climb"))[0] == changed.id
+    assert await add(stores, changed)
+    assert await rebuilder.switch(NEW.model.fingerprint, ())
+    assert sorted(await best(stores, NEW, "foxes")) == sorted([changed.id, *[document("weir").id] * 2])
+    assert stores.reconciler is not None
+    assert not await stores.reconciler.compare()
+
+
+async def test_a_run_outlives_its_process(stores: Stores, settings: Settings) -> None:
+    await rebuilder_of(stores).begin(NEW.model)
+    await add(stores, document("fox", *TEXTS["fox"]))
+    async with open_stores(settings) as other:
+        run = await rebuilder_of(other).under_way()
+        assert run is not None
+        assert run.model == NEW.model
+        assert document("fox").id not in await rebuilder_of(other).lacking("", 10)
+        for each in ("ship", "weir"):
+            assert await add(other, document(each, *TEXTS[each]))
+        assert await rebuilder_of(other).switch(NEW.model.fingerprint, ())
+    assert await rebuilder_of(stores).under_way() is None
+    assert stores.vectors_made_by() == NEW.model.fingerprint
+    assert (await best(stores, NEW, "sluice opened"))[0] == document("weir").id
+    with pytest.raises(BackendRejectedError):
+        await add(stores, document("fox", *TEXTS["fox"]))
+
+
+async def test_an_abandoned_generation_is_removed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuilder = rebuilder_of(stores)
+    await rebuilder.begin(NEW.model)
+    await add(stores, document("fox", *TEXTS["fox"]))
+    await rebuilder.abandon()
+    monkeypatch.setattr(generations, "GRACE_S", 0.0)
+    for _ in range(3):
+        assert await rebuilder.under_way() is None
+    await rebuilder.begin(NEW.model)
+    assert len(await rebuilder.lacking("", 10)) == 3
+    assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id

@@ -1,0 +1,68 @@
+"""D-8: a process that is killed between two stores leaves what the next one completes."""
+
+import asyncio
+import random
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+from rag_context.domain.integrity import Thoroughness
+from rag_context.domain.search import Filter
+from rag_context.ingest.reconciliation import TwoStoreAuditor
+from rag_context.service.audit import Audit
+from rag_context.stores.sqlite import open_auditor
+from tests.ingest.apart import Apart, opened
+from tests.ingest.apart_process import draft
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 4
+
+
+async def killed(directory: Path, prefix: str, after_s: float) -> dict[str, int]:
+    """The newest acknowledged version of each document, of a process that wrote for a while."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.ingest.apart_process", str(directory), prefix, stdout=PIPE, cwd=ROOT
+    )
+    assert child.stdout is not None
+    try:
+        async with asyncio.timeout(60):
+            first = await child.stdout.readline()
+        await asyncio.sleep(after_s)
+    finally:
+        child.kill()
+    lines = (first + await child.stdout.read()).decode().split("\n")[:-1]
+    await child.wait()
+    return {name: int(version) for name, version in (line.split() for line in lines)}
+
+
+async def found_by_text(apart: Apart, word: str) -> set[str]:
+    hits = await apart.home.texts.search(word, limit=50, where=Filter())
+    return {hit.chunk.document_id for hit in hits if hit.share == 1.0}
+
+
+async def test_what_was_acknowledged_is_found_and_nothing_twice_however_often_it_is_killed(tmp_path: Path) -> None:
+    moments = random.Random(7)
+    acknowledged: dict[str, int] = {}
+    for number in range(ROUNDS):
+        acknowledged.update(await killed(tmp_path, f"r{number}", moments.uniform(0.0, 0.4)))
+        async with opened(tmp_path) as apart:
+            indexer = await apart.indexer()
+            assert await apart.torn() == []
+            for name, version in acknowledged.items():
+                (id_,) = await found_by_text(apart, name)
+                document = await apart.home.documents.get(id_)
+                assert document is not None
+                assert document.content >= draft(name, version).content
+            for id_ in await apart.home.documents.pending(1000):
+                await indexer.complete(id_)
+            counts = await apart.home.documents.counts()
+            assert counts.pending == 0
+            vector = await apart.fake.embed_query("name")
+            hits = await apart.vectors.search(vector, limit=100_000, where=Filter())
+            found = [hit.chunk.id for hit in hits]
+            assert len(found) == len(set(found)) == counts.chunks == counts.vectors
+            assert len({hit.chunk.document_id for hit in hits}) == counts.documents >= len(acknowledged)
+            async with open_auditor(tmp_path / "documents.db") as auditor:
+                examined = await Audit(TwoStoreAuditor(auditor, apart.reconciler)).examine(Thoroughness.FULL)
+            assert examined.flaws == ()
+    assert len(acknowledged) > 20
