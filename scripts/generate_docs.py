@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import typer
 
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.cli.app import app
 from rag_context.cli.exits import EXIT_CODES
 from rag_context.server.registry import Service

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, Field
 
-from rag_context.domain.clauses import Clause
 from rag_context.collections.registry import ProviderKind
+from rag_context.domain.clauses import Clause
+from rag_context.domain.documents import Json, Matrix, Status, Vector
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError, NotFoundError
-from rag_context.ports.provider import (Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth)
-from rag_context.domain.documents import (Json, Matrix, Status, Vector)
+from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.where import matches, value_at
 
 READS_EVERYTHING = ("$eq", "$ne", "$gt", "$gte", "$lt", "$lte", "$in", "$nin", "$exists", "$contains")

@@ -10,7 +10,7 @@ from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest
 from rag_context.api.metadata import metadata_json
 from rag_context.api.reading import read_json
 from rag_context.api.schema import json_schema
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.domain.documents import Metadata
 from rag_context.errors import FieldError, InvalidInputError
 

@@ -23,8 +23,7 @@ from rag_context.api.search import (
     SearchResponse,
     SearchResult,
 )
-from rag_context.api.vocabulary import Vocabulary
-from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN
+from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary
 from rag_context.errors import FieldError, InvalidInputError
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import numpy as np
 import pytest
 
-from rag_context.collections import keywords
+from rag_context.collections import searching
 from rag_context.collections.collections import Collections, Draft
 from rag_context.collections.connections import DEFAULT, Place
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
@@ -193,6 +193,6 @@ async def test_only_filters_that_let_through_what_can_be_read_are_asked_for_keyw
     """V-7: the best of a part would look like the best of all."""
     provider = MemoryCollections()
     await filled(provider)
-    monkeypatch.setattr(keywords, "MOST_READ", 10)
+    monkeypatch.setattr(searching, "MOST_READ", 10)
     with pytest.raises(InvalidInputError, match="at most 10, and here are 20"):
-        await keywords.keyword_scores(provider, "docs", "note", EVERYTHING, limit=5)
+        await searching.keyword_scores(provider, "docs", "note", EVERYTHING, limit=5)

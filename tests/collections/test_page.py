@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, quote
 import pytest
 
 from rag_context.api.documents import NOT_EMBEDDED, REQUIRED
-from rag_context.api.names import ID_CHARS, NAME_CHARS
+from rag_context.api.wire import ID_CHARS, NAME_CHARS
 
 from .doors import door_to
 from .services import memory_service

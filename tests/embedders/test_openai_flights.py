@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rag_context.embedders.openai_compatible.flights import Flights
+from rag_context.embedders.openai_compatible.embedder import Flights
 
 
 class Work:

@@ -25,8 +25,8 @@ from rag_context.files.sync import FolderSync, Gone
 from rag_context.files.walk import Root
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.wording import bulk_receipt, draft_of
-from rag_context.stores.ledger import SqliteLedger, open_ledger
+from rag_context.service.mappers import bulk_receipt, draft_of
+from rag_context.stores.file_manifest import SqliteLedger, open_ledger
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 

@@ -15,10 +15,10 @@ from rag_context.files.sending import OnReceipt
 from rag_context.files.sync import FolderSync, Gone
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors
+from rag_context.ports.maintenance import FileLedger
 from rag_context.ports.models import Embedder
-from rag_context.ports.upkeep import FileLedger
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.wording import bulk_receipt, draft_of
+from rag_context.service.mappers import bulk_receipt, draft_of
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
 
 MAX_BYTES = 2000

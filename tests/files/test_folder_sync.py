@@ -13,8 +13,8 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.files.reading import Labels, stamp_of
 from rag_context.files.sync import Gone
 from rag_context.files.walk import Root, roots
-from rag_context.ports.upkeep import FileLedger
-from rag_context.stores.ledger import FILE_NAME, open_ledger
+from rag_context.ports.maintenance import FileLedger
+from rag_context.stores.file_manifest import FILE_NAME, open_ledger
 
 from .index_target import MAX_BYTES, Heard, IndexTarget, syncing
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.files.walk import Root
-from rag_context.stores.ledger import open_ledger
+from rag_context.stores.file_manifest import open_ledger
 
 from .index_target import Heard, IndexTarget, syncing
 

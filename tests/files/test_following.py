@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from rag_context.errors import BackendUnavailableError, RagContextError
 from rag_context.files.following import Follower
 from rag_context.files.sync import FolderSync
-from rag_context.stores.ledger import open_ledger
+from rag_context.stores.file_manifest import open_ledger
 
 from .index_target import Heard, IndexTarget, syncing
 from .test_folder_sync_at_random import Look, Step, fresh, steps

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from rag_context.files.formats import ConversionError, Extracted, Format, Limits, format_of
 from rag_context.files.formats.worker import extract
-from rag_context.ingest.chunking.turns import turns
-from rag_context.ingest.titles import own_title
+from rag_context.ingest.chunking.messages import turns
+from rag_context.ingest.context import own_title
 from tests.files import samples
 
 NINE = 1_700_038_800.0  # 2023-11-15 09:00 UTC

@@ -201,7 +201,7 @@ with Converter() as converter:
 )
 def test_a_worker_has_no_network_and_starts_no_programs(attempt: str) -> None:
     program = f"""
-from rag_context.files.formats.limits import Limits
+from rag_context.files.formats.extracted import Limits
 from rag_context.files.formats.worker import confine
 
 confine(Limits())

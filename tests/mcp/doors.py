@@ -7,8 +7,8 @@ from typing import Any, cast
 import mcp_types as types
 
 from mcp import Client
-from rag_context.api.vocabulary import Vocabulary
-from rag_context.server.mcp.door import Door, Memory, Visit
+from rag_context.api.wire import Vocabulary
+from rag_context.server.mcp.server import Door, Memory, Visit
 from rag_context.server.options import Access
 from rag_context.server.registry import Service, Toolset
 from rag_context.server.tools import build_tools

@@ -11,9 +11,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
 from rag_context.server.mcp.messages import negotiable
+from rag_context.server.mcp.server import Door, Memory, Visit
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
 

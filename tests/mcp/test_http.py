@@ -13,7 +13,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp import Client
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key

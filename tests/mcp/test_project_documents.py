@@ -11,11 +11,11 @@ import jsonschema
 import pytest
 
 from mcp import Client
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.door import Door, Memory, Visit
 from rag_context.server.mcp.handshake import INSTRUCTIONS
-from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.server import Door, Memory, Visit
+from rag_context.server.mcp.text import readable
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
 from rag_context.server.tools import build_tools

@@ -10,11 +10,11 @@ from rag_context.api.delete import DeleteResponse
 from rag_context.api.get import GetResponse, RetrievalStats
 from rag_context.api.index import IndexResponse
 from rag_context.api.listing import ListedDocument, ListResponse
+from rag_context.api.maintenance import ReindexResponse
 from rag_context.api.projects import LabelledResponse, RagQueryResponse, SemanticSearchResponse
-from rag_context.api.reindex import ReindexResponse
 from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.api.similar import SimilarResponse
-from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.text import readable
 from tests.server.stub_service import StubService
 
 from .doors import entered, memory_of, read

@@ -8,16 +8,16 @@ from rag_context.files.reading import FILES_SESSION
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
-from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.documents import Reader, drafted
+from rag_context.projects.listing import Catalogues
 from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalService, Works
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
 
 OURS = Tenant("shop", "main", "0123456789abcdef")

@@ -11,8 +11,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from rag_context.projects.assembly import Assembled, Entry, Section, assemble, distinct, shared_out
-from rag_context.projects.demotion import demoted
-from rag_context.projects.excerpts import opening, rendered
+from rag_context.projects.excerpts import demoted, opening, rendered
 from rag_context.projects.records import LinkedDocument, PromotionLevel, RetrievedDocument
 from rag_context.projects.rendering import Renderer
 from rag_context.testing.embedder import WordTokenizer

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Draft, Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.catalogue import Catalogue, Catalogues
+from rag_context.projects.listing import Catalogue, Catalogues
 from rag_context.testing import Fault, Faulty
 from tests.projects.project import TENANT, Rig, write
 
@@ -178,7 +178,7 @@ async def test_documents_that_supersede_each_other_all_hold(rig: Rig, tmp_path: 
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdef"), max_size=4), max_size=6))
 def test_supersession_never_hides_everything(edges: dict[str, list[str]]) -> None:
-    from rag_context.projects.catalogue import _Entry, _LinkReader
+    from rag_context.projects.listing import _Entry, _LinkReader
     from rag_context.projects.records import ProjectDocument, PromotionLevel
     from rag_context.testing import MemoryStore
 

@@ -9,8 +9,8 @@ import pytest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.boosting import Match, best_first, boost_of
-from rag_context.projects.catalogue import Catalogue
 from rag_context.projects.finding import Known
+from rag_context.projects.listing import Catalogue
 from rag_context.projects.records import (
     Boosts,
     CriticalInclusion,

@@ -20,7 +20,7 @@ from rag_context.projects.retrieval import RetrievalService, Works
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from tests.projects.project import Rig, built_in, open_rig
 
 SEED = 20260131

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_context.projects.links import Link, follow
 from rag_context.projects.records import ProjectDocument, PromotionLevel
-from rag_context.projects.traversal import Link, follow
 
 GRAPHS = st.dictionaries(st.integers(0, 12), st.lists(st.integers(0, 12), max_size=6), max_size=13)
 

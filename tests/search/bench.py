@@ -9,7 +9,7 @@ from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
 
 TEXTS = {

@@ -17,8 +17,7 @@ from rag_context.ports.reading import Cache
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
-from rag_context.search.answers import decoded, encoded
-from rag_context.search.cache import ResultCache
+from rag_context.search.cache import ResultCache, decoded, encoded
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.stores.redis import open_redis

@@ -129,8 +129,8 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
     bench: Bench, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One chunk is found by its vector, another by its words, and the cosine of the other is not to be had."""
-    monkeypatch.setattr("rag_context.search.legs.POOL_FLOOR", 1)
-    monkeypatch.setattr("rag_context.search.legs.POOL_PER_RESULT", 0)
+    monkeypatch.setattr("rag_context.search.retrievers.POOL_FLOOR", 1)
+    monkeypatch.setattr("rag_context.search.retrievers.POOL_PER_RESULT", 0)
     scores: Faulty[VectorStore] = Faulty(bench.sources.vectors, "score")
     scores.fault = fault
     chain = SearchChain(replace(bench.sources, vectors=scores.port), bench.breaker, deadline_s=0.4)

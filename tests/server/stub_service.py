@@ -7,14 +7,20 @@ from datetime import UTC, datetime
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
-from rag_context.api.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.listing import ListedDocument, ListRequest, ListResponse
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import (
+    ComponentHealth,
+    HealthResponse,
+    ModelName,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
 from rag_context.api.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.similar import SimilarDocument, SimilarRequest, SimilarResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Matrix, Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import NotFoundError

@@ -8,9 +8,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.errors import ConfigurationError
-from rag_context.server.correlation import Correlation
 from rag_context.server.guard import KeyCheck, RateLimit
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.request_ids import Correlation
 
 from .running import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService

@@ -17,13 +17,13 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from rag_context.service import Service
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.health import HealthMonitor
+from rag_context.service.maintenance import Upkeep
 from rag_context.service.service import Parts
 from rag_context.service.telemetry import Telemetry
-from rag_context.service.upkeep import Upkeep
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
 
 SEARCH_S = 5.0

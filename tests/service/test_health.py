@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from rag_context.api.stats import StatsRequest, TimeRange
+from rag_context.api.maintenance import StatsRequest, TimeRange
 from rag_context.domain.documents import Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import (

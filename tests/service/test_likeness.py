@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.api.similar import SimilarRequest, SimilarResponse
 from rag_context.errors import BackendUnavailableError, NotFoundError
-from rag_context.service.likeness import ASKED_CHUNKS
+from rag_context.service.similarity import ASKED_CHUNKS
 from rag_context.testing import Fault
 from tests.service.house import House
 
@@ -84,8 +84,8 @@ async def test_a_documents_own_chunks_do_not_hide_the_others(
     house: House, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
 ) -> None:
     """T-5: however many of them are nearer than any other document."""
-    monkeypatch.setattr("rag_context.service.likeness.OWN_CHUNKS", 2)
-    monkeypatch.setattr("rag_context.service.likeness.POOL", 1)
+    monkeypatch.setattr("rag_context.service.similarity.OWN_CHUNKS", 2)
+    monkeypatch.setattr("rag_context.service.similarity.POOL", 1)
     long = await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
     other = await house.index("Some mice hide from foxes in the snow of the north.", source="other")
     house.embedder.fault = fault

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
 from tests.service.house import House

@@ -7,11 +7,11 @@ import pytest
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Draft, Origin
 from rag_context.domain.search import ChunkRef
 from rag_context.resilience.breaker import Breaker, constant_cooldown
-from rag_context.search.answers import decoded, encoded
+from rag_context.search.cache import decoded, encoded
 from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
-from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.text import readable
 from rag_context.testing.embedder import WordTokenizer
 from tests.service.house import House
 

@@ -16,7 +16,7 @@ from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
-from rag_context.service.upkeep import SWEEP_TOGETHER, Upkeep
+from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
 from rag_context.testing import Fault, Faulty
 from tests.ingest.apart import Apart, chunks_of, document, opened
 

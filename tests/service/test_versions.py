@@ -1,7 +1,7 @@
 """Which documents are still there as they were, asked in bulk (C-3)."""
 
 from rag_context.api.index import BulkLine
-from rag_context.api.versions import VersionsRequest
+from rag_context.api.wire import VersionsRequest
 from rag_context.service import Service
 
 from .house import House

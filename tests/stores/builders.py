@@ -10,8 +10,8 @@ import numpy as np
 
 from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Matrix, Metadata, Span, Tenant, Vector
 from rag_context.domain.search import ChunkRef
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex, VectorStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.ports.writing import IndexWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json
-from rag_context.stores.facts import (
+from rag_context.stores.names import engine_name
+from rag_context.stores.operations import OPERATION_BYTES, operations
+from rag_context.stores.tokens import (
     Condition,
     Every,
     Holds,
@@ -21,8 +23,6 @@ from rag_context.stores.facts import (
     narrow,
     numbers_of,
 )
-from rag_context.stores.names import engine_name
-from rag_context.stores.operations import OPERATION_BYTES, operations
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 

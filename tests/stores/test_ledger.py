@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
-from rag_context.ports.upkeep import FileLedger
-from rag_context.stores.ledger import FILE_NAME, SqliteLedger, open_ledger
+from rag_context.ports.maintenance import FileLedger
+from rag_context.stores.file_manifest import FILE_NAME, SqliteLedger, open_ledger
 
 
 def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:

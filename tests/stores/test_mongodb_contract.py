@@ -12,13 +12,13 @@ import pytest
 
 from rag_context.domain.documents import Chunk, Document, Matrix
 from rag_context.errors import BackendRejectedError
+from rag_context.ports.maintenance import IndexAuditor, ModelRegistry
 from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex
-from rag_context.ports.upkeep import IndexAuditor, ModelRegistry
 from rag_context.ports.writing import DocumentWriter
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
-from rag_context.stores.sqlite.halves import SqliteVectorHalf
+from rag_context.stores.sqlite.split import SqliteVectorHalf
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, mongodb, server
 from tests.stores import test_document_store, test_metrics_store, test_text_index
 from tests.stores.builders import Documents

@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from rag_context.api.index import BulkLine
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.domain.documents import Metadata
 from rag_context.files.reading import Labels, Rejected
 from rag_context.transfer.document_lines import LINE_BYTES, read_documents

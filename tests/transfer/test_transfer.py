@@ -22,8 +22,8 @@ from rag_context.domain.documents import Chunk, Document, Draft, Json, Matrix, M
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.ports.writing import IndexWriter
 from rag_context.service.binding import same_vectors
 from rag_context.stores.sqlite import open_database

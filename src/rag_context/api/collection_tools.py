@@ -20,8 +20,7 @@ from rag_context.api.collections import (
     QueryRequest,
     named,
 )
-from rag_context.api.names import DOTS, id_problem
-from rag_context.api.wire import Otherwise, Sentences, whole
+from rag_context.api.wire import DOTS, Otherwise, Sentences, id_problem, whole
 
 
 def _document_id(id_: str) -> str:

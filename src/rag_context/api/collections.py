@@ -8,8 +8,9 @@ from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from rag_context.api.documents import MAX_DIMENSION, TEXT_CHARS, unit_vector
-from rag_context.api.names import ID_CHARS, NAME_CHARS, name_problem
 from rag_context.api.wire import (
+    ID_CHARS,
+    NAME_CHARS,
     PRESENT_PATTERN,
     Count,
     Label,
@@ -18,6 +19,7 @@ from rag_context.api.wire import (
     PlainResponse,
     Sentences,
     UtcTime,
+    name_problem,
     whole,
 )
 from rag_context.domain.documents import Json, Vector

@@ -6,8 +6,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from rag_context.api.collections import NAME_PATTERN, ReturnedJson
-from rag_context.api.names import NAME_CHARS
 from rag_context.api.wire import (
+    NAME_CHARS,
     PLAIN_PATTERN,
     PRESENT_PATTERN,
     Count,

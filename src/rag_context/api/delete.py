@@ -4,8 +4,18 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from rag_context.api.tenant import Branch, Project, RootHash
-from rag_context.api.wire import PRESENT_PATTERN, SOURCE_CHARS, Count, Identifier, Otherwise, WireRequest, WireResponse
+from rag_context.api.wire import (
+    PRESENT_PATTERN,
+    SOURCE_CHARS,
+    Branch,
+    Count,
+    Identifier,
+    Otherwise,
+    Project,
+    RootHash,
+    WireRequest,
+    WireResponse,
+)
 
 MAX_DELETED = 10_000
 """Most documents that one call deletes."""

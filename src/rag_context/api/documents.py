@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.api.names import id_problem
+from rag_context.api.wire import id_problem
 from rag_context.domain.documents import Json, Vector
 from rag_context.errors import FieldError, InvalidInputError, joined
 

@@ -5,8 +5,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from rag_context.api.metadata import ReturnedMetadata
-from rag_context.api.tenant import Branch, Project, RootHash
-from rag_context.api.wire import Count, Identifier, UtcTime, WireRequest, WireResponse
+from rag_context.api.wire import Branch, Count, Identifier, Project, RootHash, UtcTime, WireRequest, WireResponse
 
 Readiness = Literal["indexed", "pending"]
 

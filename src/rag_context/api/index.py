@@ -7,20 +7,22 @@ from pydantic import Field, create_model
 
 from rag_context.api.failure import Detail
 from rag_context.api.metadata import MetadataFields
-from rag_context.api.tenant import Branch, RootHash
-from rag_context.api.vocabulary import Vocabulary, one_of
 from rag_context.api.wire import (
     CONTENT_PATTERN,
     IDENTIFIER_CHARS,
     PRESENT_PATTERN,
     SOURCE_CHARS,
+    Branch,
     Count,
     Identifier,
     Milliseconds,
     Otherwise,
+    RootHash,
     Sentences,
+    Vocabulary,
     WireRequest,
     WireResponse,
+    one_of,
 )
 
 CONTENT_CHARS = 100_000

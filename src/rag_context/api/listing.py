@@ -9,19 +9,22 @@ from pydantic import BeforeValidator, Field, create_model
 
 from rag_context.api.get import Readiness
 from rag_context.api.metadata import ReturnedMetadata
-from rag_context.api.tenant import Branch, Project, RootHash
-from rag_context.api.vocabulary import Vocabulary, one_of
 from rag_context.api.wire import (
     MAX_TAGS,
     PLAIN_PATTERN,
     SOURCE_CHARS,
+    Branch,
     Identifier,
     Instant,
     Otherwise,
+    Project,
+    RootHash,
     Tag,
     UtcTime,
+    Vocabulary,
     WireRequest,
     WireResponse,
+    one_of,
     whole,
 )
 from rag_context.domain.documents import Place

@@ -7,24 +7,26 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, create_model
 
 from rag_context.api.metadata import ReturnedMetadata
-from rag_context.api.tenant import Branch, RootHash
-from rag_context.api.vocabulary import Vocabulary, one_of
 from rag_context.api.wire import (
     MAX_TAGS,
     PLAIN_PATTERN,
     PRESENT_PATTERN,
     SOURCE_CHARS,
+    Branch,
     Count,
     Identifier,
     Instant,
     Milliseconds,
     Otherwise,
+    RootHash,
     Score,
     Sentences,
     Tag,
     UtcTime,
+    Vocabulary,
     WireRequest,
     WireResponse,
+    one_of,
     whole,
 )
 

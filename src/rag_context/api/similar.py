@@ -5,8 +5,18 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from rag_context.api.metadata import ReturnedMetadata
-from rag_context.api.tenant import Branch, Project, RootHash
-from rag_context.api.wire import Identifier, Otherwise, Score, UtcTime, WireRequest, WireResponse, whole
+from rag_context.api.wire import (
+    Branch,
+    Identifier,
+    Otherwise,
+    Project,
+    RootHash,
+    Score,
+    UtcTime,
+    WireRequest,
+    WireResponse,
+    whole,
+)
 
 MAX_SIMILAR = 20
 DEFAULT_SIMILAR = 5

@@ -1,14 +1,14 @@
-"""What every wire model is made of: its configuration, the kinds of text and number, and how they are advertised.
+"""What every wire model is made of: its configuration, kinds of text and number, names, tenants and vocabulary.
 
-Validation and the published JSON Schema share one pattern per kind of text, spelt so that every regular
-expression dialect reads it alike; what a client can check, the server does not refuse for another reason.
+Validation and the published JSON Schema share one pattern per kind of text, spelt so that every regular expression
+dialect reads it alike; a text that fits the schema is never rejected by the server for another reason.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -22,6 +22,8 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from rag_context.domain.documents import CONTENT_TYPES
 
 SOURCE_CHARS = 1024
 IDENTIFIER_CHARS = 256
@@ -186,3 +188,88 @@ PathHash = Annotated[str, Field(pattern=PATH_HASH_PATTERN, min_length=16, max_le
 Score = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 Milliseconds = Annotated[float, Field(ge=0)]
+
+
+MAX_VERSIONS = 5_000
+"""Documents that one question may name; some 110 bytes each."""
+
+
+class VersionsRequest(WireRequest):
+    """Versions of documents, as the receipts named them."""
+
+    versions: Annotated[
+        dict[Annotated[str, Field(min_length=1, max_length=IDENTIFIER_CHARS)], Identifier],
+        Field(max_length=MAX_VERSIONS, description="The contentHash of each document, by documentId"),
+    ]
+
+
+class VersionsResponse(WireResponse):
+    """Which of them are not there."""
+
+    missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
+
+
+CATEGORIES = ("strategy", "bugfix", "architecture", "casino")
+"""The built-in categories of a search filter; the configuration may add more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Kinds of content and categories: the built-in ones, and those the configuration adds."""
+
+    content_types: tuple[str, ...] = CONTENT_TYPES
+    categories: tuple[str, ...] = CATEGORIES
+
+    @classmethod
+    def extended(cls, content_types: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> "Vocabulary":
+        """The built-in words and the given ones, without repetition."""
+        return cls(
+            tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))),
+            tuple(dict.fromkeys((*CATEGORIES, *categories))),
+        )
+
+
+def one_of(values: tuple[str, ...]) -> Any:
+    """The type of a string that is one of `values`."""
+    return Literal[values]
+
+
+Project = Annotated[
+    Identifier | None, Field(description="Project the documents belong to; absent: the agents' own memory")
+]
+Branch = Annotated[Identifier | None, Field(description="Branch of the project")]
+RootHash = Annotated[PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root")]
+
+
+NAME_CHARS = 300
+ID_CHARS = 1024
+CONNECTION_PATTERN = "^[a-z][a-z0-9_-]{0,63}$"
+DOTS = (".", "..")
+"""No address can hold these, however they are written: clients take them for steps."""
+
+
+def name_problem(value: object) -> str | None:
+    """Why a collection cannot be called so, as the end of "name ..."; None where it can."""
+    return _problem(value, NAME_CHARS)
+
+
+def id_problem(value: object) -> str | None:
+    """Why a document cannot have this id, as the end of "id ..."; None where it can."""
+    return _problem(value, ID_CHARS)
+
+
+def _problem(value: object, most: int) -> str | None:
+    if not isinstance(value, str):
+        return "must be a string"
+    if not value.strip():
+        return "must not be empty"
+    if len(value) > most:
+        return f"too long (max {most} characters)"
+    if not value.isprintable() and any(_is_control(sign) for sign in value):
+        return "must not hold control characters or half a surrogate pair"
+    return "must not be . or .., which no address can hold" if value in DOTS else None
+
+
+def _is_control(sign: str) -> bool:
+    number = ord(sign)
+    return number < 0x20 or 0x7F <= number < 0xA0 or 0xD800 <= number < 0xE000

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.check import CheckResponse, FlawReport
+from rag_context.api.maintenance import CheckResponse, FlawReport
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import Chosen

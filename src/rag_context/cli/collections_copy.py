@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from rag_context.api.names import CONNECTION_PATTERN, name_problem
+from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, safe

@@ -12,13 +12,11 @@ from typing import Protocol, TypeVar
 import httpx2
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
+from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.versions import VersionsRequest, VersionsResponse
-from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest, WireResponse
 from rag_context.errors import (
     BackendDataError,
     BackendError,

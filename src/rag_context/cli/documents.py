@@ -17,7 +17,7 @@ from rag_context.cli.options import Chosen
 from rag_context.cli.screen import Screen, counted, safe
 from rag_context.cli.settings import load_available
 from rag_context.errors import InvalidInputError
-from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.text import readable
 from rag_context.settings import Loaded
 
 _TOOLS: Mapping[str, tuple[type[WireRequest], type[WireResponse]]] = {

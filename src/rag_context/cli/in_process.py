@@ -7,14 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from rag_context.api.delete import DeleteRequest
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.listing import ListRequest
+from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.versions import VersionsRequest
-from rag_context.api.vocabulary import Vocabulary
-from rag_context.api.wire import WireRequest
+from rag_context.api.wire import VersionsRequest, Vocabulary, WireRequest
 from rag_context.cli.connection import Response, first_page, next_page
 from rag_context.errors import BackendError
 from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace

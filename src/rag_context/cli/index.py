@@ -28,7 +28,7 @@ from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.cli.connection import Connection, open_connection
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.options import Chosen
@@ -45,7 +45,7 @@ from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thre
 from rag_context.files.sync import FolderSync, Gone
 from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
-from rag_context.stores.ledger import open_ledger
+from rag_context.stores.file_manifest import open_ledger
 from rag_context.transfer.document_lines import read_documents
 
 STDIN = Path("-")

@@ -21,7 +21,7 @@ from rag_context.server.mcp.wire import OversizedLineError, Wire, claim_wire
 from rag_context.settings import Loaded, Settings
 
 if TYPE_CHECKING:
-    from rag_context.server.mcp.door import Memory
+    from rag_context.server.mcp.server import Memory
 
 MODEL_PATIENCE_S = 10.0
 """How long a call waits for the model to load before it is answered by words (M-2)."""
@@ -131,9 +131,9 @@ class _Opening:
 
 def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
     """Load what the memory is made of, in a thread beside the conversation."""
-    from rag_context.api.vocabulary import Vocabulary  # noqa: PLC0415
+    from rag_context.api.wire import Vocabulary  # noqa: PLC0415
     from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
-    from rag_context.server.mcp.door import Memory  # noqa: PLC0415
+    from rag_context.server.mcp.server import Memory  # noqa: PLC0415
     from rag_context.server.registry import Registry, Toolset  # noqa: PLC0415
     from rag_context.server.tools import build_tools  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415

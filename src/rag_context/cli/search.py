@@ -11,7 +11,7 @@ from rich.text import Text
 
 from rag_context.api.reading import read_fields
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.moments import moment

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.index import FileReceipt
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync

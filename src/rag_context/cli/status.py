@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.health import HealthResponse
-from rag_context.api.stats import StatsRequest, StatsResponse, TimeRange
+from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse, TimeRange
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen

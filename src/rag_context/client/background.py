@@ -12,7 +12,7 @@ from rag_context.client import calls
 from rag_context.client.calls import IndexOptions
 from rag_context.client.client import Client
 from rag_context.client.context import Context
-from rag_context.client.lanes import Lanes, LanesShutError
+from rag_context.client.keyed_queue import Lanes, LanesShutError
 from rag_context.client.retries import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError

@@ -12,15 +12,21 @@ from typing_extensions import TypedDict
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.health import HealthRequest, HealthResponse
 from rag_context.api.index import BulkLine, IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.maintenance import (
+    HealthRequest,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+    TimeRange,
+)
 from rag_context.api.metadata import metadata_json
 from rag_context.api.reading import invalid_input
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
 from rag_context.api.search import Mode, SearchRequest, SearchResponse
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.stats import StatsRequest, StatsResponse, TimeRange
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError

@@ -11,13 +11,11 @@ import httpx2
 
 from rag_context.api.delete import DeleteResponse
 from rag_context.api.get import GetResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.listing import MAX_LISTED, ListedDocument, ListResponse
-from rag_context.api.reindex import ReindexResponse
+from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
-from rag_context.api.stats import StatsResponse, TimeRange
 from rag_context.client import calls
 from rag_context.client.address import address_of
 from rag_context.client.batches import batches

@@ -6,13 +6,11 @@ from typing import Protocol, Unpack
 
 from rag_context.api.delete import DeleteResponse
 from rag_context.api.get import GetResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import BulkReceipt, IndexResponse
 from rag_context.api.listing import ListedDocument, ListResponse
-from rag_context.api.reindex import ReindexResponse
+from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
-from rag_context.api.stats import StatsResponse, TimeRange
 from rag_context.client.async_collections import AsyncCollections
 from rag_context.client.calls import BulkLike, Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.domain.documents import Json

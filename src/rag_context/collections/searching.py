@@ -1,18 +1,27 @@
-"""Finding documents of a collection by vector, by keywords, or by both."""
+"""Finding documents of a collection by vector, by keyword, or by both.
 
+A provider without a keyword index has its documents read and scored here, with the terms and the BM25 of every other
+search (`text/`); only so many are read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from rag_context.collections.collections import READ_S, Collections
 from rag_context.collections.connections import Place
-from rag_context.collections.keywords import keyword_scores
+from rag_context.collections.paging import bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Vector
-from rag_context.errors import NotFoundError
-from rag_context.ports.provider import Entry, KeywordScore
+from rag_context.errors import FieldError, InvalidInputError, NotFoundError
+from rag_context.ports.provider import Entry, KeywordProvider, KeywordScore, Provider
 from rag_context.search.fusion import VECTOR_WEIGHT, fuse
 from rag_context.search.query import Mode
+from rag_context.text.analysis import terms
+from rag_context.text.bm25 import PROSE, bm25, idf_share, inverse_document_frequency
 
 KEYWORDS_S = 30.0
 """Longest wait for a keyword search: the first one of a collection analyses its texts."""
@@ -126,3 +135,72 @@ async def _scores(
 def _cosine(found: float) -> float:
     """A cosine, without what rounding put beyond its bounds."""
     return max(-1.0, min(1.0, float(found)))
+
+
+MOST_READ = 10_000
+"""Documents that one query reads at most."""
+
+_BATCH = 250
+
+
+async def keyword_scores(
+    provider: Provider, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
+) -> dict[str, KeywordScore]:
+    """As `KeywordProvider.keyword_scores`, whatever the provider.
+
+    Raises:
+        InvalidInputError: it has no keyword index, and the filter lets through more documents than are read.
+    """
+    if isinstance(provider, KeywordProvider):
+        return await provider.keyword_scores(name, text, where, limit=limit, also=also)
+    documents = bulk(provider)
+    ids = await documents.ids(name, where)
+    if len(ids) > MOST_READ:
+        message = (
+            f"A keyword search reads every document of a collection on this provider, at most {MOST_READ}, and here "
+            f"are {len(ids)}: narrow them with where, or search with mode vector"
+        )
+        raise InvalidInputError(message, [FieldError("mode", message)])
+    asked = Counter(terms(text))
+    rows: dict[str, tuple[list[int], int]] = {}
+    for start in range(0, len(ids), _BATCH):
+        found = await documents.get(name, ids[start : start + _BATCH])
+        texts = {id_: entry.text for id_, entry in found.items()}
+        rows |= await asyncio.to_thread(_counted, texts, list(asked))
+    return _scored(rows, asked, limit, also)
+
+
+def _counted(texts: dict[str, str], asked: Sequence[str]) -> dict[str, tuple[list[int], int]]:
+    """Of each text how often it holds each term, and how many terms it has in all."""
+    rows = {}
+    for id_, text in texts.items():
+        words = terms(text)
+        counts = Counter(words)
+        rows[id_] = [counts[term] for term in asked], len(words)
+    return rows
+
+
+def _scored(
+    rows: dict[str, tuple[list[int], int]], asked: Counter[str], limit: int, also: Sequence[str]
+) -> dict[str, KeywordScore]:
+    if not rows or not asked:
+        return {}
+    counts = np.array([row for row, _ in rows.values()], dtype=np.float64)
+    lengths = np.array([length for _, length in rows.values()], dtype=np.float64)
+    idf = np.array([inverse_document_frequency(len(rows), int(held)) for held in (counts > 0).sum(axis=0)])
+    scores = bm25(
+        counts,
+        lengths,
+        idf * np.array(list(asked.values()), dtype=np.float64),
+        np.full(len(rows), PROSE.k1),
+        np.full(len(rows), PROSE.b),
+        float(lengths.mean()),
+    )
+    shares = idf_share(counts, idf)
+    every = {
+        id_: KeywordScore(float(score), float(share))
+        for id_, score, share in zip(rows, scores, shares, strict=True)
+        if score > 0
+    }
+    best = sorted(every.items(), key=lambda item: (-item[1].bm25, item[0]))[:limit]
+    return dict(best) | {id_: every[id_] for id_ in also if id_ in every}

@@ -12,8 +12,8 @@ from uuid import uuid4
 import httpx2
 
 from rag_context.api.delete import DeleteResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import IndexResponse
+from rag_context.api.maintenance import HealthResponse
 from rag_context.api.search import SearchResponse
 from rag_context.api.wire import WireResponse
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from rag_context.api.health import HealthResponse
+from rag_context.api.maintenance import HealthResponse
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end

@@ -22,7 +22,7 @@ from rag_context.files.reading import Found, Rejected, stamp_of
 from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ingest.identity import document_id
-from rag_context.ports.upkeep import FileLedger
+from rag_context.ports.maintenance import FileLedger
 
 PAGE = 500
 """Files looked at together."""

@@ -1,10 +1,21 @@
-"""What a chunk does not say of itself: the title and headings it stands under.
+"""What surrounds a document's chunks: its title, the headings they stand under, and its near-duplicates.
 
-Embedded and matched with the chunk, they tell a later part of a document from the same words elsewhere; they
-are never returned. Of a project's file, what its front matter says of it (summary, tags) stands with the first chunk.
+Title and headings are embedded and matched with the chunk, where they tell a later part of a document from the same
+text elsewhere; they are never returned. Of a project's file, its summary and tags stand with the first chunk.
+Near-duplicates are found by SimHash (Charikar 2002, "Similarity estimation techniques from rounding algorithms").
 """
 
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from hashlib import blake2b
+
+import numpy as np
+
+from rag_context.domain import documents
 from rag_context.domain.documents import Metadata
+from rag_context.ingest.chunking.markdown import fences, front_matter, sections
 from rag_context.ports.models import Tokenizer
 
 CONTEXT_TOKENS = 32
@@ -61,3 +72,97 @@ def _headings(title: str, heading: str, text: str, tokenizer: Tokenizer) -> str:
         return ""
     offsets = tokenizer.offsets(context)
     return context if len(offsets) <= CONTEXT_TOKENS else context[: offsets[CONTEXT_TOKENS - 1][1]]
+
+
+MAX_TITLE_CHARS = 200
+FILE_PARTS = 2
+"""Of a path, that say which file it is: the last folder and the name."""
+
+_TITLE = re.compile(r"^title[ \t]*+:[ \t]++(?P<value>[^\n]++)", re.MULTILINE)
+_QUOTED = re.compile(r"\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^']|'')*+)'")
+_COMMENT = re.compile(r"(?:^|[ \t])#")
+_SEPARATOR = re.compile(r"[/\\]")
+
+
+def title_of(content: str, source: str, content_type: str) -> str:
+    """The document's own title, else the last segment of `source`; one line, never empty."""
+    return own_title(content, content_type) or _one_line(_last_segment(source)) or _one_line(source) or "Untitled"
+
+
+def own_title(content: str, content_type: str) -> str:
+    """The title in the front matter, else the first H1; one line, empty where the document has neither.
+
+    A chat has none but that in its front matter, and code has none: a `#` in them is no heading.
+    """
+    match content_type:
+        case documents.CODE:
+            return ""
+        case documents.CHAT:
+            return _one_line(_front_matter_title(content))
+        case _:
+            return _one_line(_front_matter_title(content) or _first_h1(content))
+
+
+def code_file(source: str, content_type: str) -> str:
+    """The file that code lies in, with its folder; empty for any other kind of content."""
+    if content_type != documents.CODE:
+        return ""
+    parts = [part for part in _SEPARATOR.split(source) if part.strip()]
+    return _one_line("/".join(parts[-FILE_PARTS:]))
+
+
+def _front_matter_title(content: str) -> str:
+    start, end = front_matter(content)
+    match = _TITLE.search(content[start:end])
+    return _scalar(match["value"].strip()) if match else ""
+
+
+def _scalar(value: str) -> str:
+    """A YAML scalar of one line; what goes on over several lines is not read."""
+    if quoted := _QUOTED.match(value):
+        if quoted["double"] is not None:
+            return re.sub(r"\\(.)", r"\1", quoted["double"])
+        return quoted["single"].replace("''", "'")
+    if value[:1] in "|>&*!{[":
+        return ""
+    return _COMMENT.split(value, maxsplit=1)[0]
+
+
+def _first_h1(content: str) -> str:
+    named = (section.path[-1] for section in sections(content, fences(content)) if section.level == 1 and section.path)
+    return next(named, "")
+
+
+def _last_segment(source: str) -> str:
+    return next((part for part in reversed(_SEPARATOR.split(source)) if part.strip()), "")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:MAX_TITLE_CHARS].rstrip()
+
+
+HASH_BITS = 64
+NEAR_BITS = 3
+"""Largest distance in bits of two texts that count as near-duplicates."""
+
+
+def similarity_hash(terms: Sequence[str]) -> int:
+    """SimHash of `terms`, each weighted by how often it occurs, as a signed 64-bit integer; 0 without terms."""
+    counts = Counter(terms)
+    if not counts:
+        return 0
+    digests = np.frombuffer(b"".join(map(_digest, counts)), np.uint8).reshape(-1, HASH_BITS // 8)
+    weights = np.fromiter(counts.values(), np.float32, len(counts))
+    ones = weights @ np.unpackbits(digests, axis=1).astype(np.float32)
+    bits = np.packbits(ones > weights.sum() / 2)
+    return int.from_bytes(bits.tobytes(), "big", signed=True)
+
+
+def distance(left: int, right: int) -> int:
+    """Bits in which two hashes differ, 0..64."""
+    return ((left ^ right) & ((1 << HASH_BITS) - 1)).bit_count()
+
+
+@lru_cache(maxsize=32_768)
+def _digest(term: str) -> bytes:
+    return blake2b(term.encode("utf-8", "surrogatepass"), digest_size=HASH_BITS // 8).digest()

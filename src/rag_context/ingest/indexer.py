@@ -14,15 +14,22 @@ import numpy as np
 from rag_context.domain.documents import CHAT, Chunk, Document, Draft, Matrix, Origin
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.ingest.chunking.chunker import split, split_body
-from rag_context.ingest.context import CONTEXT_TOKENS, about, context_of, with_about
-from rag_context.ingest.duplicates import similarity_hash
+from rag_context.ingest.context import (
+    CONTEXT_TOKENS,
+    about,
+    code_file,
+    context_of,
+    own_title,
+    similarity_hash,
+    title_of,
+    with_about,
+)
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ingest.redaction import redact
 from rag_context.ingest.reuse import StoredVectors
-from rag_context.ingest.titles import code_file, own_title, title_of
+from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.upkeep import VectorRebuilder
 from rag_context.ports.writing import IndexWriter
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from rag_context.domain.documents import Held, Stored
 from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
+from rag_context.ports.maintenance import IndexAuditor, Judge
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.upkeep import IndexAuditor, Judge
 from rag_context.ports.writing import DocumentWriter, VectorWriter
 
 PAGE = 200

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from rag_context.domain.documents import Vector
 from rag_context.errors import BackendError
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 

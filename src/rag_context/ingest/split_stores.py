@@ -13,8 +13,8 @@ from uuid import UUID
 from rag_context.domain.documents import Chunk, Document, Matrix
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.ports.writing import DocumentWriter, VectorWriter
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency

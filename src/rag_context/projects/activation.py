@@ -11,13 +11,13 @@ from rag_context.errors import BackendError, FieldError, InvalidInputError, RagC
 from rag_context.files.reading import DEFAULT_MAX_BYTES
 from rag_context.files.watch import watch
 from rag_context.ingest.indexer import Indexer
+from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.ports.reading import DocumentStore
-from rag_context.ports.upkeep import ProjectRegistry
 from rag_context.projects.callers import Activations
-from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.deletion import Deletion, delete, meant, sized
 from rag_context.projects.documents import project_document
 from rag_context.projects.following import Following, FollowState, Tools
+from rag_context.projects.listing import Catalogues
 from rag_context.projects.opening import Activation, open_project
 from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (

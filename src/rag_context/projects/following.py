@@ -10,9 +10,9 @@ from rag_context.domain.documents import Tenant
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.files.reading import IGNORE_FILES
 from rag_context.ingest.indexer import Indexer
-from rag_context.projects.catalogue import Catalogues
 from rag_context.projects.documents import Reader
 from rag_context.projects.external import external_scope
+from rag_context.projects.listing import Catalogues
 from rag_context.projects.opening import Activation
 from rag_context.projects.root import current_branch, head_file, is_checking_out
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document

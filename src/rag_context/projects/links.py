@@ -1,10 +1,13 @@
-"""Links of a Markdown text, from its syntax tree: what only looks like one (in code, in a comment) is none.
+"""Links of a Markdown text, read from its syntax tree, and following them from document to document.
 
-`[[wiki]]` links and `<a href>` are links too; the former keep their brackets, so that whoever resolves them can tell.
+What only looks like a link (in code, in a comment) is not one. `[[wiki]]` links and `<a href>` count; the former keep
+their brackets, so that they can be told apart when they are resolved. Following goes breadth first; it ends on any
+graph.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import unescape
 
 from markdown_it import MarkdownIt
@@ -12,6 +15,7 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
 from rag_context.ingest.chunking.markdown import fences
+from rag_context.projects.records import ProjectDocument
 
 MAX_LINKS = 10_000
 """Links read of one document; nobody follows more."""
@@ -101,3 +105,50 @@ def _effort(text: str) -> int:
         elif opened:
             effort += match.start() - opened.pop()
     return effort + sum(len(text) - start for start in opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A document that was reached, by which document's link, in how many steps (from 1)."""
+
+    document: ProjectDocument
+    linked_from: str
+    depth: int
+
+
+async def follow(
+    sources: Sequence[ProjectDocument],
+    targets: Callable[[ProjectDocument], Awaitable[Sequence[ProjectDocument]]],
+    *,
+    passed: Collection[str] = (),
+    max_depth: int,
+    max_count: int,
+) -> list[Link]:
+    """The documents that links lead to, nearest first, in reading order; every document is entered once at most.
+
+    Args:
+        sources: where to begin; never among what is reached.
+        targets: the documents that a document links to.
+        passed: paths of documents that are gone through and not listed, since they stand elsewhere already.
+        max_depth: most steps from a source.
+        max_count: most documents listed.
+    """
+    found: list[Link] = []
+    visited = {document.path for document in sources}
+    level = list(sources)
+    for depth in range(1, max_depth + 1):
+        following: list[ProjectDocument] = []
+        for document in level:
+            if len(found) >= max_count:
+                return found
+            for target in await targets(document):
+                if target.path in visited:
+                    continue
+                visited.add(target.path)
+                following.append(target)
+                if target.path not in passed:
+                    found.append(Link(target, document.path, depth))
+                    if len(found) >= max_count:
+                        return found
+        level = following
+    return found

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
-from rag_context.ports.upkeep import ProjectRegistry
+from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.projects.opening import Activation
 
 NOTE_EVERY_S = 60.0

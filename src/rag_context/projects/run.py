@@ -20,6 +20,7 @@ from rag_context.projects.assembly import Assembled, Entry, Place, Section, asse
 from rag_context.projects.boosting import Match
 from rag_context.projects.excerpts import Excerpts, Rendered, opening, opening_quote, quote_of
 from rag_context.projects.finding import Ask, Found, Known, find, lets_through
+from rag_context.projects.links import Link, follow
 from rag_context.projects.records import (
     CriticalInclusion,
     Label,
@@ -30,7 +31,6 @@ from rag_context.projects.records import (
     RetrievedDocument,
 )
 from rag_context.projects.rendering import Renderer
-from rag_context.projects.traversal import Link, follow
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, Level, Query

@@ -16,7 +16,6 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.hedge import hedged
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.gather import Gathered, gather
-from rag_context.search.legs import Legs, Sources, status_of
 from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
 from rag_context.search.ranking import (
     Ranked,
@@ -28,6 +27,7 @@ from rag_context.search.ranking import (
     smoothed_scores,
     spread,
 )
+from rag_context.search.retrievers import Legs, Sources, status_of
 
 logger = logging.getLogger(__name__)
 

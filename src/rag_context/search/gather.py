@@ -10,9 +10,9 @@ from rag_context.domain.search import ChunkRef, Neighbours, TextHit, VectorHit
 from rag_context.errors import BackendError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.legs import Sources, VectorFinds, pool_per_document
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best, spread
+from rag_context.search.retrievers import Sources, VectorFinds, pool_per_document
 
 T = TypeVar("T")
 

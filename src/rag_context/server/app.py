@@ -1,9 +1,14 @@
-"""The HTTP application: routes over the registry, inside the guards."""
+"""The HTTP application: routes over the registry, inside the middleware, and the pages that come with the package."""
 
 import asyncio
+import base64
+import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
+from importlib import resources
 from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -12,14 +17,13 @@ from starlette.types import ASGIApp, Lifespan, Receive, Scope, Send
 
 from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode
-from rag_context.api.health import BareHealth
 from rag_context.api.index import BulkLine
+from rag_context.api.maintenance import BareHealth
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
-from rag_context.api.versions import VersionsRequest
+from rag_context.api.wire import VersionsRequest
 from rag_context.server.bulk import BulkRun
 from rag_context.server.collections import DOCUMENT_WRITES, collection_routes
-from rag_context.server.correlation import Correlation
 from rag_context.server.embeddings import NAME_CHARS, embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import (
     JSON_KINDS,
@@ -30,14 +34,14 @@ from rag_context.server.endpoint import (
     may_write,
     query_fields,
 )
-from rag_context.server.exchange import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
 from rag_context.server.failures import retry_after
 from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
 from rag_context.server.mcp.mount import McpMount
+from rag_context.server.messages import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import Access, ServerOptions
-from rag_context.server.pages import page_reply
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool
+from rag_context.server.request_ids import Correlation
 from rag_context.server.tools import build_tools
 
 logger = logging.getLogger(__name__)
@@ -255,3 +259,32 @@ def _reply(answer: Answer) -> Reply:
         wait = retry_after(answer.retry_after_s).encode()
         return Reply(body.to_json(), _STRICT_STATUS[body.code], headers=((b"retry-after", wait),))
     return Reply(body.to_json())
+
+
+_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
+
+
+@cache
+def page_reply(name: str) -> Reply:
+    """The page in `html/<name>`, its version filled in, under a policy made of its own scripts and styles."""
+    text = resources.files("rag_context.server").joinpath("html", name).read_text("utf-8")
+    text = text.replace("{{version}}", __version__)
+    policy = (
+        f"default-src 'none'; script-src {_hashes(_SCRIPT, text)}; style-src {_hashes(_STYLE, text)}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    return Reply(
+        text.encode(),
+        media_type=b"text/html; charset=utf-8",
+        headers=(
+            (b"content-security-policy", policy.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"referrer-policy", b"no-referrer"),
+        ),
+    )
+
+
+def _hashes(pattern: re.Pattern[str], text: str) -> str:
+    found = [base64.b64encode(hashlib.sha256(part.encode()).digest()).decode() for part in pattern.findall(text)]
+    return " ".join(f"'sha256-{digest}'" for digest in found) or "'none'"

@@ -16,8 +16,8 @@ from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_json
 from rag_context.domain.documents import CHAT
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
-from rag_context.server.exchange import ClientGoneError, RefusalError
 from rag_context.server.failures import component_sentence, log_failure
+from rag_context.server.messages import ClientGoneError, RefusalError
 from rag_context.server.registry import Service
 
 logger = logging.getLogger(__name__)

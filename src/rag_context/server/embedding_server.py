@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode
-from rag_context.api.health import BareHealth
+from rag_context.api.maintenance import BareHealth
 from rag_context.domain.documents import Matrix, Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.ports.models import Embedder, Tokenizer
@@ -16,7 +16,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded
 from rag_context.server.embeddings import embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, Handler, check_media_type
-from rag_context.server.exchange import RefusalError, Reply, exchange, read_body
+from rag_context.server.messages import RefusalError, Reply, exchange, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor
 

@@ -11,7 +11,7 @@ from rag_context.api.reading import read_json
 from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.ports.models import Tokenizer
-from rag_context.server.exchange import RefusalError, Reply
+from rag_context.server.messages import RefusalError, Reply
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""

@@ -7,7 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.server.exchange import Exchange, RefusalError, Reply
+from rag_context.server.messages import Exchange, RefusalError, Reply
 from rag_context.server.options import Access
 
 JSON_KINDS = ("application/json",)

@@ -20,7 +20,7 @@ from rag_context.errors import (
     ProviderFailedError,
 )
 from rag_context.projects.records import ProjectError
-from rag_context.server.exchange import RefusalError, Reply
+from rag_context.server.messages import RefusalError, Reply
 
 logger = logging.getLogger(__name__)
 

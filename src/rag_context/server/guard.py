@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
-from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, exchange
 from rag_context.server.failures import retry_after
+from rag_context.server.messages import ClientGoneError, Exchange, RefusalError, exchange
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})

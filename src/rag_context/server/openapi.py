@@ -6,11 +6,11 @@ from typing import Any
 
 from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, OpenAiErrorResponse
 from rag_context.api.failure import ErrorCode, ErrorResponse
-from rag_context.api.health import BareHealth
 from rag_context.api.index import BulkLine, BulkReceipt
+from rag_context.api.maintenance import BareHealth
 from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchFailure
-from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
 from rag_context.server.openapi_collections import collection_paths, collection_schemas
 from rag_context.server.options import Access, ServerOptions

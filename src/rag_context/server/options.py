@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.errors import ConfigurationError
 from rag_context.settings import is_loopback
 

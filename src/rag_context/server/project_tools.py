@@ -32,8 +32,8 @@ from rag_context.api.projects import (
 )
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
-from rag_context.server.exchange import RefusalError
 from rag_context.server.failures import component_sentence, retry_after
+from rag_context.server.messages import RefusalError
 from rag_context.server.options import Access
 from rag_context.server.registry import Answer, Call, Tool, Toolset
 from rag_context.service.projects import ProjectService

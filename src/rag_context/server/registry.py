@@ -8,16 +8,13 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
 from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.versions import VersionsRequest, VersionsResponse
-from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest, WireResponse
 from rag_context.domain.documents import Matrix
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.ports.models import Tokenizer

@@ -5,14 +5,19 @@ from typing import Any
 from rag_context.api.converse import ConverseRequest, ConverseResponse
 from rag_context.api.delete import MANY, MAX_DELETED, DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.health import HealthRequest, HealthResponse
 from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import (
+    HealthRequest,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
 from rag_context.api.search import SearchFailure, SearchRequest, SearchResponse
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.vocabulary import Vocabulary
+from rag_context.api.wire import Vocabulary
 from rag_context.server.collection_tools import build_collection_tools
 from rag_context.server.options import Access
 from rag_context.server.project_tools import build_project_tools

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from rag_context.api.check import CheckResponse, FlawReport
+from rag_context.api.maintenance import CheckResponse, FlawReport
 from rag_context.domain.documents import Chunk, Counts, Document, Draft, Origin
 from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.markdown import body_start
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
-from rag_context.ports.upkeep import IndexAuditor
+from rag_context.ports.maintenance import IndexAuditor
 
 RESCUE = (
     "stop the server, keep a copy of the data directory, then restore a backup, or save what can be read with "

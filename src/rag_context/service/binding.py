@@ -9,8 +9,8 @@ from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.fingerprint import same_model
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
+from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
 from rag_context.ports.models import Embedder, Tokenizer
-from rag_context.ports.upkeep import ModelRegistry, VectorRebuilder
 
 OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
 """Loads the model that an index was made with, where it can still be had; it may answer None at first."""

@@ -44,7 +44,7 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
-from rag_context.service.collection_upkeep import CollectionUpkeep
+from rag_context.service.collection_maintenance import CollectionUpkeep
 from rag_context.service.providers import ProviderService
 from rag_context.where import check_metadata, parse
 

@@ -17,9 +17,9 @@ from rag_context.errors import BackendError, FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
-from rag_context.projects.catalogue import Catalogue
 from rag_context.projects.generation import Written, write_answer
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
+from rag_context.projects.listing import Catalogue
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -35,16 +35,17 @@ from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
 from rag_context.service.project_choice import Meant, Naming, ProjectChoice, external, followed
-from rag_context.service.project_reading import lines_of, named_document
-from rag_context.service.project_wording import (
+from rag_context.service.project_mappers import (
     Listed,
     catching_up,
     doc_types,
     following_warnings,
     labelled,
     level_name,
+    lines_of,
     linked_doc,
     listed_project,
+    named_document,
     source,
     tenant_fields,
     type_counts,

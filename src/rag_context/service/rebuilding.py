@@ -14,8 +14,8 @@ from collections.abc import Callable
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ingest.indexer import Indexer
+from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
-from rag_context.ports.upkeep import VectorRebuilder
 from rag_context.service.binding import BoundEmbedder, same_vectors
 
 logger = logging.getLogger(__name__)

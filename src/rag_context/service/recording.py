@@ -8,9 +8,9 @@ from rag_context.domain.metrics import ErrorRecord, SearchRecord
 from rag_context.errors import BackendError
 from rag_context.projects.records import Label
 from rag_context.search.query import Answer
+from rag_context.service.mappers import UNKNOWN_AGENT, search_record
 from rag_context.service.meters import Meters
 from rag_context.service.telemetry import Telemetry
-from rag_context.service.wording import UNKNOWN_AGENT, search_record
 
 VALIDATING_AGENT = "rag-context validate"
 """Agent of searches that only try the system out: they are metrics, and no use that statistics should show."""

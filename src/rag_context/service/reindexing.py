@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.indexer import STORE_S
-from rag_context.ports.upkeep import ModelRegistry
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.rebuilding import Rebuilding
 

@@ -13,45 +13,42 @@ import numpy as np
 from rag_context._version import __version__
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.health import ComponentHealth, HealthResponse, ModelName
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
-from rag_context.api.reindex import ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import (
+    ComponentHealth,
+    HealthResponse,
+    ModelName,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.stats import StatsRequest, StatsResponse
-from rag_context.api.versions import VersionsRequest, VersionsResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Matrix, Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.projects.tenants import Tenants
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
-from rag_context.search.legs import Sources
 from rag_context.search.query import Answer, Level, Query
+from rag_context.search.retrievers import Sources
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.budget import within
 from rag_context.service.collections import CollectionService
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, detail_of, judged
-from rag_context.service.likeness import Likeness
-from rag_context.service.meters import Meters
-from rag_context.service.naming import Naming
-from rag_context.service.projects import ProjectParts, ProjectService
-from rag_context.service.reading import Reading
-from rag_context.service.rebuilding import Rebuilding
-from rag_context.service.recording import Recording
-from rag_context.service.reindexing import LOOK_EVERY_S, Progress, Reindexing
-from rag_context.service.removal import meant, remove
-from rag_context.service.telemetry import Telemetry
-from rag_context.service.upkeep import SWEEP_TOGETHER, Upkeep
-from rag_context.service.wording import (
+from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
+from rag_context.service.mappers import (
+    Naming,
     bulk_receipt,
     draft_of,
     index_response,
@@ -60,6 +57,14 @@ from rag_context.service.wording import (
     stats_response,
     tenant_of,
 )
+from rag_context.service.meters import Meters
+from rag_context.service.projects import ProjectParts, ProjectService
+from rag_context.service.reading import Reading, meant, remove
+from rag_context.service.rebuilding import Rebuilding
+from rag_context.service.recording import Recording
+from rag_context.service.reindexing import LOOK_EVERY_S, Progress, Reindexing
+from rag_context.service.similarity import Likeness
+from rag_context.service.telemetry import Telemetry
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from rag_context.api.transfer import ExportFooter, ExportHeader, read_header, re
 from rag_context.domain.documents import Chunk, Matrix, Stored
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
+from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
-from rag_context.ports.upkeep import ModelRegistry
 from rag_context.ports.writing import IndexWriter
 from rag_context.resilience.retry import retrying
 from rag_context.transfer.lines import Moved, exported, model_line, model_of, read_moved

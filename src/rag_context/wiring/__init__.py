@@ -1,4 +1,4 @@
-"""The fuse box: reads settings once, opens adapters in order, closes them in reverse. Only it names adapters."""
+"""Reads the settings once, opens adapters in order and closes them in reverse. Only this package names adapters."""
 
 import asyncio
 import logging
@@ -11,29 +11,36 @@ from datetime import timedelta
 
 from rag_context.collections.embedding import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
+from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.ingest.reuse import StoredVectors
-from rag_context.ports.models import Embedder
+from rag_context.ports.models import ChatModel, Embedder
+from rag_context.projects.activation import Projects
+from rag_context.projects.housekeeping import Rules
+from rag_context.projects.rendering import Renderer
+from rag_context.projects.retrieval import Works
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
-from rag_context.search.legs import Sources
+from rag_context.search.retrievers import Sources
 from rag_context.service.audit import Audit
 from rag_context.service.binding import BoundEmbedder, OpenFormer, same_vectors
 from rag_context.service.health import HealthMonitor
+from rag_context.service.maintenance import Upkeep
+from rag_context.service.projects import ProjectParts
 from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.service import Parts, Service
 from rag_context.service.telemetry import Telemetry
-from rag_context.service.upkeep import Upkeep
 from rag_context.settings import Settings, StoreSettings, check_available
+from rag_context.settings.models import ChatSettings
+from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.transfer import Conflict, Exporter, Importer
 from rag_context.wiring.collections import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
-from rag_context.wiring.projects import open_projects
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 
 __all__ = ["OnMismatch", "open_all_connections", "open_audit", "open_export", "open_import", "open_service"]
@@ -257,3 +264,63 @@ async def _running(name: str, work: Coroutine[None, None, None]) -> AsyncIterato
 def _log_crash(task: "asyncio.Task[None]") -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.critical("background task %s crashed", task.get_name(), exc_info=error)
+
+
+SEARCH_SHARE = 0.8
+"""Share of a search's deadline in which a project's search answers; the rest is for reading whole documents."""
+
+
+@asynccontextmanager
+async def open_projects(parts: Parts, settings: Settings) -> AsyncIterator[ProjectParts]:
+    """What the use cases of project documents are made of.
+
+    Raises:
+        ConfigurationError: the chat model cannot be used as it is configured.
+    """
+    deadline_s = settings.search.deadline_ms / 1000.0
+    sources = parts.sources
+    chain = SearchChain(sources, parts.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
+    registry = SqliteProjectRegistry(settings.data_dir)
+    projects = Projects(parts.indexer, sources.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes)
+    works = Works(
+        ask=chain.search,
+        documents=sources.documents,
+        document_store=sources.document_store,
+        catalogues=projects.catalogues,
+        renderer=Renderer(parts.embedder.tokenizer),
+        model=lambda: parts.embedder.model,
+        deadline_s=deadline_s,
+    )
+    async with _open_chat(settings.chat) as chat:
+        try:
+            yield ProjectParts(projects, works, chat, _rules(settings))
+        finally:
+            await projects.aclose()
+            registry.close()
+
+
+def _rules(settings: Settings) -> Rules:
+    """A data directory is this machine's alone; a document store on a server may hold other machines' projects."""
+    return Rules(
+        follow=settings.projects.follow,
+        grace=timedelta(days=settings.projects.forget_after_days),
+        adopts=settings.stores.documents == "embedded",
+    )
+
+
+@asynccontextmanager
+async def _open_chat(chosen: ChatSettings) -> AsyncIterator[ChatModel | None]:
+    """The configured chat model; None where none is."""
+    if chosen.url is None:
+        yield None
+        return
+    if chosen.model is None:
+        raise ConfigurationError("chat.url is set, but no model: set chat.model to one that the chat server has.")
+    from rag_context.generation.openai_compatible import OpenAIChat  # noqa: PLC0415  (only where chosen)
+
+    key = chosen.api_key.get_secret_value() if chosen.api_key is not None else None
+    chat = OpenAIChat(chosen.url, model=chosen.model, api_key=key, timeout_s=chosen.timeout_s)
+    try:
+        yield chat
+    finally:
+        await chat.close()

@@ -17,8 +17,8 @@ from rag_context.collections.registry import ProviderKind, ProviderRegistry
 from rag_context.ports.provider import Capabilities, Provider
 from rag_context.settings import Settings
 from rag_context.settings.models import Expected, HttpUrl, Secret, Section, UserPath
-from rag_context.stores.facts import CAPABILITIES
 from rag_context.stores.sqlite import FILE_NAME
+from rag_context.stores.tokens import CAPABILITIES
 
 CHROMA_URL = "http://localhost:8000"
 QDRANT_PORT = 6333

@@ -11,8 +11,8 @@ from rag_context.errors import ConfigurationError
 from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorHome
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
+from rag_context.ports.maintenance import IndexAuditor, ModelRegistry, VectorRebuilder
 from rag_context.ports.reading import Cache, DocumentStore, MetricsStore, TextIndex, VectorStore
-from rag_context.ports.upkeep import IndexAuditor, ModelRegistry, VectorRebuilder
 from rag_context.ports.writing import DocumentWriter, IndexWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings

@@ -5,8 +5,7 @@ network (`converter`, `worker`); a bomb ends in a reason. Every other module her
 """
 
 from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.extracted import ConversionError, Extracted, Format
-from rag_context.files.formats.limits import MAX_FILE_BYTES, Limits
+from rag_context.files.formats.extracted import MAX_FILE_BYTES, ConversionError, Extracted, Format, Limits
 from rag_context.files.formats.recognition import SNIFFED_BYTES, format_of
 
 __all__ = [

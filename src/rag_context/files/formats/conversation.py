@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 
+from rag_context.files.formats.chat import Talk, joined
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.injected import (
     REASONING,
@@ -20,8 +21,7 @@ from rag_context.files.formats.injected import (
     left_out_role,
 )
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
-from rag_context.files.formats.talk import Talk, joined
-from rag_context.files.formats.turn import Turn, moment, text_of
+from rag_context.files.formats.message import Turn, moment, text_of
 
 USER, ASSISTANT = "User", "Assistant"
 

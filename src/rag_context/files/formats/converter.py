@@ -11,9 +11,8 @@ from pathlib import Path
 from threading import BoundedSemaphore, Lock, Timer
 from typing import Any
 
-from rag_context.files.formats.extracted import ConversionError, Extracted, Format
+from rag_context.files.formats.extracted import ConversionError, Extracted, Format, Limits
 from rag_context.files.formats.frames import CutOffError, receive, send
-from rag_context.files.formats.limits import Limits
 
 _LIBRARIES = {
     Format.PDF: ("pypdfium2",),

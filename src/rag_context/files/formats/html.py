@@ -8,8 +8,7 @@ from bs4.builder import ParserRejectedMarkup
 from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
-from rag_context.files.formats.extracted import ConversionError, Extracted, front_matter
-from rag_context.files.formats.limits import Limits
+from rag_context.files.formats.extracted import ConversionError, Extracted, Limits, front_matter
 
 _UNSEEN = (
     "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "

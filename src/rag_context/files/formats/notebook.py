@@ -3,9 +3,8 @@
 import json
 from collections.abc import Iterator
 
-from rag_context.files.formats.extracted import ConversionError, Extracted
+from rag_context.files.formats.extracted import ConversionError, Extracted, Limits
 from rag_context.files.formats.json_stream import Fields
-from rag_context.files.formats.limits import Limits
 
 MAX_OUTPUT_CHARS = 2000
 """Of what one cell printed; logs and tables go on and say little."""

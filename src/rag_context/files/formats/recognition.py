@@ -6,7 +6,7 @@ from pathlib import PurePath
 from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
-from rag_context.files.formats.turn import talk_of, turn_of
+from rag_context.files.formats.message import talk_of, turn_of
 
 SNIFFED_BYTES = 1 << 16
 """How much of a file's beginning tells all that can be told."""

@@ -8,9 +8,8 @@ from xml.parsers.expat import ExpatError
 import mammoth
 from bs4 import BeautifulSoup
 
-from rag_context.files.formats.extracted import ConversionError, Extracted
+from rag_context.files.formats.extracted import ConversionError, Extracted, Limits
 from rag_context.files.formats.html import markdown
-from rag_context.files.formats.limits import Limits
 
 _DAMAGES = (
     zipfile.BadZipFile,

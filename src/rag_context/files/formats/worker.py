@@ -14,14 +14,13 @@ from importlib import import_module
 from pathlib import PurePath
 
 from rag_context.files.formats import exports
+from rag_context.files.formats.chat import Talk, documents
 from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.conversation import read
-from rag_context.files.formats.extracted import ConversionError, Extracted, Format
+from rag_context.files.formats.extracted import MAX_CHARS, ConversionError, Extracted, Format, Limits
 from rag_context.files.formats.frames import CutOffError, receive, send
 from rag_context.files.formats.injected import counted
 from rag_context.files.formats.json_stream import BrokenOffError
-from rag_context.files.formats.limits import MAX_CHARS, Limits
-from rag_context.files.formats.talk import Talk, documents
 
 if sys.platform != "win32":
     import resource

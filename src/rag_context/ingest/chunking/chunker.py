@@ -15,7 +15,8 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from rag_context.domain import documents
-from rag_context.ingest.chunking import code, markdown, sentences, syntax, turns
+from rag_context.ingest.chunking import code, markdown, sentences, syntax
+from rag_context.ingest.chunking import messages as turns
 from rag_context.ingest.chunking.blocks import Block, Boundary, Range, Strength, grouped, headed, path_over
 from rag_context.ingest.chunking.packing import ChunkSizes, Packer
 from rag_context.ingest.chunking.ruler import Ruler

@@ -1,9 +1,14 @@
 """Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller asked for progress.
 
-What the library would keep for a session, a task and its streams, is not needed: a session is a name (`sessions`).
+A session is an identifier, given with the answer to `initialize` and returned by the client in a header. It keeps
+nothing but its entry here, so that a server can have many.
 """
 
 import asyncio
+import json
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,7 +23,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.server.endpoint import query_fields
-from rag_context.server.exchange import (
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
+from rag_context.server.mcp.server import Context, Door, Memory, Visit
+from rag_context.server.messages import (
     ClientGoneError,
     Exchange,
     RefusalError,
@@ -27,9 +34,6 @@ from rag_context.server.exchange import (
     exchange,
     read_body,
 )
-from rag_context.server.mcp.door import Context, Door, Memory, Visit
-from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
-from rag_context.server.mcp.sessions import HEADER, Sessions, opens_session
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Toolset
 
@@ -211,3 +215,64 @@ def _visit(context: Context) -> Visit:
     structured = query_fields(request.scope).get("structured") == "true"
     session = request.scope["state"].get(_SESSION)
     return Visit(opened.request_id, access, caller_id(opened, session), structured)
+
+
+IDLE_S = 24 * 3600.0
+"""A session that was not heard of for so long is forgotten."""
+
+MAX_SESSIONS = 1000
+"""Sessions of one key that are remembered; of more, those that were not heard of longest are forgotten."""
+
+HEADER = b"mcp-session-id"
+_ID_BYTES = 24
+
+
+class Sessions:
+    """The sessions that were opened, by the key that opened them: nobody enters another key's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._heard_s: dict[str | None, OrderedDict[str, float]] = {}
+
+    def open(self, key: str | None) -> str:
+        """A new session of a key; None where no key is needed."""
+        own = self._heard_s.setdefault(key, OrderedDict())
+        self._drop_idle(own)
+        if len(own) >= MAX_SESSIONS:
+            own.popitem(last=False)
+        session = secrets.token_urlsafe(_ID_BYTES)
+        own[session] = self._clock()
+        return session
+
+    def enter(self, session: str, key: str | None) -> bool:
+        """Whether there is such a session of this key; it has been heard of, then."""
+        own = self._heard_s.get(key)
+        if own is None:
+            return False
+        self._drop_idle(own)
+        if session not in own:
+            return False
+        own[session] = self._clock()
+        own.move_to_end(session)
+        return True
+
+    def end(self, session: str, key: str | None) -> bool:
+        """Forget a session; False where there is none."""
+        own = self._heard_s.get(key)
+        return own is not None and own.pop(session, None) is not None
+
+    def _drop_idle(self, own: OrderedDict[str, float]) -> None:
+        oldest_s = self._clock() - IDLE_S
+        while own and next(iter(own.values())) < oldest_s:
+            own.popitem(last=False)
+
+
+def opens_session(body: bytes) -> bool:
+    """Whether a request is the first one of a session."""
+    if b'"initialize"' not in body:
+        return False
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(message, dict) and message.get("method") == "initialize" and "id" in message

@@ -10,7 +10,7 @@ from rag_context.api.reading import read_fields
 from rag_context.api.search import SearchRequest
 from rag_context.domain.documents import DECISION
 from rag_context.errors import InvalidInputError
-from rag_context.server.mcp.readable import readable
+from rag_context.server.mcp.text import readable
 from rag_context.server.registry import Registry, Service, Tool
 
 RECALL = types.Prompt(

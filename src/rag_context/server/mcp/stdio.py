@@ -19,8 +19,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.shared.message import SessionMessage
 
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.door import Context, Door, Memory, Visit
 from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, refusal
+from rag_context.server.mcp.server import Context, Door, Memory, Visit
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset

@@ -17,12 +17,12 @@ from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
-from rag_context.stores.chroma.collections_card import Card, card_of, fields_of, is_foreign, is_ours, place_of
-from rag_context.stores.chroma.collections_home import Home
+from rag_context.stores.chroma.collections_record import Card, card_of, fields_of, is_foreign, is_ours, place_of
+from rag_context.stores.chroma.collections_storage import Home
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.facts import CAPABILITIES
 from rag_context.stores.names import engine_name
 from rag_context.stores.operations import check_dimension, check_distinct, operations
+from rag_context.stores.tokens import CAPABILITIES
 
 if TYPE_CHECKING:
     from rag_context.stores.chroma.folder import ChromaFolder

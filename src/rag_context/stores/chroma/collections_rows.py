@@ -9,7 +9,8 @@ from rag_context.domain.documents import Json, Matrix
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
-from rag_context.stores.facts import (
+from rag_context.stores.foreign import read_fields
+from rag_context.stores.tokens import (
     Condition,
     Every,
     Holds,
@@ -22,7 +23,6 @@ from rag_context.stores.facts import (
     narrow,
     numbers_of,
 )
-from rag_context.stores.foreign import read_fields
 
 METADATA = "metadata"
 FACTS = "facts"

@@ -1,7 +1,8 @@
-"""What a row of Chroma carries beside its vector: a chunk and its document as fields, and back.
+"""A chunk and its document as fields of a Chroma row, and back; and `Filter` as conditions on those fields.
 
-What is filtered by stands in fields of its own. All else is in one of them as JSON, because every field of every row
-costs time in every search, and so that numbers and keys come back as they were.
+What is filtered by has fields of its own. All else is in one field as JSON, because every field of every row costs
+time in every search, and so that numbers and keys come back unchanged. Chroma cannot ask for a prefix: the folder that
+holds the prefix narrows the search, and `passes` decides in Python.
 """
 
 import json
@@ -9,9 +10,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from rag_context.domain.documents import Chunk, Document, Matrix, Metadata, Span, Tenant
-from rag_context.domain.search import ChunkRef, Passage
+from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.errors import BackendDataError
-from rag_context.stores.chroma.api import COMPONENT, Fields, Rows
+from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
 
 TENANT = "tenant"
 DOCUMENT_ID = "documentId"
@@ -129,3 +130,69 @@ def _fields(document: Document, chunk: Chunk) -> Fields:
 
 def _foreign(id_: str) -> BackendDataError:
     return BackendDataError(COMPONENT, f"The row {id_!r} in Chroma was not stored by rag-context.")
+
+
+def condition(where: Filter) -> Where:
+    """What lets through all that `where` does, and little else."""
+    return _all([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
+
+
+def cheap_condition(where: Filter) -> Where:
+    """As `condition`, less exact and faster: Chroma lists all that each part of a condition lets through.
+
+    The tenant is most of a collection as a rule, so it is left out where anything else narrows.
+    """
+    parts = _narrowing(where)
+    return _all(parts) if parts else condition(where)
+
+
+def passes(fields: Fields, where: Filter) -> bool:
+    """Whether `where` lets a row through."""
+    equal = (
+        (where.content_type, CONTENT_TYPE),
+        (where.session_id, SESSION_ID),
+        (where.category, CATEGORY),
+        (where.game, GAME),
+        (where.source, SOURCE),
+    )
+    at = fields.get(TIMESTAMP, 0)
+    return (
+        fields.get(TENANT) == tenant_name(where.tenant)
+        and all(asked is None or asked == fields.get(field) for asked, field in equal)
+        and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
+        and set(where.tags) <= set(fields.get(TAGS) or ())
+        and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
+        and fields.get(DOCUMENT_ID) not in where.without_documents
+        and (where.since is None or at >= microseconds(where.since))
+        and (where.until is None or at < microseconds(where.until))
+    )
+
+
+def _narrowing(where: Filter) -> list[Where]:
+    """The conditions beside the tenant."""
+    equal = (
+        (where.content_type, CONTENT_TYPE),
+        (where.session_id, SESSION_ID),
+        (where.category, CATEGORY),
+        (where.game, GAME),
+        (where.source, SOURCE),
+    )
+    parts: list[Where] = [{field: {"$eq": asked}} for asked, field in equal if asked is not None]
+    parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
+    parts += [_any([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
+    parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
+    if where.without_documents:
+        parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
+    if where.since is not None:
+        parts.append({TIMESTAMP: {"$gte": microseconds(where.since)}})
+    if where.until is not None:
+        parts.append({TIMESTAMP: {"$lt": microseconds(where.until)}})
+    return parts
+
+
+def _any(parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {"$or": parts}
+
+
+def _all(parts: list[Where]) -> Where:
+    return parts[0] if len(parts) == 1 else {"$and": parts}

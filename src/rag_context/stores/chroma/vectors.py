@@ -21,8 +21,16 @@ from rag_context.stores.chroma.api import (
     Where,
     nonsense,
 )
-from rag_context.stores.chroma.filters import cheap_condition, condition, passes
-from rag_context.stores.chroma.payload import DOCUMENT_ID, REVISION, passage_of, ref_of, rows_of
+from rag_context.stores.chroma.payload import (
+    DOCUMENT_ID,
+    REVISION,
+    cheap_condition,
+    condition,
+    passage_of,
+    passes,
+    ref_of,
+    rows_of,
+)
 
 PAGE = 250
 """Rows per call where their vectors come along; 1 MB of JSON at 384 dimensions."""

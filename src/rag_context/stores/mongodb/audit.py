@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from rag_context.domain.documents import Counts
 from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.upkeep import Judge
+from rag_context.ports.maintenance import Judge
 from rag_context.stores.mongodb.chunk_records import chunk_of, words_of
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import (

@@ -26,7 +26,7 @@ from rag_context.domain.search import ChunkRef, Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import tenant_of
-from rag_context.stores.mongodb.moments import microseconds, moment, parted
+from rag_context.stores.mongodb.times import microseconds, moment, parted
 from rag_context.text.analysis import ANALYSER_VERSION
 
 Entry: TypeAlias = dict[str, Any]

@@ -8,7 +8,7 @@ from bson import ObjectId
 
 from rag_context.domain.documents import DEFAULT_TENANT, Place, Tenant
 from rag_context.domain.search import Filter
-from rag_context.stores.mongodb.moments import parted
+from rag_context.stores.mongodb.times import parted
 
 Query: TypeAlias = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 from rag_context.domain.metrics import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import Entry
-from rag_context.stores.mongodb.moments import first_not_before, microseconds
-from rag_context.stores.mongodb.sums import BIN, Slices, Sums, beginning, middle, united
+from rag_context.stores.mongodb.statistics import BIN, Slices, Sums, beginning, middle, united
+from rag_context.stores.mongodb.times import first_not_before, microseconds
 
 EXACT_RECORDS = 10_000
 """A span of fewer searches is summed up from the records themselves."""

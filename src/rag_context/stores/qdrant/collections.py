@@ -13,13 +13,13 @@ from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, Matrix, Status, Vector
 from rag_context.errors import BackendError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.facts import CAPABILITIES, Holds, distinct, narrow, present
 from rag_context.stores.operations import check_distinct
 from rag_context.stores.qdrant import collections_points as points
-from rag_context.stores.qdrant.collections_catalogue import CATALOGUE, Card, Catalogue
 from rag_context.stores.qdrant.collections_foreign import ForeignCollection
-from rag_context.stores.qdrant.collections_home import Home
+from rag_context.stores.qdrant.collections_registry import CATALOGUE, Card, Catalogue
+from rag_context.stores.qdrant.collections_storage import Home
 from rag_context.stores.qdrant.connection import Connection, Transport, connect
+from rag_context.stores.tokens import CAPABILITIES, Holds, distinct, narrow, present
 from rag_context.where import matches, value_at
 
 PREFIX = "rag-context"

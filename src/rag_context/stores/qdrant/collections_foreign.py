@@ -15,12 +15,12 @@ from qdrant_client import models
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json, Vector
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage
-from rag_context.stores.facts import distinct
 from rag_context.stores.foreign import read_fields
 from rag_context.stores.operations import check_dimension
-from rag_context.stores.qdrant.collections_catalogue import CATALOGUE
+from rag_context.stores.qdrant.collections_registry import CATALOGUE
 from rag_context.stores.qdrant.connection import Connection
 from rag_context.stores.qdrant.faults import NoCollectionError
+from rag_context.stores.tokens import distinct
 from rag_context.where import matches, value_at
 
 _PAGE = 250

@@ -10,8 +10,8 @@ from qdrant_client import models
 from rag_context.domain.documents import Json, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
-from rag_context.stores.facts import Condition, Every, Holds, Lacks, Some, Within, facts_of, numbers_of
 from rag_context.stores.qdrant.faults import COMPONENT
+from rag_context.stores.tokens import Condition, Every, Holds, Lacks, Some, Within, facts_of, numbers_of
 
 ID = "id"
 TEXT = "text"

@@ -10,12 +10,12 @@ from rag_context.domain.documents import Chunk, Counts, Span
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.upkeep import Judge
+from rag_context.ports.maintenance import Judge
 from rag_context.stores.sqlite.filters import facets_of, moment
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
-from rag_context.stores.sqlite.sums import SLOT_US
+from rag_context.stores.sqlite.statistics import SLOT_US
 from rag_context.text.analysis import terms
 
 EXAMPLES = 5

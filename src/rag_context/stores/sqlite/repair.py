@@ -6,7 +6,7 @@ from functools import partial
 
 from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.upkeep import Judge
+from rag_context.ports.maintenance import Judge
 from rag_context.stores.sqlite import audit
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
@@ -14,7 +14,7 @@ from rag_context.stores.sqlite.filters import facets_of
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import lenient, read_document
 from rag_context.stores.sqlite.registry import forget_vectors
-from rag_context.stores.sqlite.sums import sum_up_again
+from rag_context.stores.sqlite.statistics import sum_up_again
 
 ANALYSED_AT_ONCE = 500
 """Chunks whose terms are made anew in one transaction: others write in between."""

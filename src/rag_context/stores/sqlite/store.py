@@ -11,11 +11,11 @@ from rag_context.errors import BackendError, ConfigurationError
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
-from rag_context.stores.sqlite.halves import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
 from rag_context.stores.sqlite.mark import Holdings
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.stores.sqlite.repair import SqliteAuditor
+from rag_context.stores.sqlite.split import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
 from rag_context.stores.sqlite.workers import translated

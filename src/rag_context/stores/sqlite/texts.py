@@ -1,4 +1,7 @@
-"""Search by words: FTS5 knows which chunks hold a word, one pure BM25 scores the best of them."""
+"""Keyword search: FTS5 tells which chunks hold a term, one pure BM25 scores the best of them.
+
+The terms of chunks are cached once read. A chunk's id is computed from its text and context, so they never change.
+"""
 
 import json
 import sqlite3
@@ -7,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from cachetools import LRUCache
@@ -15,10 +19,53 @@ from numpy.typing import NDArray
 from rag_context.domain.search import ChunkRef, Filter, TextHit
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, facets_asked
-from rag_context.stores.sqlite.held import Held, HeldTerms
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
+
+REMEMBERED_CHUNKS = 20_000
+"""Chunks in memory, of about a kilobyte each."""
+
+Terms = tuple[int, str]
+"""How many terms a chunk has, and the terms, each between two spaces of its own."""
+
+# One row instead of many: the interpreter's lock changes hands once.
+_READ_TERMS = """
+SELECT json_group_array(json_array(c.id, c.length, p.terms))
+FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.id = asked.value
+CROSS JOIN passages AS p ON p.chunk = c.key
+"""
+
+
+class CachedTerms:
+    """The terms of the chunks read last. Safe to use from several threads.
+
+    A plain dictionary that forgets what it read first: it is asked for a hundred chunks by every search.
+    """
+
+    def __init__(self) -> None:
+        self._cached: dict[str, Terms] = {}
+        self._lock = threading.Lock()
+
+    def remembered(self, chunk_ids: Sequence[str]) -> dict[str, Terms]:
+        """Those that need no reading."""
+        return {id_: cached for id_ in chunk_ids if (cached := self._cached.get(id_)) is not None}
+
+    def of(self, chunk_ids: Sequence[str], connection: sqlite3.Connection) -> Mapping[str, Terms]:
+        """What the chunks hold, by id; unknown chunks are left out."""
+        found = self.remembered(chunk_ids)
+        missing = [id_ for id_ in chunk_ids if id_ not in found]
+        if missing:
+            rows = json.loads(connection.execute(_READ_TERMS, (json.dumps(missing),)).fetchone()[0])
+            read = {id_: (length, cached) for id_, length, cached in rows}
+            with self._lock:
+                self._cached.update(read)
+                for id_ in list(islice(self._cached, max(len(self._cached) - REMEMBERED_CHUNKS, 0))):
+                    del self._cached[id_]
+            found.update(read)
+        return found
+
 
 SEARCHED_TERMS = 64
 """A longer query finds its candidates by its rarest terms; all of them count in the score."""
@@ -88,7 +135,7 @@ class SqliteTexts:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._postings = PostingLists()
-        self._held = HeldTerms()
+        self._cached = CachedTerms()
         self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
         self._frequencies: LRUCache[tuple[int, str], tuple[int, int]] = LRUCache(REMEMBERED_FREQUENCIES)
         self._lock = threading.Lock()
@@ -113,9 +160,9 @@ class SqliteTexts:
             return {}
         question = self._remembered(query)
         if question is not None:
-            held = self._held.remembered([chunk.id for chunk in chunks])
-            if len(held) == len(chunks):
-                return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
+            cached = self._cached.remembered([chunk.id for chunk in chunks])
+            if len(cached) == len(chunks):
+                return {hit.chunk.id: hit for hit in _hits(question, chunks, cached)}
         return await self._database.read(partial(self._score, query, chunks))
 
     async def warm(self) -> tuple[str, ...]:
@@ -159,15 +206,15 @@ class SqliteTexts:
             found.extend(_passing(keys, where, connection))
             if len(found) >= wanted:
                 break
-        hits = _hits(question, found, self._held.of([chunk.id for chunk in found], connection))
+        hits = _hits(question, found, self._cached.of([chunk.id for chunk in found], connection))
         hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
         return hits[:limit]
 
     def _score(self, query: str, chunks: Sequence[ChunkRef], connection: sqlite3.Connection) -> dict[str, TextHit]:
         version = self._database.version
         question = self._question(query, version, self._snapshot(connection), connection)
-        held = self._held.of([chunk.id for chunk in chunks], connection)
-        return {hit.chunk.id: hit for hit in _hits(question, chunks, held)}
+        cached = self._cached.of([chunk.id for chunk in chunks], connection)
+        return {hit.chunk.id: hit for hit in _hits(question, chunks, cached)}
 
     def _remembered(self, query: str) -> _Question | None:
         """The question as it was put to this version of the index."""
@@ -290,14 +337,14 @@ def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection)
     return [ChunkRef(*row) for row in json.loads(rows)]
 
 
-def _hits(question: _Question, chunks: Sequence[ChunkRef], held: Mapping[str, Held]) -> list[TextHit]:
+def _hits(question: _Question, chunks: Sequence[ChunkRef], cached: Mapping[str, Terms]) -> list[TextHit]:
     """Scores of the chunks whose terms are known."""
-    known = [chunk for chunk in chunks if chunk.id in held]
-    counts = _counts(question.terms, [held[chunk.id][1] for chunk in known])
+    known = [chunk for chunk in chunks if chunk.id in cached]
+    counts = _counts(question.terms, [cached[chunk.id][1] for chunk in known])
     profiles = [profile_for(chunk.content_type) for chunk in known]
     scores = bm25(
         counts,
-        np.array([held[chunk.id][0] for chunk in known], dtype=np.float64),
+        np.array([cached[chunk.id][0] for chunk in known], dtype=np.float64),
         question.weights,
         np.array([profile.k1 for profile in profiles]),
         np.array([profile.b for profile in profiles]),

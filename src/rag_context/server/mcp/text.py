@@ -8,16 +8,14 @@ from rag_context.api.delete import DeleteResponse
 from rag_context.api.failure import ErrorResponse
 from rag_context.api.files import IndexFilesResponse
 from rag_context.api.get import GetResponse
-from rag_context.api.health import HealthResponse
 from rag_context.api.index import IndexResponse
 from rag_context.api.listing import ListedDocument, ListResponse
-from rag_context.api.reindex import ReindexResponse
+from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
 from rag_context.api.similar import SimilarDocument, SimilarResponse
-from rag_context.api.stats import StatsResponse
 from rag_context.api.wire import WireResponse
-from rag_context.server.mcp.readable_collections import readable_conversation
-from rag_context.server.mcp.readable_projects import readable_project
+from rag_context.server.mcp.text_collections import readable_conversation
+from rag_context.server.mcp.text_projects import readable_project
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2

@@ -9,7 +9,7 @@ from rag_context.domain.documents import Json, Matrix, Vector
 from rag_context.ports.provider import Entry, EntryHit, EntryPage
 from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
 from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
-from rag_context.stores.facts import distinct
+from rag_context.stores.tokens import distinct
 from rag_context.where import matches, value_at
 
 _PAGE = 1000

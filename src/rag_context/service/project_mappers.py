@@ -1,8 +1,10 @@
-"""From retrieved documents to the wire's words."""
+"""Project documents to wire models: what was retrieved, and one document with the lines that a request names."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from difflib import get_close_matches
+from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
 from rag_context.api.project_sources import Leg, LinkedDoc, Source
@@ -10,12 +12,16 @@ from rag_context.api.project_tenants import ListedProject, TypeCount
 from rag_context.api.projects import DocType
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
+from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
+from rag_context.projects.listing import Catalogue
 from rag_context.projects.opening import Activation
+from rag_context.projects.paths import reference_candidates, spellings
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     DocTypeInfo,
+    DocumentNotFoundError,
     Label,
     LinkedDocument,
     ProjectDocument,
@@ -191,3 +197,69 @@ def _trouble(report: SyncReport, what: str, folder: str) -> list[str]:
         for each in report.receipts
         if each.reason and each.outcome in _TROUBLE
     ]
+
+
+MAX_CHARS = 40_000
+"""Characters that one reply carries, about; the first line comes whole, however long it is."""
+
+SIMILAR = 3
+
+
+def named_document(catalogue: Catalogue, said: str) -> ProjectDocument:
+    """The document that a path names: from the docs folder, from the repository's root, or absolute.
+
+    Raises:
+        DocumentNotFoundError: there is none; the message names the likeliest ones.
+    """
+    documents = catalogue.documents
+    folder = documents[0].docs_folder if documents else ""
+    for path in (spelt for candidate in _candidates(said, folder) for spelt in spellings(candidate)):
+        if (document := catalogue.by_path(path)) is not None:
+            return document
+    paths = [document.path for document in documents]
+    same_name = [path for path in paths if PurePosixPath(path).name == PurePosixPath(said).name]
+    near = (same_name or get_close_matches(said, paths, SIMILAR))[:SIMILAR]
+    hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise DocumentNotFoundError(f"The project has no document {said!r}{hint}", [FieldError("path", "No such document")])
+
+
+def lines_of(content: str, start: int | None, end: int | None) -> dict[str, Any]:
+    """The lines from `start` to `end` (from 1, both included) as the wire has them.
+
+    Raises:
+        InvalidInputError: there are no such lines.
+    """
+    lines = content.removesuffix("\n").split("\n") if content else []
+    first = start or 1
+    last = min(end or len(lines), len(lines))
+    if first > len(lines) > 0:
+        message = f"The document has {len(lines)} lines"
+        raise InvalidInputError(message, [FieldError("start_line", message)])
+    if end is not None and end < first:
+        message = "end_line must not be before start_line"
+        raise InvalidInputError(message, [FieldError("end_line", message)])
+    shown: list[str] = []
+    chars = 0
+    for line in lines[first - 1 : last]:
+        chars += len(line) + 1
+        if shown and chars > MAX_CHARS:
+            break
+        shown.append(line)
+    through = first + len(shown) - 1
+    return {
+        "content": "\n".join(shown),
+        "start_line": first,
+        "end_line": through,
+        "total_lines": len(lines),
+        "truncated": through < last,
+    }
+
+
+def _candidates(said: str, folder: str) -> Iterator[str]:
+    said = said.replace("\\", "/").strip()
+    if folder and said.startswith(f"{folder}/"):
+        said = said.removeprefix(f"{folder}/")
+    name = PurePosixPath(folder).name
+    yield from reference_candidates(said, "", name)
+    if name and said.startswith(f"{name}/"):
+        yield from reference_candidates(said.removeprefix(f"{name}/"), "", name)

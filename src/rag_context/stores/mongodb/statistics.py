@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
-from rag_context.stores.mongodb.moments import first_not_before, microseconds, moment
+from rag_context.stores.mongodb.times import first_not_before, microseconds, moment
 
 ERROR = 0.0095
 """Most relative error of a percentile; just below 1 %, which leaves room for rounding."""

@@ -11,8 +11,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.logs import REQUEST_ID
-from rag_context.server.exchange import ClientGoneError, Exchange, RefusalError, Reply, open_exchange
 from rag_context.server.failures import failure_reply
+from rag_context.server.messages import ClientGoneError, Exchange, RefusalError, Reply, open_exchange
 
 access = logging.getLogger("rag_context.access")
 

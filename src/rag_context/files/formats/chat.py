@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from rag_context.files.formats.extracted import CHAT, Extracted, Label, front_matter
-from rag_context.files.formats.limits import MAX_CHARS
-from rag_context.files.formats.turn import Turn
+from rag_context.files.formats.extracted import CHAT, MAX_CHARS, Extracted, Label, front_matter
+from rag_context.files.formats.message import Turn
 
 NEW_STRETCH = timedelta(hours=1)
 """A pause of this length, or another day, is stamped; every turn's time would cost each chunk a tenth of its size."""

@@ -16,8 +16,8 @@ from rag_context.errors import BackendError, BackendStartingError
 from rag_context.ingest.indexer import STORE_S
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.coverage import Coverage, described, matters
-from rag_context.search.legs import Sources
 from rag_context.search.ranking import Candidate, relevance
+from rag_context.search.retrievers import Sources
 
 logger = logging.getLogger(__name__)
 

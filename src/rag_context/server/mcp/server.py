@@ -22,13 +22,13 @@ from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
 from rag_context.projects.callers import NOBODY, CallerId
-from rag_context.server.exchange import RefusalError
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.documents import TEMPLATE, document, documents
 from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
 from rag_context.server.mcp.prompts import RECALL, REMEMBER, filled, named
-from rag_context.server.mcp.readable import readable
 from rag_context.server.mcp.schemas import for_clients, for_models
+from rag_context.server.mcp.text import readable
+from rag_context.server.messages import RefusalError
 from rag_context.server.options import Access
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
 

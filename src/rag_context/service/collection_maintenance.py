@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
-from rag_context.api.reindex import ReindexedCollection, ReindexRequest, ReindexResponse
+from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import Connection, Place
 from rag_context.collections.reindexing import CollectionReindexing, Progress, Reindexed

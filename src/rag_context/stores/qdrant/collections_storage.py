@@ -14,7 +14,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Entry
 from rag_context.stores.operations import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
-from rag_context.stores.qdrant.collections_catalogue import Card, Catalogue
+from rag_context.stores.qdrant.collections_registry import Card, Catalogue
 from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 

@@ -1,0 +1,169 @@
+"""Requests and responses about the index as a whole: statistics, health, reindexing, checking."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rag_context.api.wire import Count, Milliseconds, Otherwise, Score, UtcTime, WireRequest, WireResponse
+from rag_context.domain.documents import Status
+
+TimeRange = Literal["1h", "24h", "7d", "30d"]
+
+
+class StatsRequest(WireRequest):
+    """How far to look back."""
+
+    time_range: Annotated[TimeRange, Field(description="How far to look back"), Otherwise("24h")] = "24h"
+
+
+class StatsBucket(WireResponse):
+    """One slice of the timeline."""
+
+    start: UtcTime
+    queries: Count
+    avg_latency: Milliseconds
+    p95_latency: Milliseconds
+    fallbacks: Count
+
+
+class StatsResponse(WireResponse):
+    """Totals, rates (0..1) and latencies (ms) of the span."""
+
+    total_documents: Count
+    total_queries: Count
+    avg_latency: Milliseconds
+    p95_latency: Milliseconds
+    p99_latency: Milliseconds
+    cache_hit_rate: Score
+    fallback_rate: Score
+    queries_by_agent: dict[str, int]
+    queries_by_level: dict[str, int]
+    queries_by_game: dict[str, int]
+    timeline: list[StatsBucket]
+
+
+class HealthRequest(WireRequest):
+    """No arguments."""
+
+
+class ComponentHealth(WireResponse):
+    """One part of the system."""
+
+    name: str
+    role: str
+    status: Status
+    latency_ms: Milliseconds | None = None
+    detail: str | None = None
+
+
+class ModelName(WireResponse):
+    """The embedding model in use."""
+
+    name: str
+    dimension: Annotated[int, Field(ge=1)]
+
+
+class HealthResponse(WireResponse):
+    """How the system is; the three seed roles speak for whichever backend holds them."""
+
+    healthy: Annotated[bool, Field(description="Whether searches are answered whole and writes are taken")]
+    qdrant_status: Annotated[Status, Field(description="The vector store")]
+    lm_studio_status: Annotated[Status, Field(description="The embedder")]
+    mongo_status: Annotated[Status, Field(description="The document store")]
+    latency: Annotated[Milliseconds, Field(description="How long the check took, in milliseconds")]
+    indexed_documents: Count
+    circuit_breaker_open: bool
+    components: list[ComponentHealth]
+    embedding_model: Annotated[ModelName | None, Field(description="Absent while the model is unknown")] = None
+    pending_documents: Annotated[Count, Field(description="Documents whose vectors are still to come")]
+    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy as long as it moves on")] = False
+    version: str
+
+
+class BareHealth(WireResponse):
+    """What a caller without a key may know."""
+
+    healthy: bool
+
+
+class ReindexRequest(WireRequest):
+    """Whether to begin, and whether to wait for the end."""
+
+    force: Annotated[
+        bool,
+        Field(description="Make all vectors anew even where they are already the configured model's"),
+        Otherwise(False),
+    ] = False
+    status_only: Annotated[bool, Field(description="Only say how far it is, and begin nothing"), Otherwise(False)] = (
+        False
+    )
+    wait: Annotated[
+        bool,
+        Field(description="Answer when it is done, or after five minutes; it runs on by itself either way"),
+        Otherwise(False),
+    ] = False
+
+
+class ReindexedCollection(WireResponse):
+    """A collection whose vectors another model made."""
+
+    collection: str
+    connection: str
+    status: Annotated[
+        Literal["needed", "running", "done", "failed"],
+        Field(description="failed: detail says why; asking again goes on with it"),
+    ]
+    documents: Count
+    done: Annotated[Count, Field(description="Documents that have their new vectors")]
+    detail: Annotated[str | None, Field(description="Why it failed")] = None
+
+
+class ReindexResponse(WireResponse):
+    """How far it is."""
+
+    status: Annotated[
+        Literal["current", "running", "waiting", "needed"],
+        Field(
+            description="current: every document has its vectors; running: they are being made, and the old ones "
+            "answer where they can; waiting: they will be made once the embedder is there; needed: they are another "
+            "model's, and nothing was begun"
+        ),
+    ]
+    documents: Annotated[Count, Field(description="Documents in the index")]
+    done: Annotated[Count, Field(description="Documents that have their vectors")]
+    pending: Annotated[
+        Count,
+        Field(description="Documents that wait for theirs; the old vectors answer meanwhile, where there are some"),
+    ]
+    detail: Annotated[str | None, Field(description="Why it waits, or is needed")] = None
+    collections: Annotated[
+        list[ReindexedCollection] | None,
+        Field(description="Collections that this server embeds and whose vectors were made by another model"),
+    ] = None
+
+
+class FlawReport(WireResponse):
+    """One kind of flaw."""
+
+    kind: str
+    says: Annotated[str, Field(description="What is wrong")]
+    count: Count
+    examples: Annotated[list[str], Field(description="A few places, ids where there are some")]
+    repair: Annotated[str, Field(description="What a repair does about it")]
+    mendable: Annotated[bool, Field(description="Whether a repair can mend it")]
+
+
+class CheckResponse(WireResponse):
+    """The index as it was found, or as a repair left it."""
+
+    sound: bool
+    thoroughness: Annotated[str, Field(description="quick or full")]
+    documents: Count
+    pending: Count
+    chunks: Count
+    vectors: Count
+    compared_terms: Annotated[
+        Count, Field(description="Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
+    ]
+    flaws: list[FlawReport]
+    mended: Annotated[list[FlawReport] | None, Field(description="What a repair mended; absent without one")] = None
