@@ -4,6 +4,9 @@ pathspec turns a pattern into a regular expression that backtracks: `*a*a*a*a*a*
 takes longer than anybody waits, and patterns come with folders that somebody else wrote. Of all the places where what
 stands behind a star may be found, the first is as good as any, as long as another star follows; so that one is kept
 for good (an atomic group), and the time is linear in the path for each star.
+
+The two methods that are overridden are pathspec's own affair and change between its minor versions, so pyproject.toml
+names the one that they were written for.
 """
 
 from collections.abc import Iterable
