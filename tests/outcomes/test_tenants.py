@@ -1,7 +1,9 @@
 """Tenants: listed, forgotten, removed once nothing is left of them, and no text embedded twice for two of them."""
 
+import os
 import re
 import shutil
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.process import Served, command, served
+from tests.end_to_end.process import COMMAND, Served, command, environment, served
 from tests.outcomes.repositories import Caller, Repository, repository
 
 DAY_S = 86_400.0
@@ -116,13 +118,33 @@ def test_what_is_left_behind_is_removed_after_the_grace_and_nothing_else(server:
     assert program.call("rag_query", query="one", project="history", status=404)["code"] == "NOT_FOUND"
 
 
+def forgotten_at_a_terminal(name: str, said: str, folder: Path) -> str:
+    """What `project forget` prints where a person says so."""
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, said.encode())
+        arguments = [COMMAND, "project", "forget", name, "--data-dir", str(folder)]
+        done = subprocess.run(
+            arguments, stdin=theirs, capture_output=True, text=True, env=environment(), timeout=60, check=False
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    return done.stdout + done.stderr
+
+
 def test_a_project_is_forgotten_with_its_files_left_alone_and_stays_forgotten(server: Served, tmp_path: Path) -> None:
     program = Caller(server.url)
     made = repository(tmp_path, "unwanted", one="# One\n")
     activate(program, made)
     assert program.call("delete_documents", project_name="unwanted", dry_run=True)["deleted_count"] == 1
     assert branches(program, "unwanted") == {"main"}
-    done = command("project", "forget", "unwanted", "--branch", "main", data_dir=data_dir(server))
+    unsure = command("project", "forget", "unwanted", "--branch", "main", data_dir=data_dir(server))
+    assert (unsure.returncode, "Forget 1 document of unwanted, branch main?" in unsure.stderr) == (2, True)
+    assert "--yes" in unsure.stderr
+    assert "Aborted" in forgotten_at_a_terminal("unwanted", "n\n", data_dir(server))
+    assert branches(program, "unwanted") == {"main"}
+    done = command("project", "forget", "unwanted", "--branch", "main", "--yes", data_dir=data_dir(server))
     assert "1 document forgotten" in done.stdout
     made.write("docs/two.md", "# Two\n")
     made.write(".gitignore", "x\n")

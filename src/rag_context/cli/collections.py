@@ -2,19 +2,17 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from rag_context.cli.collections_door import Answer, CollectionsDoor, open_door
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.screen import Screen, ask_first, safe
 from rag_context.cli.settings import load_available
 from rag_context.errors import InvalidInputError
 
@@ -91,7 +89,7 @@ def run_create(chosen: Chosen, named: Named, metadata: str | None, labels: Mappi
 def run_delete(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
     """A collection goes, if that is meant."""
     if not yes:
-        _confirm(f"Delete the collection {safe(named.name)} with all documents in it?")
+        ask_first(f"Delete the collection {safe(named.name)} with all documents in it?")
     return _about(
         chosen,
         named,
@@ -103,7 +101,7 @@ def run_delete(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
 def run_empty(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
     """All documents go, if that is meant."""
     if not yes:
-        _confirm(f"Delete all documents of the collection {safe(named.name)}?")
+        ask_first(f"Delete all documents of the collection {safe(named.name)}?")
     return _about(
         chosen,
         named,
@@ -279,12 +277,6 @@ def _run(chosen: Chosen, connection: str | None, work: _Work, show: _Print, *, a
     else:
         show(answer, screen)
     return ExitCode.OK
-
-
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise InvalidInputError(f"{question} Say so with --yes, where nobody can be asked.")
-    typer.confirm(question, abort=True, err=True)
 
 
 def _show_list(answer: Answer, screen: Screen) -> None:

@@ -1,7 +1,6 @@
 """`get`, `list`, `similar` and `delete`: documents that are kept, by the tools of the same names."""
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,9 +13,8 @@ from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.cli.connection import open_connection
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, counted, safe
+from rag_context.cli.screen import Screen, ask_first, counted, safe
 from rag_context.cli.settings import load_available
-from rag_context.errors import InvalidInputError
 from rag_context.server.mcp.text import readable
 from rag_context.settings import Loaded
 
@@ -40,21 +38,14 @@ def run_tool(chosen: Chosen, tool: str, fields: Fields, *, as_json: bool) -> Exi
 def run_delete(chosen: Chosen, fields: Fields, *, dry_run: bool, yes: bool, as_json: bool) -> ExitCode:
     """Say what would be deleted, ask whether it should be, and delete it."""
     loaded = load_available(chosen)
-    screen = Screen()
     tool = "rag_context_delete"
     preview = asyncio.run(_ask(loaded, tool, {**fields, "dryRun": True}))
     assert isinstance(preview, DeleteResponse)  # noqa: S101  (that tool answers nothing else)
     if dry_run or not preview.deleted_count:
         _print(preview, as_json=as_json)
         return ExitCode.OK
-    many = counted(preview.deleted_count, "document")
     if not yes:
-        if not sys.stdin.isatty():
-            raise InvalidInputError(f"{many} would be deleted: say --yes to do it")
-        screen.note(f"{many} will be deleted for good. Go on? [y/N]")
-        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
-            screen.note("Nothing was deleted.")
-            return ExitCode.OK
+        ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
     _print(asyncio.run(_ask(loaded, tool, {**fields, "confirm": True})), as_json=as_json)
     return ExitCode.OK
 

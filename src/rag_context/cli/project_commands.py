@@ -201,12 +201,14 @@ def forget(
     branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; all, if not said.")] = None,
     path_hash: PathHash = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many documents it would be.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Take a project out of the index and follow it no longer; its files stay as they are."""
+    """Take a project out of the index and follow it no longer; asks first. Its files stay as they are."""
     from rag_context.cli import project_tenants as work
 
+    fields = {"project_name": name, "branch_name": branch, "path_hash": path_hash}
     chosen = Chosen(config, {"data_dir": data_dir})
-    raise typer.Exit(work.run_forget(chosen, name, branch, path_hash, dry_run=dry_run, as_json=as_json))
+    raise typer.Exit(work.run_forget(chosen, fields, dry_run=dry_run, yes=yes, as_json=as_json))

@@ -1,6 +1,7 @@
 """`project list` and `project forget`: which projects are stored, and taking one out."""
 
 import asyncio
+from collections.abc import Mapping
 
 from rich.table import Table
 from rich.text import Text
@@ -15,7 +16,7 @@ from rag_context.api.project_tenants import (
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen
 from rag_context.cli.project import count_of, open_tools, read_request
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.screen import Screen, ask_first, safe
 
 
 def run_list(chosen: Chosen, *, as_json: bool) -> ExitCode:
@@ -43,17 +44,22 @@ def run_list(chosen: Chosen, *, as_json: bool) -> ExitCode:
 
 
 def run_forget(
-    chosen: Chosen, name: str, branch: str | None, path_hash: str | None, *, dry_run: bool, as_json: bool
+    chosen: Chosen, fields: Mapping[str, str | None], *, dry_run: bool, yes: bool, as_json: bool
 ) -> ExitCode:
-    """Take a project out of the index."""
-    fields = {"project_name": name, "branch_name": branch, "path_hash": path_hash}
-    request = read_request(DeleteDocumentsRequest, {**fields, "dry_run": dry_run})
+    """Say what would be forgotten, ask whether it should be, and take it out of the index."""
 
-    async def forgotten() -> DeleteDocumentsResponse:
+    async def deletion(*, dry_run: bool) -> DeleteDocumentsResponse:
+        request = read_request(DeleteDocumentsRequest, {**fields, "dry_run": dry_run})
         async with open_tools(chosen) as tools:
             return await tools.run("delete_documents", request, DeleteDocumentsResponse)
 
-    response = asyncio.run(forgotten())
+    response = asyncio.run(deletion(dry_run=True))
+    if not dry_run:
+        if not yes:
+            branches = "all branches" if response.branch_name is None else f"branch {safe(response.branch_name)}"
+            many = count_of(response.deleted_count)
+            ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
+        response = asyncio.run(deletion(dry_run=False))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())

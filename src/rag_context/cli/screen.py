@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from textwrap import indent
 
+import typer
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rag_context.errors import RagContextError
+from rag_context.errors import InvalidInputError, RagContextError
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _WIDE = 1000
@@ -27,6 +28,18 @@ def safe(text: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 document`, `2 documents`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def ask_first(question: str) -> None:
+    """Go on only where the person at the terminal says yes.
+
+    Raises:
+        InvalidInputError: Nobody can be asked.
+        Abort: The answer is no.
+    """
+    if not sys.stdin.isatty():
+        raise InvalidInputError(f"{question} Say so with --yes, where nobody can be asked.")
+    typer.confirm(question, abort=True, err=True)
 
 
 def _console(*, stderr: bool) -> Console:
