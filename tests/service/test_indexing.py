@@ -95,6 +95,60 @@ async def test_a_document_too_long_for_the_time_is_no_fault_of_the_embedder() ->
     assert house.sources.embedding.breaker.closed
 
 
+async def unfinished(house: House) -> tuple[str, int]:
+    """A document that was not embedded in time; its id, and how many texts were embedded before it."""
+    before = house.fake.calls
+    house.embedder.fault = Fault(delay_s=0.3)
+    long = "\n\n".join(f"Sentence number {i} says something of its own about topic {i}." for i in range(1200))
+    receipt = await house.index(long)
+    house.embedder.fault = None
+    assert (receipt.status, receipt.vector_ids) == ("pending", [])
+    assert before < house.fake.calls < before + receipt.chunks_indexed
+    return receipt.document_id, before
+
+
+async def test_a_document_that_only_lacked_time_is_gone_on_with_at_once_where_it_ended() -> None:
+    house = House(index_timeout_s=1.0)
+    async with house.kept_up():
+        await until(house.upkeep.bound.is_set)
+        await asyncio.sleep(0.05)  # the sweep of the start; the next one is ten seconds later
+        id_, before = await unfinished(house)
+        async with asyncio.timeout(5):
+            while await house.store.pending(1):
+                await asyncio.sleep(0.01)
+    assert house.fake.calls == before + len(await house.store.chunks(id_))
+
+
+async def test_what_was_embedded_in_time_is_not_embedded_again_by_a_sweep() -> None:
+    house = House(index_timeout_s=1.0)
+    await house.bound.bind()
+    id_, before = await unfinished(house)
+    await house.indexer.complete(id_)
+    assert await house.indexer.complete(id_)
+    assert house.fake.calls == before + len(await house.store.chunks(id_))
+    assert await house.store.pending(1) == []
+
+
+async def test_a_store_that_refuses_unfinished_vectors_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House(index_timeout_s=1.0)
+    await house.bound.bind()
+    id_, _ = await unfinished(house)
+    asked = 0
+
+    async def refuse(*_args: object) -> bool:
+        nonlocal asked
+        asked += 1
+        raise BackendUnavailableError("vectors", "no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(house.store), "attach", refuse)
+        with pytest.raises(BackendUnavailableError, match="no room"):
+            await house.indexer.finish(id_)
+    assert asked == 1
+    assert await house.indexer.complete(id_)
+    assert await house.store.pending(1) == []
+
+
 async def test_pending_documents_get_their_vectors_when_the_model_is_back(house: House) -> None:
     house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
     receipt = await house.index(TEXT)

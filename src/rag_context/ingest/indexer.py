@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, Chunk, Document, Draft, Matrix, Origin
+from rag_context.domain.documents import CHAT, Chunk, Document, Draft, Matrix, Origin, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.context import (
@@ -26,7 +26,7 @@ from rag_context.ingest.context import (
 )
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ingest.redaction import redact
-from rag_context.ingest.reuse import StoredVectors
+from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore
@@ -77,6 +77,8 @@ class Receipt:
     duplicates_of: tuple[str, ...] = ()
     warning: str | None = None
     content_hash: str = ""
+    is_unfinished: bool = False
+    """Whether nothing but time was lacking for its vectors: `Indexer.finish` goes on where this ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ class Indexer:
         self._stored_vectors = stored_vectors
         self._clock = clock
         self._now = now
+        self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def index(self, draft: Draft, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
@@ -166,19 +169,37 @@ class Indexer:
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
         """
+        return await self._complete(id_, retrying)
+
+    async def finish(self, id_: str) -> bool:
+        """The same at once after `index`. The store is asked once, as by `index`: where it refuses, the sweep goes on.
+
+        Raises:
+            BackendError: the embedder or the store failed; the document stays pending.
+        """
+        return await self._complete(id_, lambda work: work())
+
+    async def _complete(self, id_: str, trying: Callable[[Callable[[], Awaitable[bool]]], Awaitable[bool]]) -> bool:
         async with self._lock(id_):
             document = await self._read(lambda: self._documents.get(id_))
             if document is None:
                 return False
+            stored = await self._read(lambda: self._documents.stored(id_))
+            if stored is not None and stored.indexed:  # by whoever held the lock before
+                return True
             chunks = await asyncio.to_thread(self._cut, document)
             maker = self._embedder.model.fingerprint
-            vectors = await self._embed([chunk.embedded for chunk in chunks], None)
+            made = self._unfinished.of(id_, maker)
+            vectors = await self._embed([chunk.embedded for chunk in chunks], made, None)
             if vectors is None:
                 return False
-            stored = await self._read(lambda: self._documents.chunks(id_))
-            if [chunk.id for chunk in stored] == [chunk.id for chunk in chunks]:
-                return await retrying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
-            return await retrying(lambda: self._writer.recut(document, chunks, vectors, maker))
+            held = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in held] == [chunk.id for chunk in chunks]:
+                done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
+            else:
+                done = await trying(lambda: self._writer.recut(document, chunks, vectors, maker))
+            self._unfinished.forget(id_)
+            return done
 
     async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
         """Give a document the vectors of another model beside those that answer; False where it cannot have them.
@@ -194,7 +215,7 @@ class Indexer:
                 return False
             chunks = await asyncio.to_thread(self._cut, document, embedder)
             maker = embedder.model.fingerprint
-            vectors = await self._embed([chunk.embedded for chunk in chunks], None, embedder)
+            vectors = await self._embed([chunk.embedded for chunk in chunks], {}, None, embedder)
             if vectors is None:
                 return False
             stored = await self._read(lambda: self._documents.chunks(id_))
@@ -221,6 +242,7 @@ class Indexer:
     async def remove(self, id_: str) -> bool:
         """Take a document out for good; False where it is unknown. Raises: BackendError (it is still there)."""
         async with self._lock(id_):
+            self._unfinished.forget(id_)
             return await retrying(lambda: self._writer.delete(id_))
 
     async def _index(self, id_: str, draft: Draft, deadline: Deadline, least_s: float, like: Sequence[str]) -> Receipt:
@@ -242,6 +264,7 @@ class Indexer:
             duplicates_of=await self._duplicates(document),
             warning=trouble,
             content_hash=digest,
+            is_unfinished=made is None and id_ in self._unfinished,
         )
 
     async def _write(
@@ -263,46 +286,42 @@ class Indexer:
     ) -> "tuple[_Made | None, str | None]":
         try:
             maker = self._embedder.model.fingerprint
-            vectors = await self._lent_or_embedded([chunk.embedded for chunk in chunks], lenders, maker, deadline)
+            texts = [chunk.embedded for chunk in chunks]
+            known = await self._stored_vectors.of(texts, lenders, maker) if lenders and self._stored_vectors else {}
+            vectors = await self._embed(texts, known, deadline)
         except BackendError as error:
             return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
         if vectors is None:
+            self._unfinished.keep(chunks[0].document_id, maker, known)
             return None, "Not embedded in time; found by text now, vectors follow"
         return _Made(vectors, maker), None
 
-    async def _lent_or_embedded(
-        self, texts: Sequence[str], lenders: Sequence[str], maker: str, deadline: Deadline
-    ) -> Matrix | None:
-        if not lenders or self._stored_vectors is None:
-            return await self._embed(texts, deadline)
-        known = await self._stored_vectors.of(texts, lenders, maker)
-        missing = [text for text in dict.fromkeys(texts) if text not in known]
-        made = await self._embed(missing, deadline) if missing else ()
-        if made is None:
-            return None
-        known.update(zip(missing, made, strict=True))
-        return np.stack([known[text] for text in texts])
-
     async def _embed(
-        self, texts: Sequence[str], deadline: Deadline | None, embedder: Embedder | None = None
+        self,
+        texts: Sequence[str],
+        known: dict[str, Vector],
+        deadline: Deadline | None,
+        embedder: Embedder | None = None,
     ) -> Matrix | None:
         """Vectors of all texts, or None where the deadline passed although the embedder works.
 
-        Only the first slice's delay is held against the embedder: a long document is no fault of it.
+        What is `known` by its text is not embedded; what was made in time is known afterwards. Only the first slice's
+        delay is held against the embedder: a long document is no fault of it.
         """
-        rows: list[Matrix] = []
-        for start in range(0, len(texts), SLICE):
-            part = texts[start : start + SLICE]
+        missing = [text for text in dict.fromkeys(texts) if text not in known]
+        for start in range(0, len(missing), SLICE):
+            part = missing[start : start + SLICE]
             patience = Deadline.after(SLICE_S, self._clock)
-            if deadline is None or not rows:
-                rows.append(await self._embed_slice(part, deadline or patience, embedder))
-                continue
             try:
-                async with asyncio.timeout(deadline.remaining_s):
-                    rows.append(await self._embed_slice(part, patience, embedder))
+                if deadline is None or start == 0:
+                    made = await self._embed_slice(part, deadline or patience, embedder)
+                else:
+                    async with asyncio.timeout(deadline.remaining_s):
+                        made = await self._embed_slice(part, patience, embedder)
             except TimeoutError:
                 return None
-        return np.concatenate(rows)
+            known.update(zip(part, made, strict=True))
+        return np.stack([known[text] for text in texts])
 
     async def _embed_slice(self, texts: Sequence[str], deadline: Deadline, other: Embedder | None) -> Matrix:
         embedder = other or self._embedder

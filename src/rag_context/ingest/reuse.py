@@ -5,9 +5,12 @@ An edit leaves most of a document's chunks as they were, though in other places;
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
+
+from cachetools import LRUCache
 
 from rag_context.domain.documents import Vector
 from rag_context.errors import BackendError
@@ -17,6 +20,9 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 
 T = TypeVar("T")
+
+UNFINISHED_BYTES = 32_000_000
+"""Most that is kept of documents whose embedding took too long: some 20 000 vectors of 384 dimensions."""
 
 LOOK_S = 2.0
 """Longest wait for one look into a store; embedding anew is better than waiting longer."""
@@ -72,3 +78,35 @@ class StoredVectors:
     async def _stored(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         work = partial(self.vectors.vectors, chunk_ids)
         return await self.vector_store.call(work, Deadline.after(LOOK_S, self.clock))
+
+
+class UnfinishedVectors:
+    """What was embedded of documents in the time their callers had, kept until somebody goes on with the rest.
+
+    By text, so that a document that changed meanwhile takes what still fits. Where there are too many, the oldest are
+    forgotten and embedded again.
+    """
+
+    def __init__(self, max_bytes: int = UNFINISHED_BYTES) -> None:
+        self._known: LRUCache[str, tuple[str, dict[str, Vector]]] = LRUCache(max_bytes, getsizeof=_size)
+
+    def __contains__(self, document_id: str) -> bool:
+        return document_id in self._known
+
+    def keep(self, document_id: str, maker: str, vectors: dict[str, Vector]) -> None:
+        """Remember vectors by their texts; `maker` is the fingerprint of the model that made them."""
+        with suppress(ValueError):  # they are more than all that is kept
+            self._known[document_id] = maker, vectors
+
+    def of(self, document_id: str, maker: str) -> dict[str, Vector]:
+        """What that model made for a document; {} where nothing is known."""
+        made_by, vectors = self._known.get(document_id, ("", {}))
+        return dict(vectors) if made_by == maker else {}
+
+    def forget(self, document_id: str) -> None:
+        """It has all its vectors, or is gone."""
+        self._known.pop(document_id, None)
+
+
+def _size(kept: tuple[str, dict[str, Vector]]) -> int:
+    return sum(vector.nbytes + len(text) for text, vector in kept[1].items()) + 1

@@ -32,6 +32,9 @@ RECONCILE_PATIENCE_S = 30.0
 LOOKS = 2
 """Looks in a row that find other numbers of vectors than there should be, before everything is compared."""
 
+MOST_UNFINISHED = 100
+"""Documents that wait to be finished at once; further ones are left to the sweep."""
+
 SWEEP_BATCH = 100
 """Pending documents looked up at a time."""
 
@@ -80,6 +83,7 @@ class Upkeep:
         """Which documents could not be given vectors by the last sweep, and why; None where all could, or may yet."""
 
         self._rebuild_now = asyncio.Event()
+        self._unfinished: asyncio.Queue[str] = asyncio.Queue(MOST_UNFINISHED)
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
 
@@ -92,6 +96,7 @@ class Upkeep:
             group.create_task(self._probe())
             group.create_task(self._bind())
             group.create_task(self._sweep())
+            group.create_task(self._finish())
             group.create_task(self._reconcile())
             group.create_task(self._rebuild())
 
@@ -143,6 +148,15 @@ class Upkeep:
                 await self.sweep(lambda _done: None, together=SWEEP_BESIDE)
             except BackendError as error:
                 logger.debug("pending documents wait: %s", error)
+
+    async def _finish(self) -> None:
+        """Go on with documents that only lacked time, one after the other; one that fails is left to the sweep."""
+        while True:
+            id_ = await self._unfinished.get()
+            try:
+                await self._indexer.finish(id_)
+            except BackendError as error:
+                logger.debug("document %s waits for the sweep: %s", id_, error)
 
     async def _reconcile(self) -> None:
         """Look whether both stores hold as much as each other; twice, because a write touches one after the other.
@@ -197,6 +211,11 @@ class Upkeep:
                 "`rag-context check --repair` forgets them",
                 len(found.orphans),
             )
+
+    def finish_soon(self, document_id: str) -> None:
+        """Have a document embedded further that was not done in the time its caller had."""
+        with suppress(asyncio.QueueFull):
+            self._unfinished.put_nowait(document_id)
 
     def sweep_soon(self) -> None:
         """Have pending documents completed, and a run gone on with, now rather than at the next turn."""

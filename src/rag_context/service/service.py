@@ -404,11 +404,14 @@ class Service:
     ) -> Receipt:
         try:
             draft = draft_of(await self._naming.writable(request))
-            return await self._parts.indexer.index(draft, like=like, at_least_s=at_least_s)
+            receipt = await self._parts.indexer.index(draft, like=like, at_least_s=at_least_s)
         except BackendError as error:
             self._recording.error("index", error, request_id)
             self._parts.health.doubt_writes()
             raise
+        if receipt.is_unfinished:
+            self._parts.upkeep.finish_soon(receipt.document_id)
+        return receipt
 
     async def _count(self) -> Counts | None:
         """Counts are never cached; None where the store does not tell."""
