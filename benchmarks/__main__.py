@@ -41,6 +41,8 @@ def main() -> int:
         figures += collections.measure(scratch / "collections", collections.DOCUMENTS // (10 if quick else 1))
         _say("a knowledge base of Markdown files")
         figures += projects.measure(scratch / "projects", projects.DOCUMENTS // (10 if quick else 1))
+        _say("pages with and without three documents of 1 MiB")
+        figures += projects.beside_large(scratch / "beside", projects.PAGES // (10 if quick else 1))
         if not quick:
             _say("100 000 chunks")
             figures += asyncio.run(hundred_thousand.measure(scratch / "large"))

@@ -44,6 +44,9 @@ _TAIL = """
 - **project documents**: Markdown files with links, the service in this process. The edit is seen by asking every 20 ms
   for a word that only the changed file holds. A plain search in the same documents and a context take turns, and no
   question is asked twice.
+- **large documents**: two indexes in one process hold the same 300 pages; one of them holds three documents of 1 MiB
+  with links as well. Every question is asked of both, one after the other, with the bundled model and the caches of
+  results empty for it. Each context keeps to 8 000 tokens.
 - **statistics**: 1 000 000 searches over thirty days.
 
 [Where the time goes](profiles.md) shows a profile of one search and of a bulk index.

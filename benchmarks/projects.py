@@ -4,10 +4,12 @@ import asyncio
 import json
 import statistics
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
+from benchmarks.searching import quantile
 from rag_context.api.project_tenants import ActivateProjectRequest
 from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.search import SearchRequest
@@ -19,10 +21,16 @@ from rag_context.wiring import open_service
 
 DOCUMENTS = 1_000
 QUESTIONS = 100
+WARM_UP = 10
 EDITS = 5
+MOST_TOKENS = 8_000
 PATIENCE_S = 600.0
 CRITICAL = 3
 LINKS = 3
+
+PAGES = 300
+LARGE = 3
+LARGE_CHARS = 1024 * 1024
 
 _CALLER = CallerId(session="benchmark")
 
@@ -53,6 +61,51 @@ async def _measure(scratch: Path, config: Path, documents: int) -> list[Figure]:
         Figure("context assembly, p50", context, "ms"),
         Figure("plain search in the same documents, p50", plain, "ms"),
     ]
+
+
+def beside_large(scratch: Path, pages: int, large_chars: int = LARGE_CHARS) -> list[Figure]:
+    """The same questions to two indexes of the same pages, in turn; in one there are three large documents as well."""
+    return asyncio.run(_beside_large(scratch, pages, large_chars))
+
+
+async def _beside_large(scratch: Path, pages: int, large_chars: int) -> list[Figure]:
+    async with AsyncExitStack() as stack:
+        both = []
+        for name, large in (("pages", 0), ("large", LARGE)):
+            config = _written(scratch / name / "repository", pages, large, large_chars)
+            service = await stack.enter_async_context(open_service(_settings(scratch / name)))
+            projects = await _opened(service)
+            while not (activated := await projects.activate(_activation(config), _unheard, caller=_CALLER)).complete:
+                pass
+            assert activated.total_docs == pages + large
+            while (await service.health()).pending_documents:  # noqa: ASYNC110  (nothing tells when)
+                await asyncio.sleep(0.1)
+            both.append(projects)
+        without, beside, shown = await _asked_both(*both)
+    name = f"context among {pages} pages and {LARGE} documents of 1 MiB"
+    return [
+        Figure(f"{name} / without those", statistics.median(beside) / statistics.median(without), "x", 1.5, note="p50"),
+        Figure(f"{name} / without those, p95", quantile(beside, 0.95) / quantile(without, 0.95), "x"),
+        Figure(f"{name}, p50", statistics.median(beside), "ms"),
+        Figure(f"questions that such a document stood in the context of, among {QUESTIONS}", shown, ""),
+    ]
+
+
+async def _asked_both(without: ProjectService, beside: ProjectService) -> tuple[list[float], list[float], int]:
+    """Milliseconds of each question, and how many of the contexts held a part of a large document."""
+    writer = Writer(seed=29)
+    times: tuple[list[float], list[float]] = ([], [])
+    shown = 0
+    for number in range(QUESTIONS + WARM_UP):
+        question = RagQueryRequest(query=writer.question())
+        for projects, taken in zip((without, beside), times, strict=True):
+            started = time.perf_counter()
+            answer = await projects.query(question, caller=_CALLER, request_id="benchmark")
+            if number >= WARM_UP:
+                taken.append((time.perf_counter() - started) * 1000.0)
+            assert 0 < answer.token_count <= MOST_TOKENS
+        shown += number >= WARM_UP and any(source.excerpt for source in answer.sources)
+    return *times, shown
 
 
 async def _opened(service: Service) -> ProjectService:
@@ -95,8 +148,11 @@ async def _asked(service: Service, projects: ProjectService, project: str, path_
     return statistics.median(plain), statistics.median(context)
 
 
-def _written(repository: Path, documents: int) -> Path:
-    """The repository: documents of a few sections, each with links to others; returns its configuration."""
+def _written(repository: Path, documents: int, large: int = 0, large_chars: int = 0) -> Path:
+    """The repository: documents of a few sections, each with links to others; returns its configuration.
+
+    The large ones have the same text in more sections, and links as well.
+    """
     writer = Writer(seed=19)
     docs = repository / "docs"
     docs.mkdir(parents=True)
@@ -107,10 +163,22 @@ def _written(repository: Path, documents: int) -> Path:
         front = f"---\ntitle: Document {number}\npromotion_level: {level}\n---\n"
         text = f"{front}# Document {number}\n\n{writer.passage(2)} {links}\n\n{sections}\n"
         (docs / _name(number)).write_text(text, encoding="utf-8")
+    for number in range(large):
+        (docs / f"large-{number}.md").write_text(_large(writer, number, large_chars, documents), encoding="utf-8")
     config = repository / ".rag-context" / "config.json"
     config.parent.mkdir()
     config.write_text(json.dumps({"project_name": "benchmark"}), encoding="utf-8")
     return config
+
+
+def _large(writer: Writer, number: int, chars: int, documents: int) -> str:
+    parts = [f"# Large document {number}"]
+    size = 0
+    while size < chars:
+        target = _name(len(parts) * 7 % documents)
+        parts.append(f"## Chapter {len(parts)}\n\n{writer.passage(9)}\n\n{writer.passage(9)} [see]({target})")
+        size += len(parts[-1]) + 2
+    return "\n\n".join(parts)[:chars]  # a larger file is not read
 
 
 def _name(number: int) -> str:

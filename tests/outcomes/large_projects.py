@@ -29,6 +29,11 @@ def write_project(root: Path, name: str, *, pages: int, large: int = 0, large_ch
     return root
 
 
+def valve_code(number: int) -> str:
+    """What stands in one place of that handbook, and nowhere else."""
+    return f"ZQ-{7781 + 1203 * number}"
+
+
 def activate(client: httpx2.Client, root: Path) -> dict[str, str]:
     """Work on a project until all of it is indexed; returns the fields that name it."""
     while True:
@@ -55,8 +60,8 @@ def _handbook(chance: random.Random, number: int, chars: int) -> str:
         prose = "\n\n".join(_prose(chance, topic, 70) for _ in range(4))
         parts.append(f"\n## Chapter {len(parts)} on {topic}\n\n{prose}\n")
         size += len(parts[-1])
-    parts[len(parts) // 2] += f"\nThe valve code ZQ-{number}-7781 is reset by the night shift.\n"
-    return "".join(parts)
+    parts[len(parts) // 2] += f"\nThe valve code {valve_code(number)} is reset by the night shift.\n"
+    return "".join(parts)[: chars - 1] + "\n"  # a larger file is not read
 
 
 def _prose(chance: random.Random, topic: str, words: int) -> str:

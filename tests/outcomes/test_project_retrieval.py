@@ -11,10 +11,11 @@ import pytest
 
 from tests.end_to_end.process import Served, command, served, wait_until
 from tests.outcomes.embedding import cheap_embeddings
-from tests.outcomes.large_projects import activate, ask, write_project
+from tests.outcomes.large_projects import activate, ask, valve_code, write_project
 
 ROOT = Path(__file__).parents[2]
 IDENTIFIERS = 60
+MIB = 1024 * 1024
 QUESTIONS = (
     "why do orders wait for the payment provider",
     "how are customers told",
@@ -44,7 +45,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     (own / ".rag-context").mkdir()
     (own / ".rag-context" / "config.json").write_text('{"project_name": "own"}')
     shutil.copytree(ROOT / "examples" / "sample-project", home / "sample")
-    handbooks = write_project(home / "handbooks", "handbooks", pages=20, large=3, large_chars=120_000)
+    handbooks = write_project(home / "handbooks", "handbooks", pages=20, large=3, large_chars=MIB)
     data_dir = home / "data"
     data_dir.mkdir()
     with cheap_embeddings() as settings, served(data_dir, **settings) as server:
@@ -92,11 +93,11 @@ def test_an_identifier_has_the_same_rank_by_every_tool(shop: Shop) -> None:
 def test_a_large_document_answers_by_its_best_parts_and_crowds_nobody_out(shop: Shop) -> None:
     for number in range(3):
         for budget in ({}, {"max_tokens": 1500}):
-            question = f"who resets valve code ZQ-{number}-7781"
+            question = f"who resets valve code {valve_code(number)}"
             reply = ask(shop.client, "rag_query", query=question, **budget, **shop.handbooks)
             best = reply["sources"][0]
             assert (best["path"], best["excerpt"]) == (f"handbook-{number}.md", True)
-            assert f"The valve code ZQ-{number}-7781 is reset by the night shift." in reply["context"]
+            assert f"The valve code {valve_code(number)} is reset by the night shift." in reply["context"]
             assert reply["token_count"] <= budget.get("max_tokens", 8000)
             assert reply["char_count"] == len(reply["context"])
             assert re.search(
@@ -118,8 +119,10 @@ def test_no_question_brings_an_empty_or_an_endless_context(shop: Shop) -> None:
 
 
 def test_every_result_says_where_it_stands_and_its_lines_can_be_read(shop: Shop) -> None:
-    found = ask(shop.client, "semantic_search", query="valve code ZQ-1-7781", limit=1, **shop.handbooks)["results"][0]
-    assert "ZQ-1-7781" in found["snippet"]
+    found = ask(shop.client, "semantic_search", query=f"valve code {valve_code(1)}", limit=1, **shop.handbooks)[
+        "results"
+    ][0]
+    assert valve_code(1) in found["snippet"]
     assert found["heading"].startswith("Handbook 1 > Chapter")
     lines = (shop.home / "handbooks" / "docs" / found["path"]).read_text().split("\n")
     read = ask(
@@ -223,7 +226,7 @@ def test_links_of_every_kind_are_followed_and_other_texts_are_read(shop: Shop) -
 
 
 def test_over_mcp_a_context_is_sent_once_as_text(shop: Shop) -> None:
-    call = {"name": "rag_query", "arguments": {"query": "valve code ZQ-2-7781", **shop.handbooks}}
+    call = {"name": "rag_query", "arguments": {"query": f"valve code {valve_code(2)}", **shop.handbooks}}
     for address in ("/mcp", "/mcp?structured=true"):
         reply = shop.client.post(
             address,
@@ -233,7 +236,7 @@ def test_over_mcp_a_context_is_sent_once_as_text(shop: Shop) -> None:
         assert reply.status_code == 200, reply.text
         assert reply.text.count("## Retrieved Context (By Relevance)") == 1
         result = reply.json()["result"]
-        sentence = "The valve code ZQ-2-7781 is reset by the night shift."
+        sentence = f"The valve code {valve_code(2)} is reset by the night shift."
         assert sentence in "".join(each["text"] for each in result["content"])
     assert "context" not in result["structuredContent"]
     assert result["structuredContent"]["sources"][0]["path"] == "handbook-2.md"

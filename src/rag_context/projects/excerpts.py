@@ -8,8 +8,8 @@ nothing of it reaches beyond its place.
 import asyncio
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -39,7 +39,8 @@ CHARS_PER_TOKEN = 8
 """So many characters hold a token at least, as a rule; only of so many is the beginning of a text counted."""
 
 DENSE_CHARS_PER_TOKEN = 3.5
-"""So few characters make a token in most texts. What fits by this estimate is counted exactly once, at the end."""
+"""So few characters make a token in most texts; where the best passage has fewer, all of its document is taken to have
+as few. What fits by this estimate is counted exactly once, at the end: counting is most of what an excerpt costs."""
 
 QUOTE_CHARS = 300
 HEADING_CHARS = 200
@@ -78,12 +79,24 @@ def opening_quote(content: str, first_line: int) -> Quote:
     return Quote(shown, "", first_line, first_line + content[: len(shown)].rstrip().count("\n"))
 
 
-def opening(content: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Rendered | None:
-    """The beginning of a text in at most so many tokens, whole lines where there are several."""
-    text = _cut(content[: CHARS_PER_TOKEN * max(tokens, 0)], tokens, tokenizer)
+def opening(
+    content: str, first_line: int, tokens: int, tokenizer: Tokenizer, whole: Rendered | None = None
+) -> Rendered | None:
+    """The beginning of a text in at most so many tokens, whole lines where there are several.
+
+    `whole` is all of it, where that was rendered: it tells how many characters make a token of this text.
+    """
+    if whole is not None:
+        likely = content[: int(FULL_SHARE * _density(whole) * max(tokens, 0))]
+        made = _opened(likely[: likely.rfind("\n") + 1], first_line, tokens, tokenizer)
+        if made is not None:
+            return made
+    return _opened(_cut(content[: CHARS_PER_TOKEN * max(tokens, 0)], tokens, tokenizer), first_line, tokens, tokenizer)
+
+
+def _opened(text: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Rendered | None:
     made = demoted(text, DOCUMENT_LEVEL)
-    count = len(tokenizer.offsets(made))
-    if not text.strip() or count > tokens:
+    if not text.strip() or (count := len(tokenizer.offsets(made))) > tokens:
         return None
     return Rendered(made, count, ((first_line, first_line + text.rstrip().count("\n")),), len(text))
 
@@ -106,37 +119,33 @@ class Excerpts:
     tokenizer: Tokenizer
     deadline: Deadline
 
-    async def of(self, found: Sequence[Passage], tokens: int) -> Rendered | None:
-        """What stands for a document in at most so many tokens; None where that says nothing.
+    async def of(self, asked: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
+        """What stands for documents, each in at most so many tokens; None where that says nothing.
+
+        All of them take each step together: what a step costs is above all the way to the store and back.
 
         Args:
-            found: its passages that answer the question, the best first.
-            tokens: its share of the context.
+            asked: for each document its passages that answer the question, the best first, and its share of the
+                context in tokens.
         """
-        kept: dict[int, Passage] = {}
-        spent = 0
-        for passage in found:
-            cost = _estimated(passage.chunk.text) + HEAD_TOKENS
-            if spent + cost <= tokens:
-                kept[passage.chunk.position] = passage
-                spent += cost
-        if not kept:
-            return await asyncio.to_thread(self._trimmed, found[0], tokens) if found else None
-        headings = {position: passage.chunk.span.heading for position, passage in kept.items()}
+        if not asked:
+            return {}
+        begun = {name: self._begun(found, tokens) for name, (found, tokens) in asked.items()}
         for turn in range(ROUNDS):
-            if spent > FULL_SHARE * tokens:
+            growing = [each for each in begun.values() if each.kept and each.spent <= FULL_SHARE * each.tokens]
+            near = await self._around(growing) if growing else []
+            if not [each for each in growing if each.extend(near, beyond_section=turn == 0)]:
                 break
-            grown = False
-            for position, passage in await self._around(kept):
-                heading = headings.get(position - 1, headings.get(position + 1, ""))
-                cost = _estimated(passage.chunk.text)
-                if (turn == 0 or _is_within(passage.chunk.span.heading, heading)) and spent + cost <= tokens:
-                    kept[position], headings[position] = passage, heading
-                    spent += cost
-                    grown = True
-            if not grown:
-                break
-        return await asyncio.to_thread(self._fitted, kept, tokens)
+        return await asyncio.to_thread(lambda: {name: self._made(each) for name, each in begun.items()})
+
+    def _begun(self, found: Sequence[Passage], tokens: int) -> "_Growing":
+        growing = _Growing(found[0], tokens, min(DENSE_CHARS_PER_TOKEN, _density(self.render(found[0].chunk.text))))
+        for passage in found:
+            growing.take(passage, passage.chunk.span.heading, HEAD_TOKENS)
+        return growing
+
+    def _made(self, grown: "_Growing") -> Rendered | None:
+        return self._fitted(grown.kept, grown.tokens) if grown.kept else self._trimmed(grown.best, grown.tokens)
 
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
         """The parts as they stand in a context, without the last added ones where their headings took their place."""
@@ -158,19 +167,19 @@ class Excerpts:
         lines = tuple((quote.start_line, quote.end_line) for quote in parts)
         return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
 
-    async def _around(self, kept: dict[int, Passage]) -> list[tuple[int, Passage]]:
-        """The passages that stand right before and after those that are kept, by position; () where that fails."""
-        ends = [passage.chunk.id for position, passage in kept.items() if {position - 1, position + 1} - kept.keys()]
-        document = next(iter(kept.values())).document_id
+    async def _around(self, growing: Sequence["_Growing"]) -> list[Passage]:
+        """The passages that stand right before and after those that are kept; () where that fails."""
+        ends = [end for each in growing for end in each.ends()]
+        kept = {passage.chunk.id for each in growing for passage in each.kept.values()}
         store = self.documents
         try:
             near = await self.guard.call(lambda: store.neighbours(ends), self.deadline)
             refs = [ref for each in near.values() for ref in (each.before, each.after) if ref is not None]
-            missing = {ref.id: ref for ref in refs if ref.document_id == document and ref.position not in kept}
-            passages = await self.guard.call(lambda: store.passages(list(missing)), self.deadline) if missing else {}
+            missing = [id_ for id_ in dict.fromkeys(ref.id for ref in refs) if id_ not in kept]
+            passages = await self.guard.call(lambda: store.passages(missing), self.deadline) if missing else {}
         except BackendError:
             return []
-        return [(missing[id_].position, passage) for id_, passage in passages.items() if id_ in missing]
+        return [passages[id_] for id_ in missing if id_ in passages]
 
     def _trimmed(self, passage: Passage, tokens: int) -> Rendered | None:
         """As much of one passage as fits."""
@@ -190,8 +199,46 @@ class Excerpts:
         return len(self.tokenizer.offsets(text))
 
 
-def _estimated(text: str) -> int:
-    return math.ceil(len(text) / DENSE_CHARS_PER_TOKEN)
+@dataclass(slots=True)
+class _Growing:
+    """What is kept of a document so far, by position, each with the heading of the section that it belongs to."""
+
+    best: Passage
+    tokens: int
+    density: float
+    spent: int = 0
+    kept: dict[int, Passage] = field(default_factory=dict)
+    headings: dict[int, str] = field(default_factory=dict)
+
+    def take(self, passage: Passage, heading: str, further_tokens: int = 0) -> bool:
+        """Keep a passage where it fits; returns whether it does."""
+        cost = math.ceil(len(passage.chunk.text) / self.density) + further_tokens
+        if self.spent + cost > self.tokens:
+            return False
+        self.kept[passage.chunk.position], self.headings[passage.chunk.position] = passage, heading
+        self.spent += cost
+        return True
+
+    def ends(self) -> list[str]:
+        """Ids of the passages beside which one is missing."""
+        return [passage.chunk.id for at, passage in self.kept.items() if {at - 1, at + 1} - self.kept.keys()]
+
+    def extend(self, near: Sequence[Passage], *, beyond_section: bool) -> bool:
+        """Keep those of the passages that belong to this document and fit; returns whether there were any."""
+        grown = False
+        for passage in near:
+            position = passage.chunk.position
+            if passage.document_id != self.best.document_id or position in self.kept:
+                continue
+            heading = self.headings.get(position - 1, self.headings.get(position + 1, ""))
+            if beyond_section or _is_within(passage.chunk.span.heading, heading):
+                grown = self.take(passage, heading) or grown
+        return grown
+
+
+def _density(made: Rendered) -> float:
+    """Characters per token of a text."""
+    return max(1, len(made.text)) / max(1, made.tokens)
 
 
 def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:

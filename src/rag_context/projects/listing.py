@@ -78,6 +78,7 @@ class Catalogue:
         self.tenant = tenant
         self.entries = entries
         self._reader = reader
+        self._targets: LRUCache[str, tuple[ProjectDocument, ...]] = LRUCache(REMEMBERED_LINKS, getsizeof=_weight)
 
     @cached_property
     def documents(self) -> tuple[ProjectDocument, ...]:
@@ -126,7 +127,15 @@ class Catalogue:
         entry = self.entries.get(document.id)
         if entry is None:
             return ()
-        hrefs = await self._reader.of(document.id, entry.content_hash)
+        targets = self._targets.get(document.id)
+        if targets is None:
+            hrefs = await self._reader.of(document.id, entry.content_hash)
+            targets = await asyncio.to_thread(self._resolved, document, hrefs) if hrefs else ()
+            self._targets[document.id] = targets
+        return targets
+
+    def _resolved(self, document: ProjectDocument, hrefs: Sequence[str]) -> tuple[ProjectDocument, ...]:
+        """Where links lead; those of a large document are thousands, so a thread looks, and once per catalogue."""
         folder = PurePosixPath(document.docs_folder).name
         return self._existing(document, (self._meant(href, document.path, folder) for href in hrefs))
 
@@ -260,5 +269,5 @@ def _reached(start: str, replaces: Mapping[str, Sequence[str]]) -> set[str]:
     return reached
 
 
-def _weight(targets: tuple[str, ...]) -> int:
+def _weight(targets: tuple[object, ...]) -> int:
     return len(targets) + 1

@@ -203,7 +203,19 @@ class Run:
         places = shared_out(everybody, count, self._options.max_tokens)
         works, renderer = self._works, self._works.renderer
         excerpts = Excerpts(works.documents, works.document_store, renderer.render, renderer.tokenizer, self._deadline)
-        shown = await asyncio.gather(*(self._shown(place, matches, excerpts) for place in places))
+        partly = {place.entry.document.path: place for place in places if place.tokens is not None}
+        found = {
+            path: (matches[path].passages, place.tokens)
+            for path, place in partly.items()
+            if place.tokens is not None and path in matches and matches[path].passages
+        }
+        others = [place for path, place in partly.items() if path not in found]
+        excerpted, opened = await asyncio.gather(excerpts.of(found), asyncio.to_thread(self._opened, others))
+        parts = {**excerpted, **opened}
+        shown = [
+            replace(place.entry, whole=parts[path]) if (path := place.entry.document.path) in parts else place.entry
+            for place in places
+        ]
         return assemble(shown, everybody, count, self._options.max_tokens)
 
     def label(self, answer: Answer) -> Label:
@@ -211,18 +223,14 @@ class Run:
         warnings = [answer.warning] if answer.warning is not None else []
         return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings))
 
-    async def _shown(self, place: Place, matches: Mapping[str, Match], excerpts: Excerpts) -> Entry:
-        entry, tokens = place.entry, place.tokens
-        if tokens is None:
-            return entry
-        document = entry.document
-        match = matches.get(document.path)
-        if match is not None and match.passages:
-            return replace(entry, whole=await excerpts.of(match.passages, tokens))
-        text = self._texts.get(document.document_id)
-        if text is None:
-            return entry
-        return replace(entry, whole=opening(text.body, text.first_line, tokens, self._works.renderer.tokenizer))
+    def _opened(self, places: Sequence[Place]) -> dict[str, Rendered | None]:
+        """The beginnings of documents that do not fit as a whole and that nothing was found in."""
+        tokenizer = self._works.renderer.tokenizer
+        return {
+            place.entry.document.path: opening(text.body, text.first_line, place.tokens, tokenizer, place.entry.whole)
+            for place in places
+            if place.tokens is not None and (text := self._texts.get(place.entry.document.document_id)) is not None
+        }
 
     async def _rendered(self, entries: Sequence[Entry]) -> list[Entry]:
         """The entries with their texts as they stand in a context, as many as can be had in time."""
