@@ -2,26 +2,31 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
 
-from rag_context.collections import searching
 from rag_context.collections.collections import Collections, Draft
 from rag_context.collections.connections import DEFAULT, Place
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
 from rag_context.collections.models import RECORD
 from rag_context.collections.reindexing import CollectionReindexing
+from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
-from rag_context.stores.chroma.collections import ChromaCollections
-from rag_context.stores.qdrant.collections import QdrantCollections
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
+from tests.servers.faults import UNAVAILABLE, FaultProxy, Pass, Refusal, fault_proxy
+from tests.servers.process import ServerProcess
+from tests.servers.qdrant import Endpoint
 
 from .conftest import OPENERS
+from .opening import chroma_collections, qdrant_collections
 from .services import connections_to
 
 DOCS = Place("docs")
@@ -107,23 +112,41 @@ async def test_a_run_that_was_cut_short_goes_on_where_it_was(provider: Provider)
     assert "003" not in {entry.id for entry in page.entries}
 
 
-async def test_a_switch_that_was_cut_short_costs_no_documents(
-    provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+LAST_STEP = {"qdrant": b"-catalogue/points/delete", "chroma": b"DELETE "}
+"""What a provider asks its server last when it switches; the embedded one does it all in one transaction."""
+
+
+@asynccontextmanager
+async def behind_a_proxy(kind: str, request: pytest.FixtureRequest) -> AsyncIterator[tuple[Provider, FaultProxy]]:
+    """A provider, and what goes wrong on its way to the server."""
+    if kind == "chroma":
+        server: ServerProcess = request.getfixturevalue("chroma_collections_server")
+        async with fault_proxy(server.host, server.port) as proxy, chroma_collections(proxy.url()) as provider:
+            yield provider, proxy
+        return
+    there: Endpoint = request.getfixturevalue("qdrant_server")
+    place = urlsplit(there.url)
+    async with (
+        fault_proxy(str(place.hostname), place.port or 6333) as proxy,
+        qdrant_collections(replace(there, url=proxy.url())) as provider,
+    ):
+        yield provider, proxy
+
+
+@pytest.mark.parametrize("kind", LAST_STEP)
+async def test_a_switch_that_was_cut_short_costs_no_documents(kind: str, request: pytest.FixtureRequest) -> None:
     """D-13: what was built is in use already, and is still there under the name that it was built by."""
-    await filled(provider)
-    cut = {QdrantCollections: ("_catalogue", "remove"), ChromaCollections: ("_api", "drop")}
-    if type(provider) not in cut:
-        pytest.skip("switches in one transaction")
-    part, step = cut[type(provider)]
-
-    async def failing(*_: object) -> None:
-        raise BackendUnavailableError("vectors", "killed")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(getattr(provider, part), step, failing)
+    async with behind_a_proxy(kind, request) as (provider, proxy):
+        await filled(provider)
+        proxy.fault = Refusal(LAST_STEP[kind], UNAVAILABLE)
         (told,) = await CollectionReindexing(under(provider, OtherModel())).run()
-        assert told.error == "killed"
+        assert told.error is not None
+        proxy.fault = Pass()
+        await whole_after_the_switch(provider)
+
+
+async def whole_after_the_switch(provider: Provider) -> None:
+    """The documents are there with the new vectors, and can be made anew and removed."""
     assert await provider.collection(built_name("docs")) is not None
     assert (await under(provider, OtherModel()).query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
 
@@ -187,12 +210,9 @@ async def test_a_write_during_the_switch_is_not_lost(provider: Provider) -> None
     assert {f"late {number}" for number in range(10)} <= {entry.id for entry in page.entries}
 
 
-async def test_only_filters_that_let_through_what_can_be_read_are_asked_for_keywords(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_only_filters_that_let_through_what_can_be_read_are_asked_for_keywords() -> None:
     """V-7: the best of a part would look like the best of all."""
     provider = MemoryCollections()
     await filled(provider)
-    monkeypatch.setattr(searching, "MOST_READ", 10)
     with pytest.raises(InvalidInputError, match="at most 10, and here are 20"):
-        await searching.keyword_scores(provider, "docs", "note", EVERYTHING, limit=5)
+        await keyword_scores(provider, "docs", "note", EVERYTHING, limit=5, most_read=10)

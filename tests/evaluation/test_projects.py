@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from rag_context.errors import InvalidInputError
-from rag_context.evaluation.datasets import load_dataset
+from rag_context.evaluation.datasets import Text, load_dataset
 from rag_context.evaluation.evaluate import open_measured
 from rag_context.evaluation.page import page
 from rag_context.evaluation.projects import TOOLS, evaluate_projects
 from rag_context.evaluation.report import as_json
-from rag_context.projects import finding
-from rag_context.projects.boosting import Match
 from rag_context.settings import Settings
 from tests.evaluation.collections import write_graded, write_spans
 
@@ -22,9 +20,11 @@ def nothing(_doing: str, _done: int, _total: int) -> None:
     """Nobody watches."""
 
 
-async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PROMOTED = "---\npromotion_level: critical\n---\n"
+"""Before a document, it puts it in front of equals for the tools, and means nothing to a plain search."""
+
+
+async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: Path) -> None:
     dataset = load_dataset(write_graded(tmp_path / "graded"))
     async with open_measured(Settings(), tmp_path / "index") as service:
         found = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
@@ -34,9 +34,9 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(
         (row, *_) = json.loads(as_json([], [found]))["projects"]
         assert row["tools"] == dict.fromkeys(TOOLS, 1.0)
         assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page([], Path("q.md"), [found])
-        matches = finding._matches
-        monkeypatch.setattr(finding, "_matches", lambda *args: [_backwards(each) for each in matches(*args)])
-        worse = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
+        *others, last = dataset.documents  # which answers neither question
+        other = replace(dataset, documents=(*others, Text(last.id, "", f"{PROMOTED}{last.content}")))
+        worse = await evaluate_projects(service, other, tmp_path / "other", nothing)
         assert worse.same_order == {"search": 1.0, "semantic_search": 0.0, "rag_query": 0.0}
 
 
@@ -45,7 +45,3 @@ async def test_a_collection_that_is_judged_by_spans_is_rejected(tmp_path: Path) 
     async with open_measured(Settings(), tmp_path / "index") as service:
         with pytest.raises(InvalidInputError, match="judged by spans"):
             await evaluate_projects(service, dataset, tmp_path / "project", nothing)
-
-
-def _backwards(match: Match) -> Match:
-    return replace(match, rank=-match.rank)

@@ -3,8 +3,7 @@
 import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -206,20 +205,16 @@ class TestChanged:
 
         assert changed(root, "link", "link/secret.md") == []
 
-    def test_a_folder_is_looked_into_once_however_many_of_its_files_changed(
-        self, root: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_folder_is_looked_into_once_however_many_of_its_files_changed(self, root: Path) -> None:
         write(root, {f"sub/{number}.md": "n" for number in range(20)})
         looks: list[Path] = []
-        look = os.scandir
 
-        def counted(folder: Path) -> AbstractContextManager[Iterator[os.DirEntry[str]]]:
+        def counted(folder: Path) -> list[os.DirEntry[str] | Rejected]:
             looks.append(folder)
-            return look(folder)
+            return list(os.scandir(folder))
 
-        monkeypatch.setattr(os, "scandir", counted)
-
-        assert len(changed(root, *(f"sub/{number}.md" for number in range(20)))) == 20
+        found = find_changed(root, [root / f"sub/{number}.md" for number in range(20)], look=counted)
+        assert len(list(found)) == 20
         assert looks == [root / "sub"]
 
     def test_what_is_below_another_is_not_looked_at_twice(self, tmp_path: Path) -> None:

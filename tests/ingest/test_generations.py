@@ -10,10 +10,9 @@ import pytest
 from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
-from rag_context.ingest import generations
-from rag_context.ingest.generations import GenerationRebuilder
+from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings
-from rag_context.testing import FakeEmbedder
+from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.apart import chunks_of, document
 from tests.servers.chroma import chroma_server
@@ -56,9 +55,14 @@ def settings(backends: dict[str, Any], tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def stores(settings: Settings) -> AsyncIterator[Stores]:
+def clock() -> FrozenClock:
+    return FrozenClock()
+
+
+@pytest.fixture
+async def stores(settings: Settings, clock: FrozenClock) -> AsyncIterator[Stores]:
     """Two stores with the old model's vectors."""
-    async with open_stores(settings) as opened:
+    async with open_stores(settings, clock=clock) as opened:
         await opened.registry.adopt_model(OLD.model)
         for each, sentences in TEXTS.items():
             await write(opened, document(each, *sentences))
@@ -86,9 +90,15 @@ async def best(stores: Stores, model: FakeEmbedder, query: str) -> list[str]:
     return [hit.chunk.document_id for hit in hits]
 
 
-async def test_the_old_generation_answers_until_the_new_one_is_complete(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def gone_by(clock: FrozenClock, rebuilder: GenerationRebuilder) -> None:
+    """Time in which every process has heard which generation answers: what does not is removed."""
+    for _ in range(2):
+        assert await rebuilder.under_way() is None
+        clock.advance(GRACE_S)
+    assert await rebuilder.under_way() is None
+
+
+async def test_the_old_generation_answers_until_the_new_one_is_complete(stores: Stores, clock: FrozenClock) -> None:
     rebuilder = rebuilder_of(stores)
     await rebuilder.begin(NEW.model)
     assert await rebuilder.remaining() == 3
@@ -107,9 +117,7 @@ async def test_the_old_generation_answers_until_the_new_one_is_complete(
     assert len(await best(stores, NEW, "foxes")) == 5
     assert (await stores.documents.counts()).pending == 0
     # What answered before is removed once nobody can ask it any more, and the next run works as this one did.
-    monkeypatch.setattr(generations, "GRACE_S", 0.0)
-    for _ in range(3):
-        assert await rebuilder.under_way() is None
+    await gone_by(clock, rebuilder)
     assert stores.reconciler is not None
     assert not await stores.reconciler.compare()
     await rebuilder.begin(NEW.model)
@@ -156,14 +164,12 @@ async def test_a_run_outlives_its_process(stores: Stores, settings: Settings) ->
         await add(stores, document("fox", *TEXTS["fox"]))
 
 
-async def test_an_abandoned_generation_is_removed(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_abandoned_generation_is_removed(stores: Stores, clock: FrozenClock) -> None:
     rebuilder = rebuilder_of(stores)
     await rebuilder.begin(NEW.model)
     await add(stores, document("fox", *TEXTS["fox"]))
     await rebuilder.abandon()
-    monkeypatch.setattr(generations, "GRACE_S", 0.0)
-    for _ in range(3):
-        assert await rebuilder.under_way() is None
+    await gone_by(clock, rebuilder)
     await rebuilder.begin(NEW.model)
     assert len(await rebuilder.lacking("", 10)) == 3
     assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id

@@ -82,7 +82,15 @@ class HttpAnswer:
         return f"HTTP/1.1 {self.status} {HTTPStatus(self.status).phrase}\r\n{lines}\r\n".encode() + self.body
 
 
-Fault: TypeAlias = Pass | Refuse | HangBefore | HangAfter | Reset | Drip | HalfBody | Garbage | HttpAnswer
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The proxy answers HTTP requests whose first line holds `line` by itself; all others are passed on."""
+
+    line: bytes
+    answer: HttpAnswer
+
+
+Fault: TypeAlias = Pass | Refuse | HangBefore | HangAfter | Reset | Drip | HalfBody | Garbage | HttpAnswer | Refusal
 
 SERVER_ERROR = HttpAnswer(500, b'{"error": "internal"}')
 UNAVAILABLE = HttpAnswer(503, b'{"error": "unavailable"}')
@@ -148,6 +156,8 @@ class Connection:
             data = await self._held(data)
             if isinstance(self.fault, HttpAnswer):
                 await self._answer_itself(data)
+            elif isinstance(self.fault, Refusal) and self.fault.line in data.partition(b"\r\n")[0]:
+                self._writer.write(self.fault.answer.encoded())
             elif data:
                 await self._pass_on(data)
 

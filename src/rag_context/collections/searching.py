@@ -144,9 +144,16 @@ _BATCH = 250
 
 
 async def keyword_scores(
-    provider: Provider, name: str, text: str, where: Clause, *, limit: int, also: Sequence[str] = ()
+    provider: Provider,
+    name: str,
+    text: str,
+    where: Clause,
+    *,
+    limit: int,
+    also: Sequence[str] = (),
+    most_read: int = MOST_READ,
 ) -> dict[str, KeywordScore]:
-    """As `KeywordProvider.keyword_scores`, whatever the provider.
+    """As `KeywordProvider.keyword_scores`, whatever the provider; `most_read` documents may be read where it has none.
 
     Raises:
         InvalidInputError: it has no keyword index, and the filter lets through more documents than are read.
@@ -155,9 +162,9 @@ async def keyword_scores(
         return await provider.keyword_scores(name, text, where, limit=limit, also=also)
     documents = bulk(provider)
     ids = await documents.ids(name, where)
-    if len(ids) > MOST_READ:
+    if len(ids) > most_read:
         message = (
-            f"A keyword search reads every document of a collection on this provider, at most {MOST_READ}, and here "
+            f"A keyword search reads every document of a collection on this provider, at most {most_read}, and here "
             f"are {len(ids)}: narrow them with where, or search with mode vector"
         )
         raise InvalidInputError(message, [FieldError("mode", message)])

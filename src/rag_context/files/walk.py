@@ -7,10 +7,11 @@ meets them in the same order. What cannot be walked is answered with a `Rejected
 import os
 import re
 import stat
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 from pathspec import GitIgnoreSpec
 
@@ -26,6 +27,9 @@ from rag_context.files.reading import (
     Rejected,
     printable,
 )
+
+Look: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
+"""Lists a folder by name, or says why it cannot."""
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -98,8 +102,16 @@ def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rej
         yield Rejected(printable(root.path) + root.pattern, "nothing matches")
 
 
+def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        return [Rejected(printable(folder), f"cannot be read: {error.strerror}", unknown=True)]
+
+
 def find_changed(
-    root: Path, changed: Collection[Path], generated: Generated | None = None
+    root: Path, changed: Collection[Path], generated: Generated | None = None, *, look: Look = _entries
 ) -> Iterator[Found | Rejected]:
     """Of the files that a walk of a folder takes, those at or below some paths in it.
 
@@ -107,6 +119,7 @@ def find_changed(
         root: the folder, absolute and without links.
         changed: paths at or below it; they need not exist any more.
         generated: as for `walk`.
+        look: what is in a folder that a changed path is in.
     """
     names: dict[Path, set[str]] = {}
     for place in outermost(changed):
@@ -115,7 +128,7 @@ def find_changed(
             return
         names.setdefault(place.parent, set()).add(place.name)
     for folder in sorted(names):
-        yield from _of(names[folder], folder, root, generated)
+        yield from _of(names[folder], folder, root, generated, look)
 
 
 def outermost(paths: Collection[Path]) -> list[Path]:
@@ -124,7 +137,9 @@ def outermost(paths: Collection[Path]) -> list[Path]:
     return sorted(path for path in meant if meant.isdisjoint(path.parents))
 
 
-def _of(names: Collection[str], folder: Path, root: Path, generated: Generated | None) -> Iterator[Found | Rejected]:
+def _of(
+    names: Collection[str], folder: Path, root: Path, generated: Generated | None, look: Look
+) -> Iterator[Found | Rejected]:
     """What a walk of the root meets under some names in one folder below it, however many, in one look."""
     rules = _rules(root, _rules_above(root))
     above = root
@@ -135,7 +150,7 @@ def _of(names: Collection[str], folder: Path, root: Path, generated: Generated |
         if generated is not None and generated.folder(above):
             return
         rules = _rules(above, rules)
-    entries = [entry for entry in _entries(folder) if isinstance(entry, Rejected) or entry.name in names]
+    entries = [entry for entry in look(folder) if isinstance(entry, Rejected) or entry.name in names]
     yield from _walk_entries(entries, root, rules, generated)
 
 
@@ -193,14 +208,6 @@ def _walk_entries(
                 stack.append((iter(_entries(folder)), _rules(folder, rules)))
         elif entry.name not in SKIPPED_FILES and not _ignored(Path(entry.path), rules):
             yield _file(entry)
-
-
-def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError as error:
-        return [Rejected(printable(folder), f"cannot be read: {error.strerror}", unknown=True)]
 
 
 def _file(entry: os.DirEntry[str]) -> Found | Rejected:

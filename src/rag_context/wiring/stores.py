@@ -1,6 +1,7 @@
 """Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -82,8 +83,12 @@ class DocumentHome:
 
 
 @asynccontextmanager
-async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stores]:
     """Open what the settings name. A server that is down is no error: its ports raise until it is back.
+
+    Args:
+        settings: which stores, and where.
+        clock: monotonic seconds, by which vectors that nobody asks any more are removed.
 
     Raises:
         ConfigurationError: they can never work.
@@ -94,7 +99,7 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
             yield await _one_store(settings, stack)
         else:
             home = await stack.enter_async_context(_open_documents(settings))
-            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)), settings)
+            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)), settings, clock)
 
 
 @asynccontextmanager
@@ -157,7 +162,9 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
     )
 
 
-def _two_stores(home: DocumentHome, generations: OpenGeneration, settings: Settings) -> Stores:
+def _two_stores(
+    home: DocumentHome, generations: OpenGeneration, settings: Settings, clock: Callable[[], float]
+) -> Stores:
     vectors = VectorGenerations(generations, home.documents)
     vector_store = _guarded("vectors", vectors.ping, settings)
     reconciler = Reconciler(home.documents, home.writer, vectors)
@@ -180,7 +187,7 @@ def _two_stores(home: DocumentHome, generations: OpenGeneration, settings: Setti
         vector_store=vector_store,
         writes={"documents": home.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
-        rebuilder=GenerationRebuilder(home.documents, home.writer, home.documents, vectors),
+        rebuilder=GenerationRebuilder(home.documents, home.writer, home.documents, vectors, clock=clock),
         vectors_made_by=lambda: vectors.made_by,
     )
 
