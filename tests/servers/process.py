@@ -25,7 +25,7 @@ class ServerProcess:
         port: where it listens once it is up.
         log: file that takes what it prints.
         ready: says whether it answers by now; may raise OSError where it does not.
-        environment: of the process; ours where None.
+        environment: of the process; ours where None. Nothing of ours is measured there.
     """
 
     def __init__(
@@ -41,7 +41,8 @@ class ServerProcess:
         self._command = list(command)
         self._log = log
         self._ready = ready
-        self._environment = None if environment is None else dict(environment)
+        given = os.environ if environment is None else environment
+        self._environment = {name: value for name, value in given.items() if not name.startswith("COVERAGE_")}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
