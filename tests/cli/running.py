@@ -1,4 +1,8 @@
-"""The real command as a process of its own, in a place where nothing of this user's configuration is met."""
+"""Commands in a place where nothing of this user's configuration is met: called, or as processes of their own.
+
+A process takes one or two seconds of a processor before it does anything, so that what a command does and says is
+asked of calls, and what only a process can do (signals, pipes, serving, the way it starts and ends) of processes.
+"""
 
 import json
 import os
@@ -7,13 +11,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from typer.testing import CliRunner
+
+from rag_context.cli.app import app
 
 PATIENCE_S = 60.0
 _PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"
@@ -39,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Commands:
-    """Runs commands in a folder, each in a process of its own, on a data directory beside it."""
+    """Runs commands in a folder, on a data directory beside it."""
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
@@ -67,10 +74,16 @@ class Commands:
             env=self._environment(),
         )
 
-    def __call__(self, *words: str | Path) -> Ended:
-        """Run a command to its end."""
+    def run(self, *words: str | Path) -> Ended:
+        """Run a command to its end, as a process."""
         with self.start(*words) as process:
             return ended(process)
+
+    def __call__(self, *words: str | Path) -> Ended:
+        """Run a command to its end in this process, with the environment that a process of its own would have."""
+        with chdir(self.folder), _variables(self._environment()):
+            result = CliRunner(charset="utf-8").invoke(app, [str(word) for word in words], catch_exceptions=False)
+        return Ended(result.exit_code, result.stdout, result.stderr)
 
     def write(self, name: str, content: str | bytes) -> Path:
         """A file below the folder."""
@@ -84,6 +97,19 @@ class Commands:
         home = str(self.folder.parent / "home")
         own = {"HOME": home, "XDG_CONFIG_HOME": f"{home}/config", "RAG_CONTEXT_DATA_DIR": str(self.data_dir)}
         return {**kept, **own, **self.variables}
+
+
+@contextmanager
+def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Nothing but these in the environment, for the time of the block."""
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def heed_interrupts() -> None:

@@ -71,7 +71,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def test_the_version_is_printed(commands: Commands) -> None:
-    assert commands("--version").out == f"rag-context {__version__}\n"
+    assert commands.run("--version").out == f"rag-context {__version__}\n"
 
 
 def test_help_names_every_command_and_exit_status(here: Here) -> None:
