@@ -30,7 +30,3 @@ def test_a_write_is_kept_or_refused_and_completed_afterwards(memory: Rig, cell: 
         assert trials.index(memory, cell).complaints == ()
         assert trials.stats(memory, cell).complaints == ()
     memory.wait_whole()
-
-
-def test_nothing_is_lost_after_all_of_them(memory: Rig) -> None:
-    assert memory.losses() == []

@@ -12,6 +12,7 @@ import pytest
 from rag_context.server.app import create_app
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
+from tests.end_to_end.process import environment
 
 from .running import Running
 from .stub_service import StubService
@@ -57,7 +58,9 @@ def fuzz(schema: str, door: Running, *, checks: str, phases: str, directory: Pat
         *("--checks", checks, "--mode", "all", "--max-examples", "10", "--seed", "7", "--no-color"),
         *("--phases", phases, "--warnings", "off"),
     ]
-    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=600, check=False, env=environment()
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
