@@ -82,12 +82,13 @@ def with_null(node: Any) -> Any:
 
 def test_whatever_is_sent_the_server_keeps_to_its_description(door: Running, tmp_path: Path) -> None:
     """T-6: no 500, no undocumented status, header or body; whatever fits the schema is accepted."""
-    fuzz(f"{door.url}/openapi.json", door, checks=CHECKS, phases="examples,coverage,fuzzing", directory=tmp_path)
-    assert len(door.service.searches) > 20
+    fuzz(f"{door.url}/openapi.json", door, checks=CHECKS, phases="examples,fuzzing", directory=tmp_path)
+    assert door.service.searches
 
 
 def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) -> None:
-    """T-8: null for an optional field is the one thing accepted beyond what is advertised."""
+    """T-8: null for an optional field is the one thing accepted beyond what is advertised. Every value on a boundary
+    is among what is sent here, and what the server says to it is held to the description too."""
     with door.client() as client:
         described = client.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
@@ -96,8 +97,9 @@ def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) 
     del described["paths"]["/collections/{name}/documents/{id}"]["delete"]  # with the id `all` it is another operation
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(described))
-    checks = "negative_data_rejection,not_a_server_error"
+    checks = f"negative_data_rejection,{CHECKS}"
     fuzz(str(path), door, checks=checks, phases="examples,coverage", directory=tmp_path)
+    assert len(door.service.searches) > 20
 
 
 def test_the_description_covers_every_route(client: httpx2.Client) -> None:
