@@ -49,9 +49,16 @@ async def test_vectors_of_another_model_are_refused_until_the_index_is_made_anew
             await asyncio.to_thread(another_model, memory)
     finally:
         embedder.restart()
+    await asyncio.to_thread(wait_until, lambda: is_met(memory))
     assert await asyncio.to_thread(reindexed, memory) == 0
     memory.wait_whole()
     assert memory.losses() == []
+
+
+def is_met(memory: Rig) -> bool:
+    """Whether the embedder answers the memory, with whichever model."""
+    embedder = component(memory.memory.health(), Role.EMBEDDER)
+    return embedder["status"] == "healthy" or "rag-context reindex" in embedder["detail"]
 
 
 def another_model(memory: Rig) -> None:
