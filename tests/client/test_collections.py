@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from rag_context.client import ConflictRefusedError, Context, NotThereError, RequestRefusedError
-from rag_context.errors import ConflictError, InvalidInputError, NotFoundError
+from rag_context import errors
+from rag_context.client import BadRequestError, ConflictError, Context, NotFoundError
+from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
 from .ways import WAYS, opened
@@ -35,9 +36,9 @@ async def test_a_collection_lives_from_its_making_to_its_end(context: Context, n
     collections = context.collections
     made = await collections.create(name, metadata={"owner": "zoo"}, embedding_provider="mine", embedding_model="m")
     assert (made.name, made.count, made.embedding_provider) == (name, 0, "mine")
-    with pytest.raises(ConflictRefusedError) as taken:
+    with pytest.raises(ConflictError) as taken:
         await collections.create(name)
-    assert isinstance(taken.value, ConflictError)
+    assert isinstance(taken.value, errors.ConflictError)
     assert name in {collection.name for collection in (await collections.list()).collections}
 
     added = await collections.add(
@@ -60,13 +61,13 @@ async def test_a_collection_lives_from_its_making_to_its_end(context: Context, n
     assert (await collections.merge_metadata(name, {"city": "Ulm"})).metadata["owner"] == "zoo"
     assert "owner" not in (await collections.replace_metadata(name, {"city": "Ulm"})).metadata
     assert (await collections.delete(name, "a/1")).id == "a/1"
-    with pytest.raises(NotThereError):
+    with pytest.raises(NotFoundError):
         await collections.delete(name, "a/1")
     assert (await collections.empty(name)).count_deleted == 2
     await collections.drop(name)
-    with pytest.raises(NotThereError) as gone:
+    with pytest.raises(NotFoundError) as gone:
         await collections.get(name)
-    assert isinstance(gone.value, NotFoundError)
+    assert isinstance(gone.value, errors.NotFoundError)
     assert str(gone.value) == f"Collection '{name}' not found"
 
 
@@ -79,14 +80,14 @@ async def test_the_server_embeds_where_it_is_asked_to(context: Context, name: st
 
 async def test_what_is_wrong_is_told(context: Context, name: str) -> None:
     await context.collections.create(name)
-    with pytest.raises(RequestRefusedError) as told:
+    with pytest.raises(BadRequestError) as told:
         await context.collections.add(name, [{"text": "one", "embedding": [float("nan")]}])
     assert told.value.status == 400
     with pytest.raises(InvalidInputError, match="`empty`"):
         await context.collections.delete(name, "all")
     with pytest.raises(InvalidInputError, match="not JSON"):
         await context.collections.add(name, [{"text": "one", "metadata": {"what": object()}}])
-    with pytest.raises((NotThereError, RequestRefusedError), match="nowhere"):
+    with pytest.raises((NotFoundError, BadRequestError), match="nowhere"):
         await context.collections.on("nowhere").list()
 
 
@@ -94,6 +95,6 @@ async def test_providers_are_told_and_tried(context: Context) -> None:
     names = {provider.name for provider in (await context.collections.providers()).providers}
     assert {"embedded", "qdrant", "chroma"} <= names
     assert (await context.collections.provider("embedded")).available
-    with pytest.raises(NotThereError):
+    with pytest.raises(NotFoundError):
         await context.collections.provider("no such")
     assert (await context.collections.test("embedded", connection="default")).status == "healthy"

@@ -8,16 +8,17 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
+from rag_context import errors
 from rag_context.client import (
     AsyncClient,
+    BadRequestError,
     ClientError,
     Context,
     Metadata,
-    NotThereError,
-    RequestRefusedError,
+    NotFoundError,
     TenantOptions,
 )
-from rag_context.errors import InvalidInputError, NotFoundError
+from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
 from .ways import WAYS, opened
@@ -106,9 +107,9 @@ async def test_documents_are_read_listed_and_deleted(context: Context, session: 
     await context.index("Kept.", content_type="documentation", session_id="other", source="d", **own)
     assert (await context.delete(session_id="s", confirm=True, **own)).deleted_count == 2
     assert (await context.delete(session_id="s", **own)).deleted_count == 0
-    with pytest.raises(NotThereError) as gone:
+    with pytest.raises(NotFoundError) as gone:
         await context.get(ids[0], **own)
-    assert isinstance(gone.value, NotFoundError)
+    assert isinstance(gone.value, errors.NotFoundError)
     assert (gone.value.status, gone.value.code) == (404, "NOT_FOUND")
 
 
@@ -179,7 +180,7 @@ async def test_any_tool_is_called_by_its_name(context: Context, session: str) ->
     documents = answer["documents"]
     assert isinstance(documents, list)
     assert len(documents) == 1
-    with pytest.raises(NotThereError, match="Tool no such%tool not found"):
+    with pytest.raises(NotFoundError, match="Tool no such%tool not found"):
         await context.call("no such%tool")
     with pytest.raises(InvalidInputError, match="not JSON"):
         await context.call("rag_context_list", limit=float("nan"))
@@ -230,7 +231,7 @@ async def test_a_bulk_run_takes_whatever_a_file_may_hold(context: Context, sessi
 
 
 async def test_what_only_the_server_can_refuse_carries_status_code_and_request_id(context: Context) -> None:
-    with pytest.raises(RequestRefusedError) as told:
+    with pytest.raises(BadRequestError) as told:
         await context.search("owl", category="unheard-of", request_id="mine-1")
     error = told.value
     assert isinstance(error, InvalidInputError)

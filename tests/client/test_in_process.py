@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from rag_context.client import AsyncClient, RequestRefusedError, open_context
+from rag_context.client import AsyncClient, BadRequestError, open_context
 from rag_context.client.in_process import CALLS_AT_ONCE, Inside
 from rag_context.errors import ConfigurationError
 from rag_context.settings import Settings, VocabularySettings
@@ -37,7 +37,7 @@ async def test_the_configured_words_are_known(tmp_path: Path) -> None:
     async with open_context(Settings(data_dir=tmp_path, vocabulary=words)) as context:
         await context.index("The invoice was paid twice.", content_type="ticket", session_id="t-1", source="desk")
         assert (await context.search("invoice", content_type="ticket", category="billing")).fallback_level == 1
-        with pytest.raises(RequestRefusedError, match="ticket"):
+        with pytest.raises(BadRequestError, match="ticket"):
             await context.search("invoice", content_type="letter")
 
 

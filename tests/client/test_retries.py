@@ -18,14 +18,14 @@ from rag_context.client import (
     AsyncClient,
     Client,
     ClientError,
-    ConflictRefusedError,
+    ConflictError,
     Context,
+    InvalidResponseError,
     Retries,
     ServerBusyError,
-    ServerFailedError,
+    ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
-    UnreadableAnswerError,
 )
 from rag_context.client.calls import Call
 from rag_context.client.http import AsyncHttp
@@ -115,9 +115,9 @@ async def test_a_longer_wait_than_a_caller_would_sit_out_is_told_at_once(way: st
     [
         (401, AccessDeniedError),
         (403, AccessDeniedError),
-        (409, ConflictRefusedError),
-        (500, ServerFailedError),
-        (302, UnreadableAnswerError),
+        (409, ConflictError),
+        (500, ServerError),
+        (302, InvalidResponseError),
     ],
 )
 async def test_what_would_fail_again_is_not_tried_again(way: str, status: int, kind: type[ClientError]) -> None:
@@ -132,7 +132,7 @@ async def test_what_would_fail_again_is_not_tried_again(way: str, status: int, k
 async def test_an_answer_that_is_none_of_ours_is_called_that(way: str, body: bytes) -> None:
     with scripted([reply(200, body)]) as server:
         error = await failure(way, server)
-    assert isinstance(error, UnreadableAnswerError)
+    assert isinstance(error, InvalidResponseError)
     assert "another server, or another version" in str(error)
 
 
@@ -184,7 +184,7 @@ async def test_who_is_sent_on_is_told_where_to(way: str) -> None:
     moved = reply(308, b"", Location="https://memory.example/tools/rag_context_stats")
     with scripted([moved]) as server:
         error = await failure(way, server)
-    assert isinstance(error, UnreadableAnswerError)
+    assert isinstance(error, InvalidResponseError)
     assert str(error).endswith("answered HTTP 308 and sends callers on to https://memory.example: give that address")
 
 

@@ -62,7 +62,7 @@ class Batch:
         return b"".join(self.unanswered)
 
     def take(self, chunk: bytes, reply: httpx2.Response, request_id: str) -> None:
-        """Read what arrived. Raises: UnreadableAnswerError."""
+        """Read what arrived. Raises: InvalidResponseError."""
         *ended, rest = bytes(self._rest + chunk).split(b"\n")
         self._rest[:] = rest
         try:

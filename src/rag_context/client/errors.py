@@ -1,30 +1,29 @@
 """What a client raises. Each is also the error that the same mistake raises inside the server.
 
     ClientError                      status, code, details, request_id, retry_after_s
-    ├── RequestRefusedError          the request is wrong: 400, 413, 415 ...       an InvalidInputError
+    ├── BadRequestError              the request is wrong: 400, 413, 415 ...          an InvalidInputError
     ├── AccessDeniedError            the key is missing, unknown or may not: 401, 403
-    ├── NotThereError                the thing named is not there: 404             a NotFoundError
-    ├── ConflictRefusedError         it is there already, or not in that state: 409   a ConflictError
-    ├── ServerBusyError              not now: 429, 503                             a BackendUnavailableError
-    ├── ServerFailedError            a fault of the server: other 5xx              a BackendError
-    ├── ServerUnreachableError       nothing answered                              a BackendUnavailableError
-    ├── ServerTimeoutError           no answer in time                             a BackendTimeoutError
-    └── UnreadableAnswerError        no answer of ours                             a BackendDataError
+    ├── NotFoundError                what the request names does not exist: 404       an errors.NotFoundError
+    ├── ConflictError                it exists already, or is in another state: 409   an errors.ConflictError
+    ├── ServerBusyError              not now: 429, 503                                a BackendUnavailableError
+    ├── ServerError                  the server failed: other 5xx                     a BackendError
+    ├── ServerUnreachableError       no connection                                    a BackendUnavailableError
+    ├── ServerTimeoutError           no answer in time                                a BackendTimeoutError
+    └── InvalidResponseError         the answer is not valid                          a BackendDataError
 
 A request that is wrong by itself is never sent: it raises a plain `InvalidInputError`.
 """
 
 from collections.abc import Sequence
 
+from rag_context import errors
 from rag_context.errors import (
     BackendDataError,
     BackendError,
     BackendTimeoutError,
     BackendUnavailableError,
-    ConflictError,
     FieldError,
     InvalidInputError,
-    NotFoundError,
     RagContextError,
 )
 
@@ -65,7 +64,7 @@ class ClientError(RagContextError):
         self.add_note(f"{answered}, request id {request_id}")
 
 
-class RequestRefusedError(ClientError, InvalidInputError):
+class BadRequestError(ClientError, InvalidInputError):
     """The server says that the request is wrong; `details` names every field at fault."""
 
 
@@ -73,11 +72,11 @@ class AccessDeniedError(ClientError):
     """The server wants another API key."""
 
 
-class NotThereError(ClientError, NotFoundError):
+class NotFoundError(ClientError, errors.NotFoundError):
     """The thing named in the request does not exist."""
 
 
-class ConflictRefusedError(ClientError, ConflictError):
+class ConflictError(ClientError, errors.ConflictError):
     """The thing exists already, or is not in the state that the call needs."""
 
 
@@ -85,7 +84,7 @@ class ServerBusyError(ClientError, BackendUnavailableError):
     """The server cannot do it now and did not do it; trying again later may help."""
 
 
-class ServerFailedError(ClientError, BackendError):
+class ServerError(ClientError, BackendError):
     """The server failed; `request_id` finds the reason in its log."""
 
 
@@ -99,5 +98,5 @@ class ServerTimeoutError(ClientError, BackendTimeoutError):
     """There was no answer in time; the work may have been done all the same."""
 
 
-class UnreadableAnswerError(ClientError, BackendDataError):
+class InvalidResponseError(ClientError, BackendDataError):
     """What answered is no server of ours, or one of another version."""

@@ -13,15 +13,15 @@ import httpx2
 from rag_context.client.calls import Call
 from rag_context.client.errors import (
     AccessDeniedError,
+    BadRequestError,
     ClientError,
-    ConflictRefusedError,
-    NotThereError,
-    RequestRefusedError,
+    ConflictError,
+    InvalidResponseError,
+    NotFoundError,
     ServerBusyError,
-    ServerFailedError,
+    ServerError,
     ServerTimeoutError,
     ServerUnreachableError,
-    UnreadableAnswerError,
 )
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import mask_url
@@ -32,8 +32,8 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _BY_STATUS: dict[int, type[ClientError]] = {
     401: AccessDeniedError,
     403: AccessDeniedError,
-    404: NotThereError,
-    409: ConflictRefusedError,
+    404: NotFoundError,
+    409: ConflictError,
     429: ServerBusyError,
     503: ServerBusyError,
 }
@@ -97,9 +97,9 @@ def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
         raise unreadable(body.reply, request_id) from error
 
 
-def unreadable(reply: httpx2.Response, request_id: str) -> UnreadableAnswerError:
+def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
     """An answer of another form than ours."""
-    return UnreadableAnswerError(
+    return InvalidResponseError(
         f"{site(reply.url)} answered something else than expected: is it another server, or another version?",
         request_id=request_id,
         status=reply.status_code,
@@ -116,7 +116,7 @@ def refusal(reply: httpx2.Response, content: bytes, request_id: str) -> ClientEr
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
     kind = _BY_STATUS.get(status)
     if kind is None:
-        kind = ServerFailedError if status >= 500 else RequestRefusedError if status >= 400 else UnreadableAnswerError
+        kind = ServerError if status >= 500 else BadRequestError if status >= 400 else InvalidResponseError
     return kind(
         sentence,
         request_id=str(told.get("requestId") or request_id),
