@@ -58,6 +58,7 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports --no-cache
+	$(PY) scripts/words.py
 
 types: $(STAMP)
 	$(VENV)/bin/mypy
