@@ -76,7 +76,9 @@ class HealthResponse(WireResponse):
     components: list[ComponentHealth]
     embedding_model: Annotated[ModelName | None, Field(description="Absent while the model is unknown")] = None
     pending_documents: Annotated[Count, Field(description="Documents without vectors yet")]
-    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy while this makes progress")] = False
+    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy while this makes progress")] = (
+        False
+    )
     version: str
 
 
