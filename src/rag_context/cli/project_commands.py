@@ -202,11 +202,12 @@ def forget(
     branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; default: all.")] = None,
     path_hash: PathHash = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report the number of documents.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Remove a project from the index and stop following it; its files stay unchanged."""
+    """Remove a project from the index and stop following it; asks first. Its files stay unchanged."""
     from rag_context.cli import project_tenants as work
 
     fields = {"project_name": name, "branch_name": branch, "path_hash": path_hash}
