@@ -1,5 +1,5 @@
 # The whole program with its model in one image: `docker build -t rag-context:0.1.0 .`
-# Everything installed is pinned by hash and comes as wheels, so that nothing is compiled and no set-up script runs.
+# All packages are pinned by hash and installed from wheels, so that nothing is compiled and no setup script runs.
 FROM python:3.11.14-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
@@ -32,7 +32,7 @@ WORKDIR /data
 VOLUME ["/data"]
 EXPOSE 3000
 STOPSIGNAL SIGTERM
-# Alive, not ready: a server whose backend is away still answers, and must not be replaced for it.
+# /live, not /ready: a server whose backend is down still answers, and must not be replaced.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=30s --retries=3 \
     CMD ["python", "-c", "from urllib.request import urlopen; urlopen('http://127.0.0.1:3000/live', timeout=4)"]
 ENTRYPOINT ["rag-context"]

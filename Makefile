@@ -1,10 +1,10 @@
-# `make demo` and `make test` are all a newcomer needs; both set themselves up.
+# `make demo` and `make test` need no other target; both install what they need.
 VENV := .venv
 PY := $(VENV)/bin/python
 PIP := $(VENV)/bin/pip --quiet --quiet --disable-pip-version-check
 STAMP := $(VENV)/.installed
 
-# Modules that decide without touching anything: every branch of them is tested.
+# Pure modules without I/O: every branch of them is tested.
 PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/ingest/identity.py,*/ingest/chunking/chunker.py
 
 # Hundreds of processes are started by the tests; none shall compile what another has compiled.
@@ -23,19 +23,19 @@ $(STAMP): pyproject.toml requirements-dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-setup: $(STAMP) ## Make the virtual environment
+setup: $(STAMP) ## Create the virtual environment
 
-demo: $(STAMP) ## Serve, index the docs and a sample corpus, ask five questions, stop
+demo: $(STAMP) ## Serve, index the docs and a sample corpus, run five searches, stop
 	@$(PY) scripts/demo.py
 
 serve: $(STAMP) ## Serve on port 3000
 	$(VENV)/bin/rag-context serve
 
-test: $(STAMP) ## Run the tests, with the coverage that is asked of them
+test: $(STAMP) ## Run the tests and check their coverage
 	$(VENV)/bin/coverage erase
 	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed
-	@# unmeasured, for they ask for answers in time: two at once where servers are mostly waited for, the rest alone
+	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
 	$(VENV)/bin/pytest -n 2 --dist worksteal tests/faults
 	$(VENV)/bin/pytest tests/outcomes/timed
 	$(VENV)/bin/coverage combine --quiet
@@ -45,7 +45,7 @@ test: $(STAMP) ## Run the tests, with the coverage that is asked of them
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
 
-faults: $(STAMP) ## Every fault of every backend, measured, and the table of docs/faults.md (some minutes; ARGS="--outages 40")
+faults: $(STAMP) ## Measure every fault of every backend, and write the table of docs/faults.md (some minutes; ARGS="--outages 40")
 	$(PY) -m tests.faults $(ARGS)
 
 csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs and mono, see clients/csharp)
@@ -58,15 +58,16 @@ lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports --no-cache
+	$(PY) scripts/words.py
 
 types: $(STAMP)
 	$(VENV)/bin/mypy
 
-format: $(STAMP) ## Format the code and mend what can be mended
+format: $(STAMP) ## Format the code and fix lint errors automatically
 	$(VENV)/bin/ruff format .
 	$(VENV)/bin/ruff check --fix .
 
-bench: $(STAMP) ## Measure speed and memory against a floor in the same run (some ten minutes)
+bench: $(STAMP) ## Measure speed and memory against a bare baseline in the same run (some ten minutes)
 	@$(PY) -m benchmarks
 
 docs: $(STAMP) ## Write the generated pages of docs/
@@ -78,11 +79,11 @@ model: $(STAMP) ## Build the bundled model again and compare its hash (downloads
 COMPILE := $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
-lock: $(STAMP) ## Resolve the dependencies anew: for development, for the image, for building the wheel
+lock: $(STAMP) ## Resolve the dependencies again: for development, for the image, for building the wheel
 	$(COMPILE) --group dev pyproject.toml -o requirements-dev.lock
 	$(COMPILE) --extra qdrant --extra mongodb --extra redis \
 		--constraint requirements-dev.lock pyproject.toml -o requirements.lock
 	echo hatchling | $(COMPILE) --constraint requirements-dev.lock - -o deploy/build.lock
 
-clean: ## Remove what the targets made
+clean: ## Remove the files that the targets created
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo

@@ -38,13 +38,13 @@ WAITING = (
 PLACES = (
     ("embedding", ("rag_context/embedders/", "onnxruntime/", "tokenizers/")),
     ("the store: SQLite, the matrix, postings and BM25", ("rag_context/stores/", "rag_context/text/")),
-    ("cutting, redaction, titles, identity", ("rag_context/ingest/",)),
+    ("chunking, redaction, titles, identity", ("rag_context/ingest/",)),
     ("fusion and ranking", ("search/ranking.py", "search/fusion.py", "search/gather.py")),
     (
-        "request and answer: validation, wording, statistics",
+        "request and response: validation, mapping, statistics",
         ("rag_context/api/", "pydantic/", "rag_context/service/"),
     ),
-    ("the chain: legs, deadlines, breakers, tasks", ("rag_context/search/", "rag_context/resilience/")),
+    ("the chain: retrievers, deadlines, breakers, tasks", ("rag_context/search/", "rag_context/resilience/")),
 )
 """A sample belongs to the first place that any of its frames, from the innermost out, is in."""
 
@@ -129,12 +129,12 @@ def _table(title: str, places: Counter[str]) -> str:
     return "\n".join([f"## {title}", "", f"{total} samples.", "", "| where | share |", "|---|---|", *rows, "", ""])
 
 
-_HEAD = """# Where the time goes
+_HEAD = """# Profiles
 
 <!-- Written by `python -m benchmarks.profile`; run it again rather than editing. -->
 
-A sampling profiler (py-spy, 400 looks a second) watches a process that only searches, one question after the other
-with the cache off, and one that only indexes. Every look at a thread that works is a sample, on whichever core.
+A sampling profiler (py-spy, 400 samples per second) profiles a process that only searches, one query after the other
+with the cache off, and one that only indexes. Each sample is one running thread, on any core.
 
 """
 

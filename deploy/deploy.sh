@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Puts rag-context with its backends on a Kubernetes cluster, and is content only when it validates. Running it again
-# changes only what differs; keys and data stay.
+# Deploys rag-context with its backends to a Kubernetes cluster, and validates the result. Running it again changes only
+# what differs; keys and data stay.
 set -euo pipefail
 
 manifests=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)/k8s
@@ -15,17 +15,17 @@ usage() {
   cat <<'USAGE'
 Usage: deploy/deploy.sh [--context NAME] [--namespace NAME] [--image IMAGE] [--dry-run]
 
-  --context NAME    the cluster, as kubectl knows it; its current one if not said
-  --namespace NAME  where everything goes; rag-context if not said
-  --image IMAGE     the server's image; the manifest's if not said
-  --dry-run         ask the cluster, change nothing, say what would be done
+  --context NAME    kubectl context of the cluster; default: the current one
+  --namespace NAME  target namespace; default: rag-context
+  --image IMAGE     the server's image; default: the manifest's
+  --dry-run         query the cluster, change nothing, print the steps
 
-From the environment, and remembered in the Secret rag-context:
-  MONGODB_URI, REDIS_URL, QDRANT_URL  a backend elsewhere; without it, one is started in the cluster
-  RAG_CONTEXT_STORES__QDRANT_API_KEY  Qdrant's key; one is made if there is none
-  RAG_CONTEXT_API_KEY                 the key of all clients; one is made if there is none
+From the environment, and stored in the Secret rag-context:
+  MONGODB_URI, REDIS_URL, QDRANT_URL  an external backend; without it, one is started in the cluster
+  RAG_CONTEXT_STORES__QDRANT_API_KEY  Qdrant's key; generated if there is none
+  RAG_CONTEXT_API_KEY                 the key of all clients; generated if there is none
   LM_STUDIO_URL, RAG_CONTEXT_EMBEDDER__MODEL, RAG_CONTEXT_EMBEDDER__API_KEY
-                                      an embedding server in place of the bundled model
+                                      an embedding server instead of the bundled model
 USAGE
 }
 
@@ -88,7 +88,7 @@ check_addresses() {
   done
 }
 
-# The Secret as it is, with what the environment says put over it, and what is missing made.
+# The existing Secret, overridden by the environment, with missing keys generated.
 keep_keys() {
   local name
   secret=$(read_secret rag-context)
@@ -144,7 +144,7 @@ server() {
   apply server-deployment.yaml secret/rag-context configmap/rag-context
   apply server-service.yaml
   apply server-scaling.yaml
-  # After a roll-back: the autoscaler leaves a deployment of none alone.
+  # After a roll-back: the autoscaler does not scale a deployment of zero pods.
   replicas=$(ask get deployment/rag-context --ignore-not-found --output 'jsonpath={.spec.replicas}')
   if [[ $replicas == 0 ]]; then
     change scale deployment/rag-context --replicas=2
@@ -171,7 +171,7 @@ reach_server() {
 
 validate() {
   RAG_CONTEXT_API_KEY=$(value "$secret" RAG_CONTEXT_API_KEY) rag-context validate --url "$url" ||
-    fail "validation failed. Everything is left as it is, for a look; deploy/rollback.sh stops it and keeps the data"
+    fail "validation failed. Everything is left in place for inspection; deploy/rollback.sh stops it and keeps the data"
 }
 
 sample_search() {
@@ -198,7 +198,7 @@ change() {
   fi
 }
 
-# A manifest, and what its pods read at their start: when that has changed, they start anew; only then.
+# A manifest, and what its pods read at their start: they restart only if that has changed.
 apply() {
   local file=$1 text versions
   shift
@@ -241,7 +241,7 @@ read_secret() {
 write_secret() {
   local line text
   while IFS= read -r line; do
-    [[ $line =~ ^[A-Za-z_][A-Za-z0-9_]*=. ]] || fail "the Secret $1 holds a value that is empty or of several lines"
+    [[ $line =~ ^[A-Za-z_][A-Za-z0-9_]*=. ]] || fail "the Secret $1 has a value that is empty or has several lines"
   done <<<"$2"
   text=$(ask create secret generic "$1" --from-env-file=/dev/stdin --dry-run=client --output yaml <<<"$2")
   apply_text "the Secret $1" "$text"
@@ -274,7 +274,7 @@ new_key() {
   od -An -N32 -tx1 /dev/urandom | tr -d ' \n'
 }
 
-# Talking.
+# Output.
 
 step() {
   printf '\n%s %s\n' "$1" "$2"

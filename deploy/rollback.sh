@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Stops what deploy.sh started: the server first, then the backends in the cluster. Volumes, keys and settings stay;
-# deploy.sh starts it all again with the data that was there.
+# deploy.sh starts everything again with the same data.
 set -euo pipefail
 
 context='' namespace=rag-context dry_run='' found=''
@@ -9,9 +9,9 @@ usage() {
   cat <<'USAGE'
 Usage: deploy/rollback.sh [--context NAME] [--namespace NAME] [--dry-run]
 
-  --context NAME    the cluster, as kubectl knows it; its current one if not said
-  --namespace NAME  where it was deployed; rag-context if not said
-  --dry-run         ask the cluster, change nothing, say what would be done
+  --context NAME    kubectl context of the cluster; default: the current one
+  --namespace NAME  namespace of the deployment; default: rag-context
+  --dry-run         query the cluster, change nothing, print the steps
 USAGE
 }
 
@@ -19,7 +19,7 @@ main() {
   options "$@"
   command -v kubectl >/dev/null || fail 'kubectl is not on the PATH'
   local name
-  # The server goes first, and its pods are waited for: they finish what they have taken on while the stores are there.
+  # The server stops first, and the script waits for its pods: they finish their requests while the stores still run.
   for name in rag-context qdrant mongodb redis; do
     stop "$name"
   done
@@ -64,10 +64,10 @@ stop() {
   fi
 }
 
-# An older kubectl calls it an error when there is nothing left to wait for.
+# An older kubectl reports an error when there is nothing left to wait for.
 check_gone() {
   local left
-  left=$(ask get pods --selector "app=$1" --output name) || fail "it cannot be said whether $1 has ended"
+  left=$(ask get pods --selector "app=$1" --output name) || fail "cannot determine whether $1 has ended"
   [[ -z $left ]] || fail "$1 does not end: $left"
 }
 

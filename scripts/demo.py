@@ -228,9 +228,11 @@ def main() -> int:
         console.print(Text(f"error: {error}", style="bold red"))
         return 1
     console.print(
-        Text("\nPassages stand in the order of meaning and words together; the number is each one's own", style="dim")
+        Text("\nPassages are ordered by the fused score of vector and keyword search; the number is", style="dim")
     )
-    console.print(Text("relevance, so it need not fall from one to the next (docs/search.md).", style="dim"))
+    console.print(
+        Text("each passage's own relevance, so it need not fall from one to the next (docs/search.md).", style="dim")
+    )
     console.print(Text(f"\n{sum(answers)} of {len(answers)} questions answered from the right file.", style="bold"))
     return 0 if all(answers) else 1
 

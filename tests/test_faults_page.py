@@ -12,7 +12,7 @@ from tests.test_requirements import TESTS, defined
 
 PAGE = (TESTS.parent / "docs" / "faults.md").read_text(encoding="utf-8")
 PROOF = re.compile(r"`((?:\w+/)+test_\w+\.py)(?:::(\w+))?`")
-TABLE = PAGE.partition("## Looking and mending")[0]
+TABLE = PAGE.partition("## Check and repair")[0]
 ROWS = [line for line in TABLE.splitlines() if line.startswith("| ") and "what fails" not in line]
 
 

@@ -1,4 +1,4 @@
-"""An agent hands its texts over and goes on; they are kept behind its back, and what cannot be is told."""
+"""An agent queues texts without waiting; they are stored in the background, and failures are reported."""
 
 import asyncio
 import tempfile

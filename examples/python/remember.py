@@ -1,4 +1,4 @@
-"""Keeps a decision on a running server and finds it again: python remember.py [URL]
+"""Stores a decision on a running server and finds it again: python remember.py [URL]
 
 Without an address the server of this user's data directory is found, or the one that RAG_CONTEXT_URL names.
 """

@@ -1,4 +1,4 @@
-// Keeps a decision and finds it again. With Node 22.18 or later: node example.ts [URL]
+// Stores a decision and finds it again. With Node 22.18 or later: node example.ts [URL]
 
 import { RagContext, RagContextError } from "./rag-context.ts";
 

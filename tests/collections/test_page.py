@@ -20,7 +20,7 @@ BLOCK = re.compile(r"```(http|json)\n(.*?)```", re.DOTALL)
 
 def exchanges() -> list[tuple[str, str, str, dict[str, Any] | None]]:
     """Method, address, body and expected answer (None: any) of the first section."""
-    section = PAGE.split("## A first one\n")[1].split("\n## ")[0]
+    section = PAGE.split("## A first collection\n")[1].split("\n## ")[0]
     blocks = BLOCK.findall(section)
     found = []
     for place, (kind, text) in enumerate(blocks):
@@ -57,7 +57,8 @@ def near(expected: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_limits_and_sentences_of_the_page_are_those_of_the_code() -> None:
-    assert f"1 to {NAME_CHARS} characters" in PAGE
-    assert f"1 to {ID_CHARS} characters" in PAGE
-    assert f"`{REQUIRED}`" in PAGE
-    assert f"`{NOT_EMBEDDED}`" in PAGE
+    text = " ".join(PAGE.split())
+    assert f"1 to {NAME_CHARS} characters" in text
+    assert f"1 to {ID_CHARS} characters" in text
+    assert f"`{REQUIRED}`" in text
+    assert f"`{NOT_EMBEDDED}`" in text

@@ -79,8 +79,8 @@ def summed_up(record: load.Record) -> str:
     return (
         f"Under load, {load.CLIENTS} clients at {rate}, with {len(record.outages)} kills: {len(record.searches)}"
         f" searches, {failed} failed, p50 {record.percentile_ms(50):.0f} ms, p99 {record.percentile_ms(99):.0f} ms;"
-        f" {record.acknowledged} writes acknowledged, {record.pending} of them pending, {len(record.refused)} refused"
-        f" while the document store was away, {len(record.losses)} lost. A server that was back was in use after"
+        f" {record.acknowledged} writes acknowledged, {record.pending} of them pending, {len(record.refused)} rejected"
+        f" while the document store was down, {len(record.losses)} lost. A restarted server was in use again after"
         f" {recovered_s:.1f} s at most."
     )
 

@@ -31,17 +31,17 @@ class Kind(StrEnum):
     """What goes wrong, in the words of the table."""
 
     REFUSED = "refuses connections"
-    HANGS = "takes requests and never answers"
+    HANGS = "accepts requests and never responds"
     RESET = "resets every connection"
-    SLOW = "answers a byte at a time"
-    GARBAGE = "answers garbage"
-    HALF = "breaks off in the middle of its answers"
-    ERROR = "answers that it failed"
-    BUSY = "answers that it is asked too much"
-    DIMENSION = "has another dimension"
-    EMPTY = "answers nothing"
-    KILLED = "is killed, and started again later"
-    FULL = "has no room left"
+    SLOW = "responds one byte at a time"
+    GARBAGE = "returns garbage"
+    HALF = "closes the connection in the middle of a response"
+    ERROR = "returns errors"
+    BUSY = "rejects requests as overloaded"
+    DIMENSION = "has vectors of another dimension"
+    EMPTY = "returns empty responses"
+    KILLED = "is killed and restarted later"
+    FULL = "has no space left"
 
 
 _ANSWERS_THEMSELVES: Mapping[Kind, Fault] = {

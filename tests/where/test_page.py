@@ -36,8 +36,8 @@ def test_a_filter_lets_through_what_the_page_says(row: list[str]) -> None:
     assert not matches(parse(where), json.loads(kept))
 
 
-@pytest.mark.parametrize("row", rows("What is refused"), ids=lambda row: code(row[0]))
-def test_what_is_refused_is_answered_with_the_sentence_of_the_page(row: list[str]) -> None:
+@pytest.mark.parametrize("row", rows("Rejected filters"), ids=lambda row: code(row[0]))
+def test_a_rejected_filter_is_answered_with_the_message_of_the_page(row: list[str]) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(code(row[0]))
     assert str(caught.value) == row[1]

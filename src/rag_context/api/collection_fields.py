@@ -65,9 +65,7 @@ class NoFields(PlainRequest):
 class ConnectionFields(PlainRequest):
     """What may stand in every query string of a collection."""
 
-    connection: Annotated[
-        str, Field(description="Id of the connection that the collection lives on"), Otherwise("default")
-    ] = "default"
+    connection: Annotated[str, Field(description="Id of the collection's connection"), Otherwise("default")] = "default"
 
 
 class MetadataFields(ConnectionFields):
@@ -83,14 +81,14 @@ class MetadataFields(ConnectionFields):
 class DocumentsFields(ConnectionFields):
     """Which documents, and which part of them."""
 
-    where: Annotated[str | None, Field(description="Only documents whose metadata passes this filter, as JSON")] = None
+    where: Annotated[str | None, Field(description="Only documents whose metadata matches this filter, as JSON")] = None
     limit: Annotated[
         int,
-        Field(ge=1, description=f"Most documents to return; more than {MAX_PAGE} are {MAX_PAGE}"),
+        Field(ge=1, description=f"Maximum number of documents; more than {MAX_PAGE} are {MAX_PAGE}"),
         BeforeValidator(_number),
     ] = DEFAULT_PAGE
     offset: Annotated[
-        int, Field(ge=0, description="How many of the matching documents to pass over"), BeforeValidator(_number)
+        int, Field(ge=0, description="Number of matching documents to skip"), BeforeValidator(_number)
     ] = 0
     ids: Annotated[
         str | None,
@@ -117,9 +115,9 @@ class DeleteFields(ConnectionFields):
 
     sentences: ClassVar[Mapping[str, Sentences]] = {"where": Sentences("where required")}
 
-    where: Annotated[str, Field(description="The documents whose metadata passes this filter, as JSON")]
+    where: Annotated[str, Field(description="The documents whose metadata matches this filter, as JSON")]
     dry_run: Annotated[
-        bool, Field(description="Only say what would be deleted, and delete nothing"), BeforeValidator(_truth)
+        bool, Field(description="Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
     ] = False
     confirm: Annotated[
         bool,

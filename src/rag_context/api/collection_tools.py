@@ -41,7 +41,7 @@ _STORED = DOCUMENTS_SCHEMA["properties"]["documents"]
 _DOCUMENTS = {**_STORED, "items": {**_STORED["items"], "required": ["text"]}}
 _Where = Annotated[
     dict[str, JsonValue] | None,
-    Field(description='Only documents whose metadata passes this filter, such as {"doc_type": "code"}'),
+    Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
 ]
 _Merge = Annotated[bool, Field(description="Set these keys and keep the others"), Otherwise(False)]
 _Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=MAX_PAGE)]
@@ -92,9 +92,11 @@ class ListDocumentsTool(_OfACollection):
     ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
     include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
     limit: Annotated[
-        int, Field(ge=1, description="Most documents"), BeforeValidator(whole), Otherwise(DEFAULT_PAGE)
+        int, Field(ge=1, description="Maximum number of documents"), BeforeValidator(whole), Otherwise(DEFAULT_PAGE)
     ] = DEFAULT_PAGE
-    offset: Annotated[int, Field(ge=0, description="How many to pass over"), BeforeValidator(whole), Otherwise(0)] = 0
+    offset: Annotated[
+        int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(whole), Otherwise(0)
+    ] = 0
 
 
 class DeleteDocumentsTool(_OfACollection):
@@ -105,7 +107,7 @@ class DeleteDocumentsTool(_OfACollection):
     ids: Annotated[_Ids | None, Field(description="These documents")] = None
     where: _Where = None
     every: Annotated[Literal[True] | None, Field(description="true: every document; the collection stays")] = None
-    dry_run: Annotated[bool, Field(description="Only say what would be deleted"), Otherwise(False)] = False
+    dry_run: Annotated[bool, Field(description="Only report what would be deleted"), Otherwise(False)] = False
     confirm: Annotated[
         bool,
         Field(description=f"Delete also more than {UNCONFIRMED} documents, or more than half of the collection"),

@@ -95,11 +95,11 @@ class CreateCollectionRequest(PlainRequest):
     embedding_provider: Annotated[
         Label | None,
         Field(
-            description="Who makes the vectors: a label that is kept and never judged; only rag-context means that "
+            description="Label of the vectors' origin, not interpreted; only rag-context means that "
             "this server embeds texts itself"
         ),
     ] = None
-    embedding_model: Annotated[Label | None, Field(description="Which model makes them: a label, never judged")] = None
+    embedding_model: Annotated[Label | None, Field(description="Label of the model, not interpreted")] = None
 
 
 class MetadataRequest(PlainRequest):
@@ -119,25 +119,25 @@ class QueryRequest(PlainRequest):
         Field(
             max_length=QUERY_CHARS,
             pattern=PRESENT_PATTERN,
-            description="Keywords, or a question; it is embedded where no embedding is given, which needs the "
+            description="Keywords or a question; embedded if there is no embedding, which needs the "
             "collection's embedding_provider to be rag-context",
         ),
     ] = None
     mode: Annotated[
         Literal["vector", "text", "hybrid"],
-        Field(description="vector: the nearest to embedding or text; text: by keywords; hybrid: both, fused"),
+        Field(description="vector: vector search by embedding or text; text: keyword search; hybrid: both, fused"),
         Otherwise("vector"),
     ] = "vector"
     min_score: Annotated[
         float | None,
-        Field(ge=-1, le=1, description="Leave out results whose score is below this; each mode has scores of its own"),
+        Field(ge=-1, le=1, description="Minimum score of a result; each mode has a scale of its own"),
     ] = None
     where: Annotated[
-        dict[str, JsonValue] | None, Field(description="Only documents whose metadata passes this filter")
+        dict[str, JsonValue] | None, Field(description="Only documents whose metadata matches this filter")
     ] = None
     top_k: Annotated[
         int,
-        Field(ge=1, description=f"Most results; more than {MAX_PAGE} are {MAX_PAGE}"),
+        Field(ge=1, description=f"Maximum number of results; more than {MAX_PAGE} are {MAX_PAGE}"),
         BeforeValidator(whole),
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
@@ -172,9 +172,9 @@ class CollectionResponse(PlainResponse):
     """A collection."""
 
     name: str
-    connection: Annotated[str, Field(description="Where it lives")]
+    connection: Annotated[str, Field(description="Its connection")]
     metadata: Annotated[
-        ReturnedJson, Field(description="As it was given, with the labels embedding_provider and embedding_model")
+        ReturnedJson, Field(description="As submitted, with the labels embedding_provider and embedding_model")
     ]
     embedding_provider: str | None = None
     embedding_model: str | None = None
@@ -182,7 +182,8 @@ class CollectionResponse(PlainResponse):
     count: Annotated[Count, Field(description="Documents in it")]
     created: UtcTime | None = None
     model: Annotated[
-        RecordedModel | None, Field(description="What made its vectors, where this server did; others are rejected")
+        RecordedModel | None,
+        Field(description="The model of its vectors, if this server made them; others are rejected"),
     ] = None
     read_only: Annotated[
         bool | None, Field(description="true: another program made it; it can be read and queried, not written to")
@@ -231,9 +232,7 @@ class StoredDocument(PlainResponse):
     id: str
     text: str
     metadata: ReturnedJson
-    embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, where it was asked for")] = (
-        None
-    )
+    embedding: Annotated[list[float] | None, Field(description="Its vector, of length 1, if requested")] = None
 
 
 class DocumentsResponse(PlainResponse):
@@ -257,7 +256,7 @@ class DeletedMatchingResponse(PlainResponse):
 
     status: Literal["deleted", "preview"]
     collection: str
-    count_deleted: Annotated[Count, Field(description="How many were deleted, or would be")]
+    count_deleted: Annotated[Count, Field(description="Number of deleted documents, or of those to delete")]
     ids: Annotated[list[str], Field(description=f"Their ids, in order; the first {UNCONFIRMED} of them")]
 
 

@@ -34,16 +34,14 @@ class ConverseRequest(WireRequest):
 
     user_message: Annotated[
         str,
-        Field(
-            min_length=1, max_length=MESSAGE_CHARS, pattern=PRESENT_PATTERN, description="What the user said just now"
-        ),
+        Field(min_length=1, max_length=MESSAGE_CHARS, pattern=PRESENT_PATTERN, description="The user's last message"),
     ]
     current_topic: Annotated[
         str | None,
         Field(
             max_length=MESSAGE_CHARS,
             pattern=PLAIN_PATTERN,
-            description="What the talk is about so far; absent or blank: this is the first message",
+            description="Topic of the conversation so far; absent or blank: this is the first message",
         ),
     ] = None
     collections: Annotated[
@@ -56,7 +54,7 @@ class ConverseRequest(WireRequest):
     ]
     top_k: Annotated[
         int,
-        Field(ge=1, le=MAX_TOP_K, description="Most documents to return, of all collections together"),
+        Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents, of all collections together"),
         BeforeValidator(whole),
         Otherwise(DEFAULT_TOP_K),
     ] = DEFAULT_TOP_K
@@ -87,6 +85,8 @@ class ConverseResponse(WireResponse):
     results: Annotated[list[ConverseResult], Field(description="The nearest first, of all collections")]
     query: Annotated[str, Field(description="The text that was embedded")]
     strategy: Literal["first message (raw query)", "follow-up (contextualized topic)"]
-    embeddings: Annotated[Count, Field(description="How often it was embedded: once per connection and model")]
-    cache_hits: Annotated[Count, Field(description="How often that embedding was used again")]
-    omitted: Annotated[list[OmittedCollection], Field(description="Collections that could not be asked, and why")]
+    embeddings: Annotated[Count, Field(description="Number of embeddings: one per connection and model")]
+    cache_hits: Annotated[Count, Field(description="Number of times such an embedding was reused")]
+    omitted: Annotated[
+        list[OmittedCollection], Field(description="Collections that could not be searched, with the reason")
+    ]

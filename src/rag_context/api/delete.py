@@ -43,7 +43,7 @@ class DeleteRequest(WireRequest):
     ] = None
     session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
     dry_run: Annotated[
-        bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
+        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
     ] = False
     confirm: Annotated[
         bool,
@@ -58,6 +58,6 @@ class DeleteRequest(WireRequest):
 class DeleteResponse(WireResponse):
     """What is gone, or would be."""
 
-    deleted_count: Annotated[Count, Field(description="How many documents were deleted, or would be")]
+    deleted_count: Annotated[Count, Field(description="Number of deleted documents, or of those to delete")]
     document_ids: Annotated[list[str], Field(description="Their ids, oldest first")]
     dry_run: bool

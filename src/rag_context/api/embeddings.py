@@ -98,10 +98,10 @@ class ModelsResponse(OpenAiResponse):
 class OpenAiError(OpenAiResponse):
     """What OpenAI's clients read of an error; further fields are those of every other error of this server."""
 
-    message: Annotated[str, Field(description="A sentence for people")]
+    message: Annotated[str, Field(description="Message for people")]
     type: Annotated[str, Field(description="invalid_request_error, rate_limit_error or server_error")]
-    param: Annotated[str | None, Field(description="The first field at fault; absent: none")] = None
-    code: Annotated[str, Field(description="What went wrong, for programs")]
+    param: Annotated[str | None, Field(description="The first invalid field; absent: none")] = None
+    code: Annotated[str, Field(description="Error code for programs")]
     request_id: Annotated[str, Field(description="Correlation id of the request")]
 
 

@@ -54,9 +54,9 @@ class Detail(WireResponse):
 class ErrorResponse(WireResponse):
     """Why there is no answer. 5xx also say that the caller should go on without context."""
 
-    error: Annotated[str, Field(description="A sentence for people")]
+    error: Annotated[str, Field(description="Message for people")]
     code: ErrorCode
-    details: Annotated[list[Detail] | None, Field(description="Every field at fault")] = None
+    details: Annotated[list[Detail] | None, Field(description="All invalid fields")] = None
     request_id: str
     fallback: bool | None = None
     fallback_level: Annotated[int | None, Field(ge=1, le=4)] = None

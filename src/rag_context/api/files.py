@@ -21,12 +21,12 @@ class IndexFilesRequest(WireRequest):
             min_length=1,
             max_length=PATH_CHARS,
             pattern=PRESENT_PATTERN,
-            description="File or folder; ~ and paths relative to the working directory are understood",
+            description="File or folder; may begin with ~ or be relative to the working directory",
         ),
     ]
     include: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=SOURCE_CHARS)]] | None,
-        Field(max_length=MAX_PATTERNS, description="Patterns of files to take although they look generated: *.lock"),
+        Field(max_length=MAX_PATTERNS, description="Patterns of files to index although they look generated: *.lock"),
     ] = None
 
 
@@ -42,14 +42,14 @@ class IndexFilesResponse(WireResponse):
 
     status: Annotated[
         Literal["done", "running"],
-        Field(description="running: it goes on; call again with the same path to see how far"),
+        Field(description="running: it continues; call again with the same path for the progress"),
     ]
     indexed: Annotated[Count, Field(description="New documents")]
     replaced: Annotated[Count, Field(description="Documents that changed")]
-    unchanged: Annotated[Count, Field(description="Documents that are as they were")]
+    unchanged: Annotated[Count, Field(description="Unchanged documents")]
     pending: Annotated[Count, Field(description="Of the new and changed ones: stored, their vectors follow")]
     rejected: Annotated[Count, Field(description="Files that should have been read, and could not be")]
-    skipped: Annotated[Count, Field(description="Files that are not text, or that no person wrote")]
+    skipped: Annotated[Count, Field(description="Files that are not text, or are generated")]
     gone: Annotated[Count, Field(description="Documents whose file is gone; they are still found")]
     left_out: Annotated[
         list[LeftOutFile], Field(description=f"Up to {MAX_TOLD} of the rejected, then of the skipped, with the reason")

@@ -15,7 +15,7 @@ class GetRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
-    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists give it")]
+    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
@@ -39,6 +39,6 @@ class GetResponse(WireResponse):
     source: str
     timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
     metadata: ReturnedMetadata
-    status: Annotated[Readiness, Field(description="pending: found by its words only so far; its vectors follow")]
-    chunks: Annotated[Count, Field(description="Into how many chunks it is cut")]
+    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
+    chunks: Annotated[Count, Field(description="Number of its chunks")]
     retrieval_stats: RetrievalStats

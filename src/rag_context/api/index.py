@@ -71,7 +71,7 @@ class IndexRequest(WireRequest):
     ]
     metadata: Annotated[
         MetadataFields | None,
-        Field(description="What to say about the document; further keys are kept, at most 16 KiB as JSON in all"),
+        Field(description="Metadata of the document; further keys are stored, at most 16 KiB as JSON in all"),
     ] = None
     agent: Annotated[
         Identifier | None, Field(description="Agent making the call; absent: metadata.agent, else unknown")
@@ -103,13 +103,11 @@ class IndexResponse(WireResponse):
     document_id: Annotated[str, Field(description="Document ID")]
     status: Annotated[
         Literal["indexed", "unchanged", "replaced", "pending"],
-        Field(description="pending: stored and found by text; its vectors follow"),
+        Field(description="pending: stored, keyword search finds it, its vectors follow"),
     ]
-    warning: Annotated[str | None, Field(description="What the writer should know")] = None
-    redactions: Annotated[dict[str, int] | None, Field(description="How many secrets were blanked out, by kind")] = None
-    duplicates_of: Annotated[
-        list[str] | None, Field(description="Documents that say nearly the same; nothing was dropped")
-    ] = None
+    warning: Annotated[str | None, Field(description="A warning to the writer")] = None
+    redactions: Annotated[dict[str, int] | None, Field(description="Number of masked secrets, by kind")] = None
+    duplicates_of: Annotated[list[str] | None, Field(description="Near-duplicates; nothing was dropped")] = None
 
 
 class BulkLine(IndexRequest):

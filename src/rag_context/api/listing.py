@@ -42,7 +42,7 @@ class ListRequest(WireRequest):
 
     limit: Annotated[
         int,
-        Field(ge=1, le=MAX_LISTED, description="Most documents to return"),
+        Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
         BeforeValidator(whole),
         Otherwise(DEFAULT_LISTED),
     ] = DEFAULT_LISTED
@@ -104,14 +104,14 @@ class ListedDocument(WireResponse):
     source: str
     timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
     metadata: ReturnedMetadata
-    status: Annotated[Readiness, Field(description="pending: found by its words only so far; its vectors follow")]
+    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
 
 
 class ListResponse(WireResponse):
     """One page."""
 
     documents: Annotated[list[ListedDocument], Field(description="Newest first")]
-    next_cursor: Annotated[str | None, Field(description="Where the next page begins; absent on the last one")] = None
+    next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
 
 
 def cursor_of(place: Place) -> str:

@@ -13,7 +13,7 @@ TimeRange = Literal["1h", "24h", "7d", "30d"]
 class StatsRequest(WireRequest):
     """How far to look back."""
 
-    time_range: Annotated[TimeRange, Field(description="How far to look back"), Otherwise("24h")] = "24h"
+    time_range: Annotated[TimeRange, Field(description="Time range"), Otherwise("24h")] = "24h"
 
 
 class StatsBucket(WireResponse):
@@ -66,7 +66,7 @@ class ModelName(WireResponse):
 class HealthResponse(WireResponse):
     """How the system is; the three seed roles speak for whichever backend holds them."""
 
-    healthy: Annotated[bool, Field(description="Whether searches are answered whole and writes are taken")]
+    healthy: Annotated[bool, Field(description="Whether searches are at level 1 and writes succeed")]
     qdrant_status: Annotated[Status, Field(description="The vector store")]
     lm_studio_status: Annotated[Status, Field(description="The embedder")]
     mongo_status: Annotated[Status, Field(description="The document store")]
@@ -75,8 +75,10 @@ class HealthResponse(WireResponse):
     circuit_breaker_open: bool
     components: list[ComponentHealth]
     embedding_model: Annotated[ModelName | None, Field(description="Absent while the model is unknown")] = None
-    pending_documents: Annotated[Count, Field(description="Documents whose vectors are still to come")]
-    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy as long as it moves on")] = False
+    pending_documents: Annotated[Count, Field(description="Documents without vectors yet")]
+    indexing: Annotated[bool, Field(description="Documents are being embedded; healthy while this makes progress")] = (
+        False
+    )
     version: str
 
 
@@ -91,15 +93,15 @@ class ReindexRequest(WireRequest):
 
     force: Annotated[
         bool,
-        Field(description="Make all vectors anew even where they are already the configured model's"),
+        Field(description="Re-embed even if the vectors are already the configured model's"),
         Otherwise(False),
     ] = False
-    status_only: Annotated[bool, Field(description="Only say how far it is, and begin nothing"), Otherwise(False)] = (
+    status_only: Annotated[bool, Field(description="Only report the progress, and start nothing"), Otherwise(False)] = (
         False
     )
     wait: Annotated[
         bool,
-        Field(description="Answer when it is done, or after five minutes; it runs on by itself either way"),
+        Field(description="Respond when it is done, or after five minutes; it continues in any case"),
         Otherwise(False),
     ] = False
 
@@ -146,11 +148,11 @@ class FlawReport(WireResponse):
     """One kind of flaw."""
 
     kind: str
-    says: Annotated[str, Field(description="What is wrong")]
+    says: Annotated[str, Field(description="Message")]
     count: Count
-    examples: Annotated[list[str], Field(description="A few places, ids where there are some")]
-    repair: Annotated[str, Field(description="What a repair does about it")]
-    mendable: Annotated[bool, Field(description="Whether a repair can mend it")]
+    examples: Annotated[list[str], Field(description="Some positions, ids if there are any")]
+    repair: Annotated[str, Field(description="Effect of a repair")]
+    mendable: Annotated[bool, Field(description="Whether a repair can fix it")]
 
 
 class CheckResponse(WireResponse):
@@ -166,4 +168,4 @@ class CheckResponse(WireResponse):
         Count, Field(description="Chunks whose terms were compared; fewer than `chunks` where a sample was taken")
     ]
     flaws: list[FlawReport]
-    mended: Annotated[list[FlawReport] | None, Field(description="What a repair mended; absent without one")] = None
+    mended: Annotated[list[FlawReport] | None, Field(description="What a repair fixed; absent without one")] = None

@@ -78,7 +78,7 @@ ReturnedMetadata = Annotated[
     WithJsonSchema(
         {
             "type": "object",
-            "description": "What the writer said of the document; keys without a value are absent",
+            "description": "Metadata of the document; keys without a value are absent",
             "properties": {
                 "agent": {"type": "string"},
                 "tags": {"type": "array", "items": {"type": "string"}},

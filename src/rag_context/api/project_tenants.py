@@ -26,7 +26,7 @@ class ActivateProjectRequest(ProjectRequest):
     branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
     force: Annotated[
         bool,
-        Field(description="Take the files for branch_name although another branch is checked out"),
+        Field(description="Index the files as branch_name although another branch is checked out"),
         Otherwise(False),
     ] = False
 
@@ -45,11 +45,11 @@ class ActivateProjectResponse(ProjectResponse):
     status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
     doc_types: list[TypeCount]
     total_docs: Count
-    activation: Annotated[
-        str, Field(description="Names this activation; pass it on where your client has no session of its own")
+    activation: Annotated[str, Field(description="Handle of this activation; pass it on if your client has no session")]
+    complete: Annotated[
+        bool, Field(description="Whether all files are indexed; otherwise indexing continues in the background")
     ]
-    complete: Annotated[bool, Field(description="Whether all files are indexed; else that goes on in the background")]
-    warnings: Annotated[list[str], Field(description="What is wrong with single files; the others are indexed")]
+    warnings: Annotated[list[str], Field(description="Errors of single files; the others are indexed")]
 
 
 class DeleteDocumentsRequest(ProjectRequest):
@@ -59,7 +59,7 @@ class DeleteDocumentsRequest(ProjectRequest):
     branch_name: Annotated[Identifier | None, Field(description="Only this branch; absent: all")] = None
     path_hash: Annotated[PathHash | None, Field(description="Only the repository with this hash; absent: all")] = None
     dry_run: Annotated[
-        bool, Field(description="Only say what would be deleted, and delete nothing"), Otherwise(False)
+        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
     ] = False
     activation: Handle = None
 

@@ -61,7 +61,7 @@ _DocTypes = Annotated[
 ]
 _MinScore = Annotated[
     Score | None,
-    Field(allow_inf_nan=False, description="Least relevance of a document, 0 to 1: nothing below it; 0: everything"),
+    Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything"),
 ]
 _MaxSources = Annotated[
     int | None,
@@ -75,7 +75,7 @@ _Limit = Annotated[
 ]
 _LinkDepth = Annotated[
     int | None,
-    Field(ge=0, le=MAX_LINK_DEPTH, description="How many links away documents are taken along; 0: none"),
+    Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"),
     BeforeValidator(whole),
 ]
 _MaxTokens = Annotated[
@@ -89,9 +89,7 @@ _MaxTokens = Annotated[
     BeforeValidator(whole),
 ]
 _Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(whole)]
-_Superseded = Annotated[
-    bool, Field(description="Also show documents that newer ones replace; they are marked"), Otherwise(False)
-]
+_Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
 
 _ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
 
@@ -145,12 +143,12 @@ class RagQueryRequest(ProjectRequest):
 class LabelledResponse(ProjectResponse):
     """An answer with how it was obtained."""
 
-    fallback: Annotated[bool, Field(description="Whether less than everything was searched")]
+    fallback: Annotated[bool, Field(description="Whether the search was incomplete")]
     fallback_level: Annotated[
         int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
     ]
     circuit_breaker_open: bool
-    warnings: Annotated[list[str], Field(description="Why the answer may be less than it could be")]
+    warnings: Annotated[list[str], Field(description="Why the answer is degraded")]
     legs: dict[str, Leg]
     latency_ms: Milliseconds
     request_id: str
@@ -161,11 +159,11 @@ class RagQueryResponse(LabelledResponse):
 
     text_only: ClassVar[frozenset[str]] = frozenset({"context"})
 
-    answer: Annotated[NullableText, Field(description="The chat model's answer; null where there is none")] = None
+    answer: Annotated[NullableText, Field(description="The chat model's answer; null if there is none")] = None
     citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
-    answer_note: Annotated[
-        NullableText, Field(description="What is to be said of the answer, or why there is none")
-    ] = None
+    answer_note: Annotated[NullableText, Field(description="A note on the answer, or the reason why there is none")] = (
+        None
+    )
     context: Annotated[
         str,
         Field(
@@ -175,10 +173,10 @@ class RagQueryResponse(LabelledResponse):
     ] = ""
     sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
     linked_docs: list[LinkedDoc]
-    critical_docs: Annotated[list[Source], Field(description="Critical documents, put in front")]
-    omitted: Annotated[Count, Field(description="How many documents the token budget left out")]
+    critical_docs: Annotated[list[Source], Field(description="Critical documents, at the beginning")]
+    omitted: Annotated[Count, Field(description="Number of documents that the token budget left out")]
     omitted_docs: Annotated[list[str], Field(description="Their paths")]
-    total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
+    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
     char_count: Annotated[Count, Field(description="Characters of the context")]
     token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
 
@@ -206,7 +204,7 @@ class SemanticSearchResponse(LabelledResponse):
     """Documents, the most relevant first."""
 
     results: list[Source]
-    total_matches: Annotated[Count, Field(description="How many documents were found before the limit, at least")]
+    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
 
 
 class ReadDocumentRequest(ProjectRequest):
@@ -237,7 +235,7 @@ class ReadDocumentResponse(ProjectResponse):
     start_line: Annotated[int, Field(ge=1)]
     end_line: Annotated[int, Field(ge=0, description="The last line of the reply; more is behind it where it is cut")]
     total_lines: Count
-    truncated: Annotated[bool, Field(description="Whether the reply ends before the last line that was asked for")]
+    truncated: Annotated[bool, Field(description="Whether the reply ends before the last requested line")]
     superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
 
 
@@ -254,7 +252,9 @@ class IndexDocumentRequest(ProjectRequest):
 class IndexDocumentResponse(ProjectResponse):
     """What became of it."""
 
-    status: Annotated[Literal["indexed", "pending"], Field(description="pending: found by its words only so far")]
+    status: Annotated[
+        Literal["indexed", "pending"], Field(description="pending: keyword search finds it, its vectors follow")
+    ]
     path: str
     embedding_dimensions: Annotated[int, Field(ge=0, description="Length of its vectors; 0 while there are none")]
     warnings: list[str]

@@ -86,14 +86,12 @@ class SearchRequest(WireRequest):
     )
     min_score: Annotated[
         Score | None,
-        Field(allow_inf_nan=False, description="Least score of a result; absent: the model's own threshold; 0: none"),
+        Field(allow_inf_nan=False, description="Minimum score of a result; absent: the model's threshold; 0: none"),
     ] = None
-    mode: Annotated[
-        Mode, Field(description="Which legs search: both, meaning only, or words only"), Otherwise("hybrid")
-    ] = "hybrid"
-    explain: Annotated[bool, Field(description="Say of each result how it was found and ranked"), Otherwise(False)] = (
-        False
+    mode: Annotated[Mode, Field(description="Hybrid search, vector search, or keyword search"), Otherwise("hybrid")] = (
+        "hybrid"
     )
+    explain: Annotated[bool, Field(description="Return rank and raw scores of each result"), Otherwise(False)] = False
     max_tokens: Annotated[
         int | None,
         Field(
@@ -193,12 +191,14 @@ class SearchResponse(WireResponse):
     circuit_breaker_open: Annotated[bool, Field(description="Whether the circuit breaker is currently open")]
     total_indexed: Annotated[Count, Field(description="Total number of documents in the index")]
     request_id: str
-    legs: Annotated[dict[str, LegReport], Field(description="What each leg did and how long it took")]
-    warning: Annotated[str | None, Field(description="Why the answer may be less than it could be")] = None
-    cached: Annotated[bool | None, Field(description="True where the answer was remembered")] = None
-    no_answer: Annotated[bool | None, Field(description="True where probably nothing indexed answers this")] = None
+    legs: Annotated[dict[str, LegReport], Field(description="Status and latency of each part")]
+    warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None
+    cached: Annotated[bool | None, Field(description="True if the answer is from the cache")] = None
+    no_answer: Annotated[bool | None, Field(description="True if probably nothing in the index answers the query")] = (
+        None
+    )
     omitted: Annotated[
-        Count | None, Field(description="Passages left out for the sake of maxTokens; absent where none was named")
+        Count | None, Field(description="Passages left out because of maxTokens; absent without maxTokens")
     ] = None
 
 

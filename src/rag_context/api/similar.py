@@ -27,10 +27,10 @@ class SimilarRequest(WireRequest):
 
     for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
 
-    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists give it")]
+    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
     limit: Annotated[
         int,
-        Field(ge=1, le=MAX_SIMILAR, description="Most documents to return"),
+        Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
         BeforeValidator(whole),
         Otherwise(DEFAULT_SIMILAR),
     ] = DEFAULT_SIMILAR
@@ -43,7 +43,7 @@ class SimilarDocument(WireResponse):
     """A document, with the passage of it that comes nearest."""
 
     document_id: str
-    score: Annotated[Score, Field(description="How near it is; comparable between answers of the same method")]
+    score: Annotated[Score, Field(description="Similarity; comparable between answers of the same method")]
     title: str
     content: Annotated[str, Field(description="Its nearest passage")]
     content_type: str
@@ -57,7 +57,7 @@ class SimilarResponse(WireResponse):
     """The documents, nearest first, with a label that says how they were found."""
 
     results: list[SimilarDocument]
-    method: Annotated[Literal["vector", "text"], Field(description="vector: by meaning; text: by words only")]
-    fallback: Annotated[bool, Field(description="Whether words had to do")]
-    fallback_level: Annotated[int, Field(ge=1, le=2, description="1=by vectors, 2=by text")]
-    warning: Annotated[str | None, Field(description="Why the answer may be less than it could be")] = None
+    method: Annotated[Literal["vector", "text"], Field(description="vector: vector search; text: keyword search")]
+    fallback: Annotated[bool, Field(description="Whether keyword search had to replace vector search")]
+    fallback_level: Annotated[int, Field(ge=1, le=2, description="1=vector search, 2=keyword search")]
+    warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None

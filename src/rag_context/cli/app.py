@@ -48,7 +48,7 @@ class Commands(Group):
 app = typer.Typer(
     name="rag-context",
     cls=Commands,
-    help="The context layer for AI agents: hand it chats, decisions, code and documents; get back the few passages "
+    help="The memory that AI agents share: index chats, decisions, code and documents; search for the few passages "
     "that matter.",
     epilog=EPILOG,
     no_args_is_help=True,

@@ -46,7 +46,7 @@ def show(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Show a collection: its labels, its metadata, how much is in it."""
+    """Show a collection: its labels, its metadata, its number of documents."""
     from rag_context.cli import collections as work
 
     raise typer.Exit(work.run_show(_chosen(config, data_dir), work.Named(name, connection, as_json)))
@@ -66,7 +66,7 @@ def create(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Make an empty collection; a name that is taken is an error."""
+    """Create an empty collection; an existing name is an error."""
     from rag_context.cli import collections as work
 
     labels = {"embedding_provider": embedding_provider, "embedding_model": embedding_model}
@@ -102,7 +102,7 @@ def add(
 ) -> None:
     """Store the documents of a file, one on a line; a known id is replaced.
 
-    A line that cannot be stored is said, and the others come in; exits 1 then. Running it again changes nothing.
+    Lines that cannot be stored are reported, and the others are stored; exits 1 then. Running it again changes nothing.
     """
     from rag_context.cli import collections_add as work
 
@@ -115,7 +115,7 @@ def query(
     name: Name,
     text: Annotated[
         str | None,
-        typer.Argument(metavar="[TEXT]", help="A question, where texts of the collection are embedded here."),
+        typer.Argument(metavar="[TEXT]", help="A query text, if this server embeds the collection's texts."),
     ] = None,
     embedding: Annotated[
         str | None, typer.Option(metavar="JSON", help="A vector instead of a text, as a list of numbers.")
@@ -123,9 +123,9 @@ def query(
     where: Where = None,
     limit: Annotated[int, typer.Option(metavar="N", help="Most results.")] = 10,
     mode: Annotated[
-        str, typer.Option(metavar="vector|text|hybrid", help="By the nearest vectors, by keywords, or by both.")
+        str, typer.Option(metavar="vector|text|hybrid", help="Vector search, keyword search, or hybrid search.")
     ] = "vector",
-    min_score: Annotated[float | None, typer.Option(metavar="X", help="Leave out what scores below this.")] = None,
+    min_score: Annotated[float | None, typer.Option(metavar="X", help="Minimum score.")] = None,
     connection: OnConnection = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -143,7 +143,7 @@ def documents(
     name: Name,
     where: Where = None,
     limit: Annotated[int, typer.Option(metavar="N", help="Most documents, up to 1000.")] = 100,
-    offset: Annotated[int, typer.Option(metavar="N", help="How many to pass over.")] = 0,
+    offset: Annotated[int, typer.Option(metavar="N", help="Number of documents to skip.")] = 0,
     ids: Annotated[
         list[str] | None, typer.Option("--id", metavar="ID", help="Only the document of this id; may be repeated.")
     ] = None,

@@ -34,16 +34,20 @@ def get(
 
 @group.command("list", epilog=EPILOG)
 def list_documents(
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Most documents, 1 to 100; 20 if not said.")] = None,
-    cursor: Annotated[str | None, typer.Option(metavar="CURSOR", help="Go on where the page before ended.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of documents, 1 to 100; default 20.")
+    ] = None,
+    cursor: Annotated[str | None, typer.Option(metavar="CURSOR", help="Continue after the previous page.")] = None,
     content_type: ContentType = None,
     session: Session = None,
     category: Category = None,
     game: Game = None,
     tag: Tags = None,
     source: Annotated[str | None, typer.Option(metavar="SOURCE", help="A source; ending in * a prefix.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Not older: 7d, 2026-01-31 or RFC 3339.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only older than this moment.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only documents since: 7d, 2026-01-31 or RFC 3339.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only documents before this time.")] = None,
     project: Project = None,
     branch: Branch = None,
     path_hash: PathHash = None,
@@ -51,7 +55,7 @@ def list_documents(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List what is kept, newest first."""
+    """List the stored documents, newest first."""
     from datetime import UTC, datetime
 
     from rag_context.cli import documents as work
@@ -79,7 +83,9 @@ def list_documents(
 @group.command(epilog=EPILOG)
 def similar(
     document_id: DocumentId,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Most documents, 1 to 20; 5 if not said.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of documents, 1 to 20; default 5.")
+    ] = None,
     project: Project = None,
     branch: Branch = None,
     path_hash: PathHash = None,
@@ -87,7 +93,7 @@ def similar(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Find the documents that are most like one that is kept."""
+    """Find the documents that are most similar to a stored one."""
     from rag_context.cli import documents as work
 
     fields = {

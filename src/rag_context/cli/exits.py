@@ -24,11 +24,11 @@ class ExitCode(IntEnum):
 
 
 EXIT_CODES = {
-    ExitCode.OK: "all went well",
-    ExitCode.FAILED: "something failed, or is not healthy",
-    ExitCode.USAGE: "the command was not understood",
-    ExitCode.TRY_AGAIN: "the server went away or is busy: try again",
-    ExitCode.CONFIGURATION: "the configuration cannot work",
+    ExitCode.OK: "success",
+    ExitCode.FAILED: "a failure, or an unhealthy state",
+    ExitCode.USAGE: "invalid usage",
+    ExitCode.TRY_AGAIN: "the server is unavailable or busy: try again",
+    ExitCode.CONFIGURATION: "invalid configuration",
     ExitCode.INTERRUPTED: "interrupted by Ctrl-C",
 }
 

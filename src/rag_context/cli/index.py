@@ -81,7 +81,7 @@ class IndexRun:
     said: Said
     gone: Gone = Gone.REPORT
     include: Sequence[str] = ()
-    """Patterns of files to take although they look generated."""
+    """Patterns of files to index although they look generated."""
     as_documents: bool = False
     """The files are streams of documents."""
     receipts: Path | None = None

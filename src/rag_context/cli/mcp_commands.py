@@ -17,7 +17,7 @@ Tools = Annotated[
     str,
     typer.Option(
         metavar="memory|operations|projects|collections|all",
-        help="Which tools to offer: the agents' memory, its upkeep, project documents, named collections, or all.",
+        help="Which tools to offer: the agents' memory, operations, project documents, named collections, or all.",
     ),
 ]
 Url = Annotated[

@@ -22,11 +22,11 @@ def evaluate(
         Path | None, typer.Option(metavar="FILE", help="Write a page, and a picture beside it (.svg).")
     ] = None,
     keep_index: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Keep the indexes here, and use those already there.")
+        Path | None, typer.Option(metavar="DIR", help="Store the indexes here, and use existing ones.")
     ] = None,
     projects: Annotated[
         bool,
-        typer.Option("--projects", help="Also ask through rag_query and semantic_search, the documents as files."),
+        typer.Option("--projects", help="Also query rag_query and semantic_search, with the documents as files."),
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
@@ -48,24 +48,22 @@ def evaluate(
 def validate(
     url: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The server; that of the data directory, else this machine's, if not said."),
+        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
     ] = None,
     skip_accuracy: Annotated[
-        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the parts.")
+        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the components.")
     ] = False,
     end_to_end: Annotated[
-        bool, typer.Option("--end-to-end", help="Also index 50 documents and ask 50 questions.")
+        bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")
     ] = False,
     lm_studio_url: Annotated[
         str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
     ] = None,
-    qdrant_url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Ask this Qdrant whether it is healthy.")
-    ] = None,
+    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None,
     mongodb_uri: Annotated[
-        str | None, typer.Option(metavar="URI", help="Say hello to this MongoDB; no password is sent.")
+        str | None, typer.Option(metavar="URI", help="Connect to this MongoDB; no password is sent.")
     ] = None,
-    timeout: Annotated[float, typer.Option(metavar="S", help="Longest time of one step, in seconds.")] = 30.0,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,

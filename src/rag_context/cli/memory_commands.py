@@ -24,7 +24,9 @@ Tags = Annotated[list[str] | None, typer.Option("--tag", metavar="TAG", help="A 
 Include = Annotated[
     list[str] | None,
     typer.Option(
-        "--include", metavar="PATTERN", help="Take such files although they look generated; may be given several times."
+        "--include",
+        metavar="PATTERN",
+        help="Index matching files although they look generated; may be given several times.",
     ),
 ]
 
@@ -44,20 +46,20 @@ def index(
     tag: Tags = None,
     agent: Agent = None,
     jsonl: Annotated[
-        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object a line.")
+        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
     ] = False,
     include: Include = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
     ] = False,
     receipts: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write what became of each document, one JSON object a line.")
+        Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
     ] = None,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Take files, folders and streams of documents in; what changed is replaced, the rest not even read.
+    """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
 
     Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
     of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
@@ -91,9 +93,9 @@ def watch(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Keep files and folders in the memory as they change, until SIGTERM or Ctrl-C.
+    """Index files and folders and follow their changes, until SIGTERM or Ctrl-C.
 
-    What changed while nobody watched is taken in first. Documents of files that are deleted, or ignored from now on,
+    Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
     are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
     """
     from rag_context.cli import watch as work
@@ -105,8 +107,10 @@ def watch(
 
 @group.command(epilog=EPILOG)
 def search(
-    query: Annotated[str, typer.Argument(metavar="QUESTION", help="In plain words, or an exact name or error code.")],
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Most results, 1 to 20; 5 if not said.")] = None,
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="A question, or an exact name or error code.")],
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of results, 1 to 20; default 5.")
+    ] = None,
     category: Category = None,
     session: Session = None,
     content_type: ContentType = None,
@@ -115,22 +119,22 @@ def search(
     source: Annotated[
         str | None, typer.Option(metavar="SOURCE", help="A source, a file or a folder; ending in * a prefix.")
     ] = None,
-    since: Annotated[str | None, typer.Option(metavar="WHEN", help="Not older: 7d, 2026-01-31 or RFC 3339.")] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only older than this moment.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Only documents since: 7d, 2026-01-31 or RFC 3339.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Only documents before this time.")] = None,
     min_score: Annotated[
-        float | None, typer.Option(metavar="SCORE", help="Least score, 0 to 1; 0 keeps everything.")
+        float | None, typer.Option(metavar="SCORE", help="Minimum score, 0 to 1; 0 returns everything.")
     ] = None,
     mode: Annotated[
         Literal["hybrid", "vector", "text"] | None,
-        typer.Option(metavar="hybrid|vector|text", help="By meaning and words, or by one."),
+        typer.Option(metavar="hybrid|vector|text", help="Hybrid search, vector search or keyword search."),
     ] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say how each result was found and ranked.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show rank and raw scores of each result.")] = False,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", metavar="N", help="Most tokens of all passages together.")
+        int | None, typer.Option("--max-tokens", metavar="N", help="Token budget of all passages together.")
     ] = None,
-    agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Who asks, for the statistics; cli if not said.")
-    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Name for the statistics; default cli.")] = None,
     project: Project = None,
     branch: Branch = None,
     path_hash: PathHash = None,
@@ -138,7 +142,7 @@ def search(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Answer a question with the few passages that matter."""
+    """Search for the passages that answer a question."""
     from rag_context.cli import search as work
 
     question = work.Question(

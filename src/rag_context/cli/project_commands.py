@@ -11,7 +11,7 @@ from rag_context.cli.exits import EPILOG
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir
 
 group = typer.Typer(
-    help="Project documents: a repository's Markdown files, asked with their links and critical rules. The commands "
+    help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "
     "work on the project of the current folder, else on the one that is named.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -20,13 +20,14 @@ group = typer.Typer(
 Project = Annotated[str | None, typer.Option("--project", metavar="NAME", help="A stored project, by its name.")]
 Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Its branch.")]
 PathHash = Annotated[
-    str | None, typer.Option("--path-hash", metavar="HASH", help="Its repository, where several have the name.")
+    str | None,
+    typer.Option("--path-hash", metavar="HASH", help="Path hash of its repository, if several have the name."),
 ]
 DocTypes = Annotated[
     list[str] | None, typer.Option("--doc-type", metavar="TYPE", help="Only this type; may be given several times.")
 ]
 MinScore = Annotated[
-    float | None, typer.Option("--min-score", metavar="SCORE", help="Least relevance, 0 to 1; 0 keeps everything.")
+    float | None, typer.Option("--min-score", metavar="SCORE", help="Minimum relevance, 0 to 1; 0 returns everything.")
 ]
 Superseded = Annotated[
     bool, typer.Option("--superseded", help="Also documents that newer ones replace; they are marked.")
@@ -39,16 +40,16 @@ def activate(
         Path, typer.Argument(metavar="PATH", help="A project's configuration, or a folder in the project.")
     ] = Path(),
     branch: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Branch; the one that is checked out, if not said.")
+        str | None, typer.Option(metavar="NAME", help="Branch; default: the one that is checked out.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Take the files for that branch although another one is checked out.")
+        bool, typer.Option("--force", help="Index the files as that branch although another one is checked out.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Bring the index up to a project's files; a running server follows them from now on."""
+    """Bring the index up to date with a project's files; a running server follows them from now on."""
     from rag_context.cli import project as work
 
     chosen = Chosen(config, {"data_dir": data_dir})
@@ -57,22 +58,22 @@ def activate(
 
 @group.command(epilog=EPILOG)
 def query(
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="In plain words.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in plain words.")],
     doc_type: DocTypes = None,
     max_sources: Annotated[
-        int | None, typer.Option(metavar="N", help="Most documents found by relevance, 1 to 20.")
+        int | None, typer.Option(metavar="N", help="Maximum number of documents by relevance, 1 to 20.")
     ] = None,
     min_score: MinScore = None,
     min_promotion: Annotated[
         Literal["standard", "important", "critical"] | None,
-        typer.Option(metavar="standard|important|critical", help="Least promotion level."),
+        typer.Option(metavar="standard|important|critical", help="Minimum promotion level."),
     ] = None,
     critical: Annotated[
         Literal["always", "relevant", "never"] | None,
-        typer.Option(metavar="always|relevant|never", help="Which critical documents stand in front."),
+        typer.Option(metavar="always|relevant|never", help="Which critical documents come first."),
     ] = None,
-    link_depth: Annotated[int | None, typer.Option(metavar="N", help="How many links away to go; 0 is none.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Most tokens of the context.")] = None,
+    link_depth: Annotated[int | None, typer.Option(metavar="N", help="Depth of links to follow; 0 is none.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(metavar="N", help="Token budget of the context.")] = None,
     superseded: Superseded = False,
     project: Project = None,
     branch: Branch = None,
@@ -101,7 +102,7 @@ def query(
 
 @group.command(epilog=EPILOG)
 def search(
-    question: Annotated[str, typer.Argument(metavar="QUESTION", help="In plain words.")],
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="A question in plain words.")],
     doc_type: DocTypes = None,
     limit: Annotated[int | None, typer.Option(metavar="N", help="Most documents, 1 to 50.")] = None,
     min_score: MinScore = None,
@@ -117,7 +118,7 @@ def search(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """List the documents that a question is about, the most relevant first."""
+    """List the documents that are relevant to a question, best first."""
     from rag_context.cli import project as work
 
     fields = {
@@ -159,13 +160,13 @@ def promote(
     path: Annotated[str, typer.Argument(metavar="PATH", help="The document; a file, or relative to the docs folder.")],
     level: Annotated[
         Literal["standard", "important", "critical"],
-        typer.Argument(metavar="standard|important|critical", help="How much it matters from now on."),
+        typer.Argument(metavar="standard|important|critical", help="The promotion level."),
     ],
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Say how much a document matters: writes promotion_level into its front matter, and into the index."""
+    """Set a document's promotion level, in its front matter and in the index."""
     from rag_context.cli import project as work
 
     raise typer.Exit(work.run_promote(Chosen(config, {"data_dir": data_dir}), path, level, as_json=as_json))
@@ -180,7 +181,7 @@ def status(
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Say which project the other commands work on, and how many documents of each type it has."""
+    """Show the project that the other commands work on, and its number of documents by type."""
     from rag_context.cli import project as work
 
     named = work.Named(project, branch, path_hash)
@@ -189,7 +190,7 @@ def status(
 
 @group.command("list", epilog=EPILOG)
 def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """List the projects that are stored: documents, last use, path, and whether their files are still there."""
+    """List the stored projects: documents, last use, path, and whether their files still exist."""
     from rag_context.cli import project_tenants as work
 
     raise typer.Exit(work.run_list(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
@@ -198,15 +199,15 @@ def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = No
 @group.command(epilog=EPILOG)
 def forget(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The project.")],
-    branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; all, if not said.")] = None,
+    branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; default: all.")] = None,
     path_hash: PathHash = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many documents it would be.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report the number of documents.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Take a project out of the index and follow it no longer; asks first. Its files stay as they are."""
+    """Remove a project from the index and stop following it; asks first. Its files stay unchanged."""
     from rag_context.cli import project_tenants as work
 
     fields = {"project_name": name, "branch_name": branch, "path_hash": path_hash}

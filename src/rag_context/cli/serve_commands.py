@@ -16,16 +16,16 @@ group = typer.Typer()
 @group.command(epilog=EPILOG)
 def serve(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
-    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 takes a free one (server.port).")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None,
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
     ] = None,
     reindex: Annotated[
-        bool, typer.Option("--reindex", help="Make the vectors anew if another model made the index.")
+        bool, typer.Option("--reindex", help="Re-embed the index if another model made its vectors.")
     ] = False,
     watch: Annotated[
         list[Path] | None,
-        typer.Option(metavar="PATH", help="Keep this folder in the memory as it changes; may be given several times."),
+        typer.Option(metavar="PATH", help="Index this folder and follow its changes; may be given several times."),
     ] = None,
     data_dir: DataDir = None,
     config: Config = None,
@@ -40,7 +40,7 @@ def serve(
 @group.command(name="embed-server", epilog=EPILOG)
 def embed_server(
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080,
     workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None,
     api_key: Annotated[
         str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")

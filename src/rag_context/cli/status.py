@@ -31,7 +31,7 @@ def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
 
 
 def run_stats(chosen: Chosen, time_range: TimeRange, *, as_json: bool) -> ExitCode:
-    """Sum up the searches of a time range."""
+    """Show statistics of the searches of a time range."""
     screen = Screen()
     report = asyncio.run(_stats(load_available(chosen), time_range))
     if as_json:

@@ -14,7 +14,7 @@ group = typer.Typer()
 
 @group.command(epilog=EPILOG)
 def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Examine every part of the system; exits 1 when it is not healthy."""
+    """Check every component; exits 1 when the system is not healthy."""
     from rag_context.cli import status as work
 
     raise typer.Exit(work.run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
@@ -24,13 +24,13 @@ def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = N
 def stats(
     time_range: Annotated[
         Literal["1h", "24h", "7d", "30d"],
-        typer.Option("--range", metavar="1h|24h|7d|30d", help="How far back."),
+        typer.Option("--range", metavar="1h|24h|7d|30d", help="Time range."),
     ] = "24h",
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Sum up the searches of a time range."""
+    """Show statistics of the searches of a time range."""
     from rag_context.cli import status as work
 
     raise typer.Exit(work.run_stats(Chosen(config, {"data_dir": data_dir}), time_range, as_json=as_json))
@@ -38,7 +38,7 @@ def stats(
 
 @group.command(name="config", epilog=EPILOG)
 def show_config(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
-    """Print every setting and where it came from, secrets masked."""
+    """Print every setting and its source, secrets masked."""
     from rag_context.cli import configure as work
 
     raise typer.Exit(work.run_config(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
@@ -46,7 +46,7 @@ def show_config(as_json: AsJson = False, data_dir: DataDir = None, config: Confi
 
 @group.command(epilog=EPILOG)
 def key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Who will hold the key.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
     read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
     data_dir: DataDir = None,
     config: Config = None,

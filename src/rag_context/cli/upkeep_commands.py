@@ -15,7 +15,7 @@ group = typer.Typer()
 
 @group.command(epilog=EPILOG)
 def reindex(data_dir: DataDir = None, config: Config = None) -> None:
-    """Make all vectors again with the configured model; the old ones answer until the new ones are complete."""
+    """Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete."""
     from rag_context.cli import reindex as work
 
     raise typer.Exit(work.run(Chosen(config, {"data_dir": data_dir})))
@@ -23,21 +23,21 @@ def reindex(data_dir: DataDir = None, config: Config = None) -> None:
 
 @group.command(epilog=EPILOG)
 def check(
-    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended, and say what is left.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired, and list the rest.")] = False,
     start_empty: Annotated[
-        bool, typer.Option("--start-empty", help="Begin an empty index where the one that was there is gone.")
+        bool, typer.Option("--start-empty", help="Create an empty index where the earlier one is gone.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Every page and every term; writers wait for a part of it.")
+        bool, typer.Option("--full", help="Check every page and every term; writers wait for a part of it.")
     ] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Examine the index itself, beside a running server: is everything there, and does it agree?
+    """Check the index for missing, damaged and inconsistent data, beside a running server.
 
     Exits 1 when something is wrong, or is left after a repair. Without --full, the terms of a large index are
-    compared in a sample of its chunks. --start-empty touches nothing where there is an index; what is left of one
+    compared in a sample of its chunks. --start-empty changes nothing where there is an index; what is left of one
     that is gone is set aside.
     """
     from rag_context.cli import check as work
@@ -62,7 +62,7 @@ def export_index(
 ) -> None:
     """Write all documents with their chunks and vectors to a file, beside a running server.
 
-    The file takes its name when it is whole. `import` reads it into any other backend.
+    The file gets its name once it is complete. `import` reads it into any other backend.
     """
     from rag_context.cli import transfer as work
 
@@ -73,16 +73,14 @@ def export_index(
 @group.command(name="import", epilog=EPILOG)
 def import_index(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also in place of newer versions that the index has.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
-    """Take an export in, beside a running server; what is there already is left as it is.
+    """Import an export, beside a running server; existing documents stay unchanged.
 
-    Vectors of another model are not used: their documents are embedded anew. Exits 1 when lines could not be read,
+    Vectors of another model are not used: their documents are embedded again. Exits 1 when lines could not be read,
     or are missing; the others came in.
     """
     from rag_context.cli import transfer as work

@@ -53,8 +53,8 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _reading(
             "collection_query",
             "Search a collection",
-            "Find documents in a named collection. mode vector compares meanings (text is embedded by the server, or "
-            "give an embedding), text looks for words, hybrid does both. " + _FILTER,
+            "Find documents in a named collection. mode vector is vector search (the server embeds text, or give an "
+            "embedding), text is keyword search, hybrid is both. " + _FILTER,
             QueryTool,
             QueryResponse,
             doors.query,
@@ -63,8 +63,8 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _reading(
             "collection_list",
             "List collections",
-            "List the named collections of a connection, with how many documents each holds. Those with read_only "
-            "belong to other programs: they can be read and queried, not written to.",
+            "List the named collections of a connection, with their number of documents. Those with read_only belong "
+            "to other programs: they can be read and queried, not written to.",
             ListCollectionsTool,
             CollectionsResponse,
             doors.listing,
@@ -72,8 +72,8 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         ),
         _reading(
             "collection_get",
-            "Look at a collection",
-            "Say what a collection holds: its metadata, its labels, the dimension and model of its vectors.",
+            "Describe a collection",
+            "Describe a collection: its metadata, its labels, the dimension and model of its vectors.",
             GetCollectionTool,
             CollectionResponse,
             doors.get,
@@ -82,7 +82,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _reading(
             "collection_documents",
             "List documents of a collection",
-            "List documents by id, those that pass a filter or those of the given ids, a page at a time. " + _FILTER,
+            "List documents by id, those that match a filter or those of the given ids, a page at a time. " + _FILTER,
             ListDocumentsTool,
             DocumentsResponse,
             doors.documents,
@@ -91,7 +91,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _reading(
             "collection_values",
             "List the values of a metadata field",
-            "List the distinct values of a metadata field of a collection's documents, to see what can be filtered by.",
+            "List the distinct values of a metadata field of a collection's documents, to find possible filters.",
             ListValuesTool,
             ValuesResponse,
             doors.values,
@@ -100,8 +100,8 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _writing(
             "collection_create",
             "Create a collection",
-            "Make an empty named collection. With embedding_provider rag-context the server embeds the texts of its "
-            "documents itself; else each document brings its embedding.",
+            "Create an empty named collection. With embedding_provider rag-context the server embeds the texts of its "
+            "documents itself; otherwise each document needs an embedding.",
             CreateCollectionTool,
             CreatedCollectionResponse,
             doors.create,
@@ -111,7 +111,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _writing(
             "collection_add",
             "Store documents in a collection",
-            "Store documents, all of them or none; a known id is replaced. Each has a text, and metadata as it likes.",
+            "Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata.",
             AddDocumentsTool,
             AddedDocumentsResponse,
             doors.add,
@@ -120,7 +120,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _writing(
             "collection_update_document",
             "Change a document's metadata",
-            "Replace the metadata of one document, or with merge set some keys of it; its text and vector stay.",
+            "Replace the metadata of one document, or set some keys of it with merge; its text and vector stay.",
             UpdateDocumentTool,
             UpdatedDocumentResponse,
             doors.update,
@@ -129,7 +129,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _writing(
             "collection_set_metadata",
             "Change a collection's metadata",
-            "Replace the metadata of a collection, or with merge set some keys of it.",
+            "Replace the metadata of a collection, or set some keys of it with merge.",
             SetMetadataTool,
             MetadataResponse,
             doors.set_metadata,
@@ -139,7 +139,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
             "collection_delete_documents",
             "Delete documents of a collection",
             "Remove documents by ids, by a filter, or every one; name exactly one of the three. A filter that matches "
-            "many needs confirm: call with dry_run first, and look at what would go. There is no way back. " + _FILTER,
+            "many needs confirm: call with dry_run first, and check the result. This cannot be undone. " + _FILTER,
             DeleteDocumentsTool,
             DeletedMatchingResponse,
             doors.delete_documents,
@@ -148,7 +148,7 @@ def build_collection_tools(service: CollectionService) -> list[Tool[Any]]:
         _writing(
             "collection_delete",
             "Delete a collection",
-            "Remove a collection with all documents in it. There is no way back.",
+            "Remove a collection with all documents in it. This cannot be undone.",
             DeleteCollectionTool,
             DroppedCollectionResponse,
             doors.drop,

@@ -85,11 +85,11 @@ def _activate_tool(projects: ProjectService) -> Tool[ActivateProjectRequest]:
         name="activate_project",
         title="Work on a project",
         description=(
-            "Take up a project's documents: read its configuration, bring the index up to its files, and follow them "
-            "from now on. Call it once before the other project tools; they then work on this project. config_path "
-            "is .rag-context/config.json of the repository, on the machine that this server runs on. Pass the "
-            "activation that it returns to the other tools where your client has no session. Reports how many "
-            "documents there are of each type, and what is wrong with single files."
+            "Activate a project: read its configuration, bring the index up to date with its files, and follow them "
+            "from now on. Call it once before the other project tools; they then work on this project. config_path is "
+            ".rag-context/config.json of the repository, on the machine that this server runs on. Pass the returned "
+            "activation to the other tools if your client has no session. Reports the number of documents of each "
+            "type, and errors of single files."
         ),
         request=ActivateProjectRequest,
         response=ActivateProjectResponse,
@@ -113,10 +113,9 @@ def _query_tool(projects: ProjectService) -> Tool[RagQueryRequest]:
         description=(
             "Get the context that answers a question from the project's documents: the critical documents first, "
             "then documents by relevance, then those that they link to, each under its own heading with its path. "
-            "Answer from it and name the paths. max_tokens bounds it: what does not fit stands there in parts, marked "
-            "as an excerpt with its lines, and read_document has the rest. answer is filled only where a chat model is "
-            "configured. For a list without texts "
-            f"use semantic_search. {_WHOSE}"
+            "Answer from it and name the paths. max_tokens limits it: a document that does not fit is included as an "
+            "excerpt with its line numbers, and read_document returns the rest. answer is filled only if a chat "
+            f"model is configured. For a list without texts use semantic_search. {_WHOSE}"
         ),
         request=RagQueryRequest,
         response=RagQueryResponse,
@@ -134,10 +133,9 @@ def _search_tool(projects: ProjectService) -> Tool[SemanticSearchRequest]:
         name="semantic_search",
         title="Find project documents",
         description=(
-            "List the project's documents that a question is about, the most relevant first, without their texts: "
-            "path, title, summary, type, date, promotion level, a relevance from 0 to 1, and the passage that was "
-            "found with its heading and lines. Use it to see what there is; use rag_query for the texts themselves. "
-            f"{_WHOSE}"
+            "List the project's documents that are relevant to a question, best first, without their texts: path, "
+            "title, summary, type, date, promotion level, a relevance from 0 to 1, and the matching passage with its "
+            f"heading and lines. Use it for an overview; use rag_query for the texts. {_WHOSE}"
         ),
         request=SemanticSearchRequest,
         response=SemanticSearchResponse,
@@ -155,9 +153,9 @@ def _read_tool(projects: ProjectService) -> Tool[ReadDocumentRequest]:
         name="read_document",
         title="Read a project document",
         description=(
-            "Read one document of the project, or some of its lines: what rag_query showed in parts only, or what a "
-            "search result names by path and lines. A reply carries some 40 000 characters; where truncated is true, "
-            f"read on from end_line + 1. {_WHOSE}"
+            "Read one document of the project, or some of its lines: a document that rag_query returned as an "
+            "excerpt, or one that a search result names by path and lines. A reply has at most some 40 000 "
+            f"characters; if truncated is true, read on from end_line + 1. {_WHOSE}"
         ),
         request=ReadDocumentRequest,
         response=ReadDocumentResponse,
@@ -176,9 +174,9 @@ def _index_tool(projects: ProjectService) -> Tool[IndexDocumentRequest]:
         name="index_document",
         title="Index a project document",
         description=(
-            "Index one file of the project now, and say what is wrong with its front matter. Files are followed "
-            "anyway: call it only to be sure that a file just written is found by the next question. path is "
-            f"relative to the docs folder or the repository. {_WHOSE}"
+            "Index one file of the project now, and report errors in its front matter. Files are followed anyway: "
+            "call it only to be sure that the next question finds a file just written. path is relative to the docs "
+            f"folder or the repository. {_WHOSE}"
         ),
         request=IndexDocumentRequest,
         response=IndexDocumentResponse,
@@ -197,9 +195,8 @@ def _types_tool(projects: ProjectService) -> Tool[ListDocTypesRequest]:
         name="list_doc_types",
         title="List document types",
         description=(
-            "List the kinds of document that the project knows: name, what it is for, its folder, the JSON Schema of "
-            "its front matter, and how many documents there are. Look here before you write a document, or narrow a "
-            f"question by doc_types. {_WHOSE}"
+            "List the project's doc types: name, purpose, folder, the JSON Schema of the front matter, and the "
+            f"number of documents. Read it before you write a document, or restrict a question by doc_types. {_WHOSE}"
         ),
         request=ListDocTypesRequest,
         response=ListDocTypesResponse,
@@ -217,9 +214,9 @@ def _promote_tool(projects: ProjectService) -> Tool[UpdatePromotionLevelRequest]
         name="update_promotion_level",
         title="Promote a document",
         description=(
-            "Say how much a document matters: standard, important (ranked a little higher) or critical (put in front "
-            "of every answer). Writes promotion_level into the file's front matter and leaves the rest of the file "
-            f"as it is; the index follows at once. Call it only when asked to. {_WHOSE}"
+            "Set the promotion level of a document: standard, important (ranked a little higher) or critical (at the "
+            "beginning of every answer). Writes promotion_level into the file's front matter and leaves the rest of "
+            f"the file unchanged; the index follows at once. Call it only if the user asks for it. {_WHOSE}"
         ),
         request=UpdatePromotionLevelRequest,
         response=UpdatePromotionLevelResponse,
@@ -239,9 +236,9 @@ def _delete_tool(projects: ProjectService) -> Tool[DeleteDocumentsRequest]:
         name="delete_documents",
         title="Forget a project",
         description=(
-            "Take all documents of a project out of the index, or of one of its branches or repositories. The files "
-            "stay, and are no longer followed; activate_project takes them in again. Call it with dry_run first and "
-            "look at how many would go."
+            "Remove all documents of a project from the index, or of one of its branches or repositories. The files "
+            "stay, and are no longer followed; activate_project indexes them again. Call it with dry_run first and "
+            "check the number of documents."
         ),
         request=DeleteDocumentsRequest,
         response=DeleteDocumentsResponse,
@@ -261,8 +258,8 @@ def _list_tool(projects: ProjectService) -> Tool[ListProjectsRequest]:
         name="list_projects",
         title="List projects",
         description=(
-            "List the projects that are stored: name, branch and path hash, how many documents, when each was used "
-            "last, where its files lie and whether they are still there. delete_documents forgets one."
+            "List the stored projects: name, branch and path hash, number of documents, last use, path of the files "
+            "and whether they still exist. delete_documents removes one."
         ),
         request=ListProjectsRequest,
         response=ListProjectsResponse,
@@ -279,8 +276,8 @@ def _search_external_tool(projects: ProjectService) -> Tool[SearchExternalDocsRe
         name="search_external_docs",
         title="Find external documents",
         description=(
-            "The same as semantic_search over the external documents that the project's configuration names: "
-            f"documentation of others, kept apart and never written to. {_WHOSE}"
+            "The same as semantic_search for the external documents in the project's configuration, which are "
+            f"separate from the project's own and never written to. {_WHOSE}"
         ),
         request=SearchExternalDocsRequest,
         response=SearchExternalDocsResponse,
@@ -300,8 +297,8 @@ def _query_external_tool(projects: ProjectService) -> Tool[RagQueryExternalReque
         name="rag_query_external",
         title="Ask external documents",
         description=(
-            "The same as rag_query over the external documents that the project's configuration names: whole "
-            f"documents by relevance and those that they link to. {_WHOSE}"
+            "The same as rag_query for the external documents in the project's configuration: whole documents by "
+            f"relevance and those that they link to. {_WHOSE}"
         ),
         request=RagQueryExternalRequest,
         response=RagQueryExternalResponse,

@@ -56,10 +56,10 @@ def _search_tool(service: Service, vocabulary: Vocabulary) -> Tool[SearchRequest
         name="rag_context_search",
         title="Search context",
         description=(
-            "Search earlier chats, decisions, code and documentation for the passages that answer a question. "
-            "Call it before you rely on memory: something may have been decided, tried or written before. Ask in "
-            "plain words or with exact names and error codes. A filter excludes: use one only when you mean it. "
-            "maxTokens keeps the answer short; rag_context_get gives the whole document around a passage."
+            "Search earlier chats, decisions, code and documentation for the passages that answer a question. Call it "
+            "before you rely on memory: something may have been decided, tried or written before. Ask in plain words "
+            "or with exact names and error codes. A filter excludes documents: use one only if you mean it. "
+            "maxTokens limits the answer; rag_context_get returns the whole document of a passage."
         ),
         request=SearchRequest.speaking(vocabulary),
         response=SearchResponse,
@@ -76,12 +76,12 @@ def _index_tool(service: Service, vocabulary: Vocabulary) -> Tool[IndexRequest]:
 
     return Tool(
         name="rag_context_index",
-        title="Keep context",
+        title="Store context",
         description=(
-            "Keep a chat, decision, piece of code or document so that later searches find it. Code replaces what the "
-            "same source held before; documentation and a decision replace the earlier one with the same source and "
-            "sessionId; a chat replaces nothing. The same text again changes nothing. Keys and tokens are masked "
-            "before storing."
+            "Store a chat, decision, piece of code or document so that later searches find it. Code replaces the "
+            "earlier version of the same source; documentation and a decision replace the earlier one with the same "
+            "source and sessionId; a chat replaces nothing. The same text again changes nothing. Keys and tokens are "
+            "masked before storing."
         ),
         request=IndexRequest.speaking(vocabulary),
         response=IndexResponse,
@@ -107,8 +107,8 @@ def _get_tool(service: Service) -> Tool[GetRequest]:
         name="rag_context_get",
         title="Read a document",
         description=(
-            "Read one document in full by its documentId, as rag_context_search and rag_context_list give it: when a "
-            "passage is right but not enough."
+            "Read one document in full by its documentId, which rag_context_search and rag_context_list return: when "
+            "a passage is right but not enough."
         ),
         request=GetRequest,
         response=GetResponse,
@@ -128,8 +128,8 @@ def _list_tool(service: Service, vocabulary: Vocabulary) -> Tool[ListRequest]:
         name="rag_context_list",
         title="List documents",
         description=(
-            "List what is kept, newest first, without the texts: what a session wrote, or what is new since a moment. "
-            "To find something by what it says, use rag_context_search."
+            "List stored documents, newest first, without the texts: those of a session, or those since a time. To "
+            "find a document by its content, use rag_context_search."
         ),
         request=ListRequest.speaking(vocabulary),
         response=ListResponse,
@@ -148,9 +148,9 @@ def _similar_tool(service: Service) -> Tool[SimilarRequest]:
         name="rag_context_similar",
         title="Find similar documents",
         description=(
-            "Find the documents that are most like one that is kept: related decisions, the same problem met before, "
-            "near-duplicates. Each comes with its nearest passage and a score from 0 to 1. method says whether "
-            "meaning (vector) or only words (text) were compared."
+            "Find the documents that are most similar to a stored one: related decisions, an earlier instance of the "
+            "same problem, near-duplicates. Each has its nearest passage and a score from 0 to 1. method says whether "
+            "vectors (vector) or only keywords (text) were compared."
         ),
         request=SimilarRequest,
         response=SimilarResponse,
@@ -173,13 +173,13 @@ def _converse_tool(collections: CollectionService) -> Tool[ConverseRequest]:
 
     return Tool(
         name="rag_context_converse",
-        title="Ask collections in a talk",
+        title="Search collections in a conversation",
         description=(
-            "Find documents in named collections for what the user just said. Give currentTopic from the second "
-            "message on: what the talk is about so far, with its names spelt out. It is asked for instead of the "
-            "message, so that words such as it and that do not lose the subject. Only collections whose texts this "
-            "server embeds can be asked; what could not be asked is in omitted. Scores are cosines, the nearest "
-            "first. To search the agents' own memory, use rag_context_search instead."
+            "Find documents in named collections for the user's last message. From the second message on, give "
+            "currentTopic: the topic of the conversation so far, with its names spelt out. It replaces the message as "
+            "the query, because words such as it and that refer to earlier messages. Only collections whose texts "
+            "this server embeds can be searched; the others are in omitted. Scores are cosines, the nearest first. To "
+            "search the agents' own memory, use rag_context_search instead."
         ),
         request=ConverseRequest,
         response=ConverseResponse,
@@ -205,9 +205,9 @@ def _delete_tool(service: Service) -> Tool[DeleteRequest]:
         title="Delete context",
         description=(
             "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of "
-            "the three. There is no way back: call it with dryRun first and look at what would go. At most "
-            f"{MAX_DELETED} go in one call, the oldest first; more than {MANY}, or more than half of all, only with "
-            "confirm."
+            "the three. This cannot be undone: call it with dryRun first and check the result. At most "
+            f"{MAX_DELETED} are removed in one call, the oldest first; more than {MANY}, or more than half of all, "
+            "only with confirm."
         ),
         request=DeleteRequest,
         response=DeleteResponse,
@@ -225,13 +225,13 @@ def _reindex_tool(service: Service) -> Tool[ReindexRequest]:
 
     return Tool(
         name="rag_context_reindex",
-        title="Make vectors anew",
+        title="Re-embed the index",
         description=(
-            "Have all vectors made anew after the embedding model was changed, and say how far that is. Nothing is "
+            "Re-embed the whole index after a change of the embedding model, and report the progress. Nothing is "
             "lost: the old vectors answer until the new ones are complete. It runs in the background, once, and "
-            "survives a restart; call it again, or with statusOnly, to see how far it is. Where the vectors are "
-            "already the model's it does nothing, unless force is set. Call it only when asked to, or when "
-            "rag_context_health says that the model differs."
+            "survives a restart; call it again, or with statusOnly, for the progress. If the vectors are already the "
+            "model's it does nothing, unless force is set. Call it only if the user asks for it, or if "
+            "rag_context_health reports another model."
         ),
         request=ReindexRequest,
         response=ReindexResponse,
@@ -251,8 +251,8 @@ def _health_tool(service: Service) -> Tool[HealthRequest]:
         name="rag_context_health",
         title="Check health",
         description=(
-            "Say whether searching and indexing work now: the state of the vector store, the embedder and the "
-            "document store, how many documents are indexed and how many wait. Use it when answers look incomplete."
+            "Report whether searching and indexing work now: the state of the vector store, the embedder and the "
+            "document store, and the number of indexed and of pending documents. Use it when answers look incomplete."
         ),
         request=HealthRequest,
         response=HealthResponse,
@@ -273,8 +273,8 @@ def _stats_tool(service: Service) -> Tool[StatsRequest]:
         name="rag_context_stats",
         title="Usage statistics",
         description=(
-            "Sum up the searches of the last hour, day, week or month: how many, how fast, how often from the cache, "
-            "how often at a fallback level, by which agents."
+            "Statistics of the searches of the last hour, day, week or month: number, latency, cache hit rate, share "
+            "of fallback levels, and agents."
         ),
         request=StatsRequest,
         response=StatsResponse,

@@ -93,29 +93,29 @@ class Section(BaseModel):
 class ApiKey(Section):
     """A named key, of which only the hash is kept."""
 
-    name: Name = Field(description="Who holds the key; shown in logs.")
+    name: Name = Field(description="Name of the key's owner; shown in logs.")
     hash: KeyHash = Field(description='"sha256:" and the hex digest of the key.', repr=False)
-    access: Literal["read", "write"] = Field(default="write", description="What the key may do.")
+    access: Literal["read", "write"] = Field(default="write", description="Access level of the key.")
 
 
 class ServerSettings(Section):
     """The HTTP server."""
 
     host: Name = Field(default="127.0.0.1", description="Address to bind; any but a loopback one needs an API key.")
-    port: int = Field(default=3000, ge=0, le=65535, description="TCP port; 0 takes a free one.")
+    port: int = Field(default=3000, ge=0, le=65535, description="TCP port; 0 selects a free one.")
     allowed_hosts: Names = Field(
-        default=(), description="Further names that clients may use in the Host and Origin headers."
+        default=(), description="Additional host names that clients may use in the Host and Origin headers."
     )
     test_addresses: Names = Field(
         default=(),
-        description="Addresses (host or host:port, * for any) that clients may have providers tried on, "
+        description="Addresses (host or host:port, * for any) on which clients may test providers, "
         "beside those of the connections.",
     )
     api_key: Secret | None = Field(
-        default=None, description="One key with full access; also what this command line sends to a running server."
+        default=None, description="One key with full access; the command line sends it to a running server too."
     )
     api_keys: tuple[ApiKey, ...] = Field(
-        default=(), description="Named keys: name, hash and access (read or write); `rag-context key` makes one."
+        default=(), description="Named keys: name, hash and access (read or write); `rag-context key` creates one."
     )
     max_body_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest request body.")
     max_index_body_bytes: Bytes = Field(
@@ -126,7 +126,9 @@ class ServerSettings(Section):
     )
 
     requests_per_s: float | None = Field(
-        default=None, gt=0, description="Requests a second of one key, or address without keys; no limit if not said."
+        default=None,
+        gt=0,
+        description="Requests per second of one key, or of one address without keys; default: no limit.",
     )
 
     @field_validator("api_keys")
@@ -141,43 +143,45 @@ class LogSettings(Section):
     """What is logged, and how."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_level)] = Field(
-        default="info", description="Least severe level to log; warn is accepted too."
+        default="info", description="Lowest severity to log; warn is accepted too."
     )
     format: Annotated[Literal["auto", "console", "json"], BeforeValidator(_lower)] = Field(
-        default="auto", description="For people or for programs; auto is console on a terminal, else json."
+        default="auto", description="Log format; auto is console on a terminal, else json."
     )
 
 
 class StoreSettings(Section):
     """Which backend holds what."""
 
-    vectors: Literal["embedded", "qdrant", "chroma"] = Field(default="embedded", description="Where vectors live.")
-    documents: Literal["embedded", "mongodb"] = Field(default="embedded", description="Where documents live.")
-    cache: Literal["memory", "redis"] = Field(default="memory", description="Where results are cached.")
+    vectors: Literal["embedded", "qdrant", "chroma"] = Field(default="embedded", description="Store of the vectors.")
+    documents: Literal["embedded", "mongodb"] = Field(default="embedded", description="Store of the documents.")
+    cache: Literal["memory", "redis"] = Field(default="memory", description="Cache of results.")
     qdrant_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:6333" if known.get("vectors") == "qdrant" else None,
         description="Qdrant's address; http://localhost:6333 once Qdrant is chosen.",
         repr=False,
     )
     qdrant_api_key: Secret | None = Field(default=None, description="Key for Qdrant.")
-    qdrant_collection: Name = Field(default="p4nth30n_context", description="Qdrant's collection; made when missing.")
+    qdrant_collection: Name = Field(
+        default="p4nth30n_context", description="Qdrant's collection; created when missing."
+    )
     qdrant_transport: Literal["http", "grpc"] = Field(
-        default="http", description="How Qdrant is spoken to; grpc uses qdrant_grpc_port."
+        default="http", description="Protocol to Qdrant; grpc uses qdrant_grpc_port."
     )
     qdrant_grpc_port: int = Field(default=6334, ge=1, le=65535, description="Qdrant's port for gRPC.")
     qdrant_quantization: Literal["none", "scalar", "binary"] = Field(
-        default="none", description="How a new Qdrant collection compresses its vectors in memory."
+        default="none", description="Quantization of a new Qdrant collection's vectors in memory."
     )
     qdrant_shards: int | None = Field(
-        default=None, ge=1, description="Shards of a new Qdrant collection; the server's choice if not said."
+        default=None, ge=1, description="Shards of a new Qdrant collection; default: the server's."
     )
     qdrant_replicas: int | None = Field(
         default=None,
         ge=1,
-        description="Copies of each shard of a new Qdrant collection; the server's choice if not said.",
+        description="Replicas of each shard of a new Qdrant collection; default: the server's.",
     )
     qdrant_read_consistency: Literal["one", "majority", "quorum", "all"] = Field(
-        default="one", description="How many copies of a shard a read asks; one is the fastest, and may lag behind."
+        default="one", description="How many replicas of a shard a read queries; one is the fastest, and may be stale."
     )
     chroma_url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:8000" if known.get("vectors") == "chroma" else None,
@@ -185,9 +189,9 @@ class StoreSettings(Section):
         repr=False,
     )
     chroma_dir: UserPath | None = Field(
-        default=None, description="Folder of a Chroma inside this process, in place of a server."
+        default=None, description="Folder of a Chroma inside this process, instead of a server."
     )
-    chroma_collection: Name = Field(default="rag-context", description="Chroma's collection; made when missing.")
+    chroma_collection: Name = Field(default="rag-context", description="Chroma's collection; created when missing.")
     mongodb_uri: MongoUri | None = Field(
         default_factory=lambda known: (
             "mongodb://localhost:27017/P4NTH30N" if known.get("documents") == "mongodb" else None
@@ -204,9 +208,9 @@ class StoreSettings(Section):
     )
     redis_secret: Secret | None = Field(
         default=None,
-        description="Seals values in Redis, so that what others write there is not believed; the same on every server.",
+        description="Authenticates values in Redis, so that forged ones are ignored; the same on every server.",
     )
-    redis_prefix: Name = Field(default="rag-context", description="What the names of all keys in Redis begin with.")
+    redis_prefix: Name = Field(default="rag-context", description="Prefix of all keys in Redis.")
 
 
 class EmbedderSettings(Section):
@@ -217,44 +221,54 @@ class EmbedderSettings(Section):
     )
     model: Name | None = Field(
         default_factory=lambda known: "nomic-embed-text-v1.5" if known.get("kind") == "openai_compatible" else None,
-        description="Name of the server's model, nomic-embed-text-v1.5 if not said; the bundled one has no other name.",
+        description="Name of the server's model; default: nomic-embed-text-v1.5. The bundled model has one name only.",
     )
-    model_dir: UserPath | None = Field(default=None, description="Folder with another ONNX model than the bundled one.")
+    model_dir: UserPath | None = Field(
+        default=None, description="Folder of an ONNX model that replaces the bundled one."
+    )
     url: HttpUrl | None = Field(
         default_factory=lambda known: "http://localhost:1234" if known.get("kind") == "openai_compatible" else None,
         description="The embedding server's address; http://localhost:1234 once one is chosen.",
         repr=False,
     )
     api_key: Secret | None = Field(default=None, description="Key for the embedding server.")
-    timeout_s: float = Field(default=30.0, gt=0, description="Longest wait for one answer of the embedding server.")
-    workers: int = Field(default=0, ge=0, le=256, description="Texts embedded at once; 0 is as many as cores.")
+    timeout_s: float = Field(default=30.0, gt=0, description="Timeout of one request to the embedding server.")
+    workers: int = Field(default=0, ge=0, le=256, description="Texts embedded at once; 0 is the number of cores.")
 
 
 class SearchSettings(Section):
     """How searches are answered."""
 
-    deadline_ms: int = Field(default=450, ge=10, description="Time in which a search answers once its turn has come.")
+    deadline_ms: int = Field(default=450, ge=10, description="Deadline of a search from the moment it is admitted.")
     min_score: float | None = Field(
-        default=None, ge=0, le=1, description="Least score of a returned passage; the model's own if not said."
+        default=None, ge=0, le=1, description="Minimum score of a returned passage; default: the model's threshold."
     )
-    cache_size: int = Field(default=1000, ge=0, description="Results kept in memory; 0 keeps none.")
-    cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is kept.")
+    cache_size: int = Field(default=1000, ge=0, description="Results cached in memory; 0 caches none.")
+    cache_ttl_s: float = Field(default=300.0, ge=0, description="How long a result is cached.")
 
 
 class AdmissionSettings(Section):
     """How much is worked on at once; the rest waits its turn, and deadlines begin when it comes."""
 
     searches: int = Field(
-        default=0, ge=0, le=1024, description="Searches at once; 0 finds out how many meet their deadline."
+        default=0,
+        ge=0,
+        le=1024,
+        description="Searches at once; 0 adapts the number so that searches meet their deadline.",
     )
     writes: int = Field(
-        default=0, ge=0, le=1024, description="Writes and embedding requests at once; 0 is one more than cores."
+        default=0,
+        ge=0,
+        le=1024,
+        description="Writes and embedding requests at once; 0 is one more than the number of cores.",
     )
     max_wait_ms: int = Field(
-        default=2000, ge=1, description="Longest wait for a turn; then the call is refused with 503 OVERLOADED."
+        default=2000, ge=1, description="Longest wait in the queue; then the call is rejected with 503 OVERLOADED."
     )
     max_waiting: int = Field(
-        default=128, ge=0, description="Searches, and writes, that may wait at a time; more are refused at once."
+        default=128,
+        ge=0,
+        description="Length of the queue of searches, and of writes; further calls are rejected at once.",
     )
 
 
@@ -263,10 +277,10 @@ class ConnectionSettings(Section):
 
     model_config = ConfigDict(extra="allow")
 
-    provider: Name = Field(description="Kind of provider: embedded, qdrant, chroma, or that of a plug-in.")
+    provider: Name = Field(description="Kind of provider: embedded, qdrant, chroma, or the name of a plug-in.")
     embedder: EmbedderSettings | None = Field(
         default=None,
-        description="What embeds texts of its collections, with the keys of [embedder]; this server's own if not said.",
+        description="Embedder of its collections' texts, with the keys of [embedder]; default: this server's.",
     )
 
     @property
@@ -280,60 +294,60 @@ class ChatSettings(Section):
 
     url: HttpUrl | None = Field(
         default=None,
-        description="Address of a server with an OpenAI-compatible chat API; no answers are written if not said.",
+        description="Address of a server with an OpenAI-compatible chat API; without it no answers are generated.",
         repr=False,
     )
-    model: Name | None = Field(default=None, description="Name of its model; needed with chat.url.")
+    model: Name | None = Field(default=None, description="Name of its model; required with chat.url.")
     api_key: Secret | None = Field(default=None, description="Key for the chat server.")
-    timeout_s: float = Field(default=60.0, gt=0, description="Longest wait for an answer.")
+    timeout_s: float = Field(default=60.0, gt=0, description="Timeout of one answer.")
 
 
 class BreakerSettings(Section):
     """When searches stop trying for a while."""
 
     threshold: int = Field(default=5, ge=1, description="Total failures in a row that open the circuit breaker.")
-    timeout_ms: int = Field(
-        default=60_000, ge=1, description="How long it stays open before one search is let through."
-    )
+    timeout_ms: int = Field(default=60_000, ge=1, description="How long it stays open before one search probes.")
 
 
 class IndexingSettings(Section):
     """How documents come in."""
 
-    timeout_s: float = Field(default=5.0, gt=0, description="After this long without vectors a document is pending.")
-    redaction: Literal["redact", "reject", "off"] = Field(
-        default="redact", description="What happens to secrets in documents: masked, document refused, or kept."
+    timeout_s: float = Field(
+        default=5.0, gt=0, description="Timeout of embedding a document; after it the document is pending."
     )
-    max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Largest file that is read.")
-    concurrency: int = Field(default=5, ge=1, le=64, description="Documents indexed at once by a bulk run.")
-    include: Names = Field(default=(), description="Patterns of files to take although they look generated.")
+    redaction: Literal["redact", "reject", "off"] = Field(
+        default="redact", description="Secrets in documents: masked, the document rejected, or kept."
+    )
+    max_file_bytes: Bytes = Field(default=ByteSize(MIB), gt=0, description="Maximum size of a file.")
+    concurrency: int = Field(default=5, ge=1, le=64, description="Documents that a bulk run indexes at once.")
+    include: Names = Field(default=(), description="Patterns of files to index although they look generated.")
 
 
 class ProjectSettings(Section):
     """Projects whose documents are files."""
 
     follow: Annotated[bool, Expected("true or false")] = Field(
-        default=True, description="Whether a restarted server follows the projects again that it followed before."
+        default=True, description="Whether a restarted server follows its earlier projects again."
     )
     forget_after_days: float = Field(
         default=14.0,
         ge=0,
         le=36500,
-        description="How long after its files, or its branch, are gone a project is removed from the index.",
+        description="Days after which a project whose files or branch are gone is removed from the index.",
     )
 
 
 class TelemetrySettings(Section):
     """What is remembered of searches."""
 
-    retention_days: int = Field(default=31, ge=1, description="How long records of searches are kept.")
+    retention_days: int = Field(default=31, ge=1, description="Days for which records of searches are kept.")
 
 
 class VocabularySettings(Section):
     """Words that requests may use beyond the built-in ones."""
 
-    content_types: Names = Field(default=(), description="Further content types, cut as documentation is.")
-    categories: Names = Field(default=(), description="Further categories that searches may filter by.")
+    content_types: Names = Field(default=(), description="Additional content types, chunked like documentation.")
+    categories: Names = Field(default=(), description="Additional categories for filters.")
 
 
 class ClientSettings(Section):
@@ -341,7 +355,7 @@ class ClientSettings(Section):
 
     url: HttpUrl | None = Field(
         default=None,
-        description="Address of the server that clients in Python ask; else the one found by its data directory.",
+        description="Address of the server for Python clients; default: the server of the data directory.",
         repr=False,
     )
 
@@ -357,7 +371,7 @@ class Settings(Section):
 
     data_dir: UserPath = Field(
         default_factory=default_data_dir,
-        description="Folder of the index; the platform's user data folder if not said.",
+        description="Folder of the index; default: the platform's user data folder.",
     )
     server: ServerSettings = Field(default=ServerSettings())
     log: LogSettings = Field(default=LogSettings())
@@ -372,6 +386,6 @@ class Settings(Section):
     telemetry: TelemetrySettings = Field(default=TelemetrySettings())
     vocabulary: VocabularySettings = Field(default=VocabularySettings())
     connections: ConnectionTables = Field(
-        default={}, description="Where collections live, by id: a table [connections.<id>] each.", repr=False
+        default={}, description="Connections for collections: a table [connections.<id>] each.", repr=False
     )
     client: ClientSettings = Field(default=ClientSettings())
