@@ -2,8 +2,8 @@
 
 The libraries are no dependencies, so the command brings them:
 
-    .venv/bin/uv run --no-project --python .venv/bin/python --with pebble --with ijson --with ddsketch --with-editable . \
-        scripts/compare_libraries.py pool json sketch
+    .venv/bin/uv run --no-project --python .venv/bin/python --with pebble --with ijson \
+        --with 'ddsketch[serialization]' --with-editable . scripts/compare_libraries.py pool json sketch
 
 Peak memory is that of Python's own allocations, by tracemalloc, in a run apart from the one that is timed.
 docs/dependencies.md says what came out and what was decided.
@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 
-from rag_context.indexing.formats.converter import Converter
-from rag_context.indexing.formats.extracted import ConversionError, Extracted, Format
-from rag_context.indexing.formats.json_stream import elements
-from rag_context.indexing.formats.limits import Limits
-from rag_context.indexing.formats.worker import confine, extract
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.extracted import Extracted, Format
+from rag_context.files.formats.json_stream import elements
+from rag_context.files.formats.limits import Limits
+from rag_context.files.formats.worker import confine, extract
 from rag_context.stores.sqlite.sums import BINS, Sums, bins_of, pack, unpack
 
 CONVERSATIONS = 3000
@@ -111,11 +111,21 @@ def pool() -> None:
         return took
 
     with Converter(workers=1) as ours:
-        row("ours: first file, with the start of a process", timed(lambda: consume(ours.documents(Format.HTML, path, small))))
-        row("ours: the next, on average of 200", timed(lambda: [consume(ours.documents(Format.HTML, path, small)) for _ in range(200)]) / 200)  # noqa: E501
+        row(
+            "ours: first file, with the start of a process",
+            timed(lambda: consume(ours.documents(Format.HTML, path, small))),
+        )
+        row(
+            "ours: the next, on average of 200",
+            timed(lambda: [consume(ours.documents(Format.HTML, path, small)) for _ in range(200)]) / 200,
+        )
         row("ours: export, to the first document", first(ours.documents(Format.CHATGPT, path, large)))
         row("ours: export, all", timed(lambda: consume(ours.documents(Format.CHATGPT, path, large))))
-        row("ours: export, held by the caller", peak_mib(lambda: consume(ours.documents(Format.CHATGPT, path, large))), "MiB")  # noqa: E501
+        row(
+            "ours: export, held by the caller",
+            peak_mib(lambda: consume(ours.documents(Format.CHATGPT, path, large))),
+            "MiB",
+        )
 
     pebble = importlib.import_module("pebble")
     context = multiprocessing.get_context("spawn")
@@ -132,7 +142,10 @@ def pool() -> None:
         try:
             theirs.schedule(never_end, args=(Format.HTML, "", b""), timeout=RUNAWAY_S).result()
         except TooLongError:
-            row(f"pebble: a file that never ends, allowed {RUNAWAY_S:g} s, is given up after", time.perf_counter() - began)
+            row(
+                f"pebble: a file that never ends, allowed {RUNAWAY_S:g} s, is given up after",
+                time.perf_counter() - began,
+            )
         row("pebble: the next file", timed(lambda: ask(Format.HTML, small)))
         try:
             theirs.schedule(convert, args=(Format.HTML, "x.html", b"<p>" * 4_000_000), timeout=60).result()
