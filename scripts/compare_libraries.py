@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rag_context.files.formats.limits import Limits
-from rag_context.stores.sqlite.sums import BINS, Sums, bins_of, pack, unpack
 
 from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.extracted import Extracted, Format
+from rag_context.files.formats.extracted import Extracted, Format, Limits
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import confine, extract
+from rag_context.stores.sqlite.statistics import BINS, Sums, bins_of, pack, unpack
 
 CONVERSATIONS = 3000
 RUNAWAY_S = 2.0
