@@ -11,7 +11,7 @@ PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/ingest/
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test torture faults csharp check lint types format bench docs model lock clean
+.PHONY: help setup demo serve test versions torture faults csharp check lint types format bench docs model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -41,6 +41,11 @@ test: $(STAMP) ## Run the tests and check their coverage
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
 	$(VENV)/bin/coverage report --include='$(PURE)' --fail-under=100
+
+PYTHONS := 3.11
+versions: $(STAMP) ## A part of the tests with the lowest and newest dependencies (some ten minutes; PYTHONS="3.11 3.13")
+	for python in $(PYTHONS); do for which in lowest newest; do \
+		$(PY) scripts/check_versions.py $$which --python $$python || exit; done; done
 
 torture: $(STAMP) ## Kill a server under load a hundred times and look for what it acknowledged (ARGS="--rounds 10")
 	$(PY) -m tests.torture $(ARGS)
@@ -86,4 +91,4 @@ lock: $(STAMP) ## Resolve the dependencies again: for development, for the image
 	echo hatchling | $(COMPILE) --constraint requirements-dev.lock - -o deploy/build.lock
 
 clean: ## Remove the files that the targets created
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* .demo .versions

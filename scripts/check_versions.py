@@ -1,0 +1,116 @@
+"""Run a part of the tests with the lowest or the newest versions that pyproject.toml allows.
+
+`requirements-dev.lock` pins what every other check runs with. This makes an environment apart from it, with every
+extra, prints the versions of the direct dependencies, and runs the tests that reach furthest into them.
+
+    python scripts/check_versions.py lowest
+    python scripts/check_versions.py newest --python 3.13
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+UV = ROOT / ".venv" / "bin" / "uv"
+RESOLUTIONS = {"lowest": "lowest-direct", "newest": "highest"}
+
+TOOLS = ("pytest", "pytest-asyncio", "hypothesis", "onnx")
+"""What runs the tests, at its newest: its own versions are not what is checked here."""
+
+TESTS = (
+    "tests/server",  # uvicorn, httptools, starlette, pydantic, prometheus-client
+    "--ignore=tests/server/test_openapi.py",  # needs schemathesis, with versions of its own
+    "tests/mcp/test_handshake.py",
+    "tests/mcp/test_tools.py",
+    "tests/mcp/test_resources_and_prompts.py",
+    "tests/mcp/test_http.py",
+    "tests/mcp/test_stdio.py",
+    "tests/cli/test_plain_commands.py",  # typer, rich
+    "tests/cli/test_index_and_search.py::TestSearch",
+    "tests/embedders/test_onnx.py",  # onnxruntime, tokenizers
+    "tests/embedders/test_tokenizer.py",
+    "tests/files/test_formats.py",  # mammoth, markdownify, pypdfium2
+    "tests/ingest/test_syntax.py",  # tree-sitter and its grammars
+    "tests/ingest/test_code_languages.py",
+    "tests/files/test_globs.py",  # pathspec
+    "tests/files/test_folders.py",
+    "tests/files/test_watching.py",  # watchfiles
+    "tests/projects/test_doc_types.py",  # jsonschema
+    "tests/projects/test_front_matter.py",  # PyYAML
+    "tests/projects/test_links.py",  # markdown-it-py
+    "tests/client/test_calls.py",  # httpx2
+    "tests/client/test_retries.py",
+    "tests/resilience/test_calls.py",  # tenacity
+    "tests/text",  # PyStemmer, numpy
+    "tests/integrations",  # langchain-core, llama-index-core
+    "tests/collections/test_chroma_collections.py",  # chromadb
+)
+
+
+def run(*command: str | Path, quiet: bool = False) -> str:
+    """Run a command from the root; returns its output where it is quiet. A command that fails ends this one too."""
+    done = subprocess.run(command, cwd=ROOT, text=True, stdout=subprocess.PIPE if quiet else None, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    return done.stdout or ""
+
+
+def direct(pyproject: Path) -> list[str]:
+    """The names of the dependencies that pyproject.toml names, with those of the extras."""
+    project = tomllib.loads(pyproject.read_text())["project"]
+    wanted = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
+    names = {re.split(r"[\[<>=!~; ]", each, maxsplit=1)[0].lower() for each in wanted}
+    return sorted(names - {project["name"]})
+
+
+def environment(which: str, python: str) -> Path:
+    """Make the virtual environment, from nothing."""
+    place = ROOT / ".versions" / which
+    resolved = place.with_suffix(".txt")
+    run(UV, "venv", "--quiet", "--clear", "--no-python-downloads", "--python", python, place)
+    interpreter = place / "bin" / "python"
+    run(
+        *(UV, "pip", "compile", "--quiet", "--python", interpreter, "--resolution", RESOLUTIONS[which]),
+        *("--all-extras", "--upgrade", "--no-annotate", "--no-header", "pyproject.toml", "-o", resolved),
+        quiet=True,
+    )
+    install = (UV, "pip", "install", "--quiet", "--python", interpreter)
+    run(*install, "-r", resolved, *TOOLS)
+    run(*install, "--no-deps", "--editable", ".")
+    return place
+
+
+def main() -> None:
+    """Read the options, make the environment, say what is in it, run the tests."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("which", choices=RESOLUTIONS)
+    parser.add_argument("--python", default="3.11", help="an interpreter of this machine, by version or path")
+    parser.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="instead of the chosen ones")
+    options = parser.parse_args()
+    place = environment(options.which, options.python)
+    python = place / "bin" / "python"
+    print(
+        run(python, "--version", quiet=True).strip(), f"with the {options.which} versions that pyproject.toml allows:"
+    )
+    frozen = dict(
+        line.lower().split("==")
+        for line in run(UV, "pip", "freeze", "--quiet", "--python", python, quiet=True).splitlines()
+        if "==" in line
+    )
+    print(" ".join(f"{name}=={frozen[name]}" for name in direct(ROOT / "pyproject.toml") if name in frozen), flush=True)
+    os.environ["PATH"] = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    # Old versions warn of what newer ones have mended; anyio's plugin for pytest, which nothing here uses, does too.
+    lenient = ("-W", "default" if options.which == "lowest" else "default::hypothesis.errors.HypothesisWarning")
+    run(python, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:anyio", *lenient, *options.tests)
+
+
+if __name__ == "__main__":
+    main()
