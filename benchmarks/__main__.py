@@ -6,7 +6,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, statistics
+from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, start_up, statistics
 from benchmarks.figures import Figure, as_json, as_markdown
 from benchmarks.page import write_page
 
@@ -28,6 +28,8 @@ def main() -> int:
         figures += indexing.fill(index, chunks // indexing.CHUNKS_PER_DOCUMENT)
         _say("starting five times")
         figures += searching.start(index)
+        _say("commands beside a bare Python")
+        figures += start_up.measure(index)
         _say("searching over HTTP, in turn with the floor")
         figures += searching.against_floor(index)
         _say("searching over MCP, in turn with plain HTTP; starting it five times")

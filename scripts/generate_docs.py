@@ -12,10 +12,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import typer
-
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.app import app
+from rag_context.cli.app import loaded
 from rag_context.cli.exits import EXIT_CODES
 from rag_context.server.registry import Service
 from rag_context.server.tools import build_tools
@@ -100,7 +98,7 @@ def settings_row(key: Key) -> str:
 
 def cli_page() -> str:
     """The commands, each with its arguments and options."""
-    root: Any = typer.main.get_command(app)
+    root = loaded()
     parts = [CLI_INTRO]
     parts.extend(f"- {code.value}: {meaning}" for code, meaning in EXIT_CODES.items())
     parts.append(f"\n## rag-context\n\n{root.help}\n")

@@ -4,13 +4,11 @@ import io
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
 from rag_context.api.index import BulkLine, FileReceipt
-from rag_context.cli.app import app
+from rag_context.cli.app import loaded
 from rag_context.files.reading import Labels
 from rag_context.transfer.document_lines import read_documents
 
@@ -22,7 +20,7 @@ BLOCKS = re.findall(r"(?s)```json\n(.*?)```", PAGE)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_understood(command: str) -> None:
     _, name, *words = shlex.split(command)
-    root: Any = typer.main.get_command(app)
+    root = loaded()
 
     context = root.commands[name].make_context(name, words)
 

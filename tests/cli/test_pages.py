@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from rag_context.cli.app import app
+from rag_context.cli.app import loaded
 from rag_context.settings import KEYS
 
 HERE = Path(__file__).resolve().parents[2]
 PAGES = sorted([HERE / "README.md", HERE / "CONTRIBUTING.md", *(HERE / "docs").glob("*.md")])
-ROOT: Any = typer.main.get_command(app)
+ROOT = loaded()
 BLOCK = re.compile(r"^```(?:console|bash|sh)?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 CALL = re.compile(r"(?:^|[$|] |\bssh \w+ )(?:[A-Z_]+=\S+ )*rag-context ([a-z-].*)")
 LINK = re.compile(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)")

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from rag_context import __version__
 from rag_context.cli import main
-from rag_context.cli.app import app
+from rag_context.cli.app import app, loaded
 from rag_context.cli.exits import EXIT_CODES
 from rag_context.settings import KEYS
 from rag_context.settings.keys import ALIASES
@@ -33,7 +32,7 @@ def leaves(group: Any, *path: str) -> Iterator[tuple[str, ...]]:
             yield from leaves(command, *path, name)
 
 
-ROOT: Any = typer.main.get_command(app)
+ROOT = loaded()
 COMMANDS = tuple(leaves(ROOT))
 
 

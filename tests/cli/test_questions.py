@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.cli.moments import moment
-from rag_context.cli.screen import safe
+from rag_context.cli.console import safe
+from rag_context.cli.options import parse_time
 from rag_context.cli.search import Question, request_of, shown_source, snippet, source_filter
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, Settings
@@ -143,17 +143,17 @@ class TestMoments:
         ],
     )
     def test_a_moment_is_read(self, text: str, expected: datetime) -> None:
-        assert moment(text, "--since", NOW) == expected
+        assert parse_time(text, "--since", NOW) == expected
 
     def test_a_date_begins_at_midnight_of_this_machine(self) -> None:
-        local = moment("2026-01-31", "--since", NOW).astimezone()
+        local = parse_time("2026-01-31", "--since", NOW).astimezone()
 
         assert local.isoformat().startswith("2026-01-31T00:00:00")
 
     @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "7 parsecs", "999999w"])
     def test_what_is_no_moment_is_refused(self, text: str) -> None:
         with pytest.raises(InvalidInputError, match=r"--until .* is not a moment"):
-            moment(text, "--until", NOW)
+            parse_time(text, "--until", NOW)
 
 
 class TestSnippets:

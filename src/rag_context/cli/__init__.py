@@ -2,14 +2,22 @@
 
 import sys
 
+from rag_context._version import __version__
+
 __all__ = ["main"]
 
 _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Load the command line and run it; Ctrl-C while it loads is as quiet an end as later on."""
+    """Load the command line and run it; Ctrl-C while it loads is as quiet an end as later on.
+
+    What asks for nothing but the version, as scripts do, has it without loading anything.
+    """
     try:
+        if sys.argv[1:] == ["--version"]:
+            sys.stdout.write(f"rag-context {__version__}\n")
+            return
         from rag_context.cli.app import main as run  # noqa: PLC0415
 
         run()

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from rag_context.cli.toolsets import MEMORY
+from rag_context.cli.mcp import MEMORY
 from rag_context.errors import ConfigurationError, InvalidInputError
 
 NAME = "rag-context"

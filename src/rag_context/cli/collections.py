@@ -9,11 +9,10 @@ from functools import partial
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.cli.collections_door import Answer, CollectionsDoor, open_door
+from rag_context.cli.collections_client import Answer, CollectionsClient, open_client
+from rag_context.cli.console import Screen, ask_first, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, ask_first, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
@@ -61,18 +60,18 @@ class Removal:
     confirm: bool
 
 
-_Work = Callable[[CollectionsDoor], Awaitable[Answer]]
+_Work = Callable[[CollectionsClient], Awaitable[Answer]]
 _Print = Callable[[Answer, Screen], None]
 
 
 def run_list(chosen: Chosen, connection: str | None, *, as_json: bool) -> ExitCode:
     """All collections."""
-    return _run(chosen, connection, lambda door: door.ask("GET", "collections"), _show_list, as_json=as_json)
+    return _run(chosen, connection, lambda client: client.ask("GET", "collections"), _show_list, as_json=as_json)
 
 
 def run_show(chosen: Chosen, named: Named) -> ExitCode:
     """One collection."""
-    return _about(chosen, named, lambda door: door.ask("GET", "collections", named.name), _show_one)
+    return _about(chosen, named, lambda client: client.ask("GET", "collections", named.name), _show_one)
 
 
 def run_create(chosen: Chosen, named: Named, metadata: str | None, labels: Mapping[str, str | None]) -> ExitCode:
@@ -81,7 +80,7 @@ def run_create(chosen: Chosen, named: Named, metadata: str | None, labels: Mappi
     return _about(
         chosen,
         named,
-        lambda door: door.tell("POST", "collections", body=body),
+        lambda client: client.tell("POST", "collections", body=body),
         lambda answer, screen: screen.note(f"Created {safe(answer['name'])} on connection {answer['connection']}."),
     )
 
@@ -93,7 +92,7 @@ def run_delete(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
     return _about(
         chosen,
         named,
-        lambda door: door.ask("DELETE", "collections", named.name),
+        lambda client: client.ask("DELETE", "collections", named.name),
         lambda answer, screen: screen.note(f"Deleted {safe(answer['collection'])}."),
     )
 
@@ -105,7 +104,7 @@ def run_empty(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
     return _about(
         chosen,
         named,
-        lambda door: door.ask("DELETE", "collections", named.name, "documents", "all"),
+        lambda client: client.ask("DELETE", "collections", named.name, "documents", "all"),
         lambda answer, screen: screen.note(f"{_documents(answer['count_deleted'])} deleted."),
     )
 
@@ -122,11 +121,11 @@ def run_remove(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
         )
     ids = what.ids
 
-    async def work(door: CollectionsDoor) -> Answer:
+    async def work(client: CollectionsClient) -> Answer:
         for id_ in ids:
             if id_ == "all":
                 raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
-            await door.ask("DELETE", "collections", named.name, "documents", id_)
+            await client.ask("DELETE", "collections", named.name, "documents", id_)
         return {"status": "deleted", "collection": named.name, "ids": list(ids)}
 
     return _about(chosen, named, work, lambda answer, screen: screen.note(f"{_documents(len(answer['ids']))} deleted."))
@@ -148,7 +147,7 @@ def _remove_matching(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
         screen.note(f"{_documents(answer['count_deleted'])} {done}{rest}.")
 
     return _about(
-        chosen, named, lambda door: door.ask("DELETE", "collections", named.name, "documents", fields=fields), show
+        chosen, named, lambda client: client.ask("DELETE", "collections", named.name, "documents", fields=fields), show
     )
 
 
@@ -158,7 +157,7 @@ def run_update(chosen: Chosen, named: Named, id_: str, metadata: str, merge: str
     return _about(
         chosen,
         named,
-        lambda door: door.tell("PUT", *steps, body=body, fields={"merge": merge}),
+        lambda client: client.tell("PUT", *steps, body=body, fields={"merge": merge}),
         lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
     )
 
@@ -169,7 +168,7 @@ def run_metadata(chosen: Chosen, named: Named, metadata: str, merge: str) -> Exi
     return _about(
         chosen,
         named,
-        lambda door: door.tell("PUT", "collections", named.name, "metadata", body=body, fields={"merge": merge}),
+        lambda client: client.tell("PUT", "collections", named.name, "metadata", body=body, fields={"merge": merge}),
         lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
     )
 
@@ -190,7 +189,7 @@ def run_documents(chosen: Chosen, named: Named, page: Page) -> ExitCode:
         screen.note(f"{first} to {page.offset + answer['count']} of {_documents(answer['total'])}.")
 
     return _about(
-        chosen, named, lambda door: door.ask("GET", "collections", named.name, "documents", fields=fields), show
+        chosen, named, lambda client: client.ask("GET", "collections", named.name, "documents", fields=fields), show
     )
 
 
@@ -207,10 +206,10 @@ def run_query(chosen: Chosen, named: Named, question: Question) -> ExitCode:
         "min_score": question.min_score,
     }
 
-    async def work(door: CollectionsDoor) -> Answer:
+    async def work(client: CollectionsClient) -> Answer:
         if question.text is not None and question.mode != "text":
-            await door.model_loaded()
-        return await door.tell("POST", "collections", named.name, "query", body=body)
+            await client.model_loaded()
+        return await client.tell("POST", "collections", named.name, "query", body=body)
 
     def show(answer: Answer, screen: Screen) -> None:
         _show_documents(answer["results"], screen)
@@ -229,13 +228,16 @@ def run_values(chosen: Chosen, named: Named, field: str) -> ExitCode:
 
     fields = {"field": field}
     return _about(
-        chosen, named, lambda door: door.ask("GET", "collections", named.name, "metadata-values", fields=fields), show
+        chosen,
+        named,
+        lambda client: client.ask("GET", "collections", named.name, "metadata-values", fields=fields),
+        show,
     )
 
 
 def run_providers(chosen: Chosen, *, as_json: bool) -> ExitCode:
     """All kinds of provider."""
-    return _run(chosen, None, lambda door: door.ask("GET", "providers"), _show_providers, as_json=as_json)
+    return _run(chosen, None, lambda client: client.ask("GET", "providers"), _show_providers, as_json=as_json)
 
 
 def json_of(text: str | None, option: str) -> object:
@@ -268,8 +270,8 @@ def _run(chosen: Chosen, connection: str | None, work: _Work, show: _Print, *, a
     loaded = load_available(chosen)
 
     async def done() -> Answer:
-        async with open_door(loaded, connection) as door:
-            return await work(door)
+        async with open_client(loaded, connection) as client:
+            return await work(client)
 
     answer = asyncio.run(done())
     if as_json:

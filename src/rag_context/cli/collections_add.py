@@ -15,11 +15,10 @@ from typing import BinaryIO
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rag_context.api.documents import NOT_EMBEDDED
-from rag_context.cli.collections_door import CollectionsDoor, open_door
+from rag_context.cli.collections_client import CollectionsClient, open_client
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode, exit_code
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import Chosen, load_available
 from rag_context.collections.collections import entry_id
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 
@@ -51,7 +50,7 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Summary:
     """What became of the lines."""
 
     screen: Screen
@@ -71,9 +70,9 @@ class _Tally:
 def run(chosen: Chosen, what: Addition) -> ExitCode:
     """Store the lines of a file; exits 1 when not all of them could be."""
     screen = Screen()
-    tally = _Tally(screen)
+    summary = _Summary(screen)
     try:
-        asyncio.run(_add(chosen, what, tally))
+        asyncio.run(_add(chosen, what, summary))
     except BackendUnavailableError as error:
         screen.error(f"{error} What came in is safe: run the same command again, it goes on.")
         return exit_code(error)
@@ -81,42 +80,42 @@ def run(chosen: Chosen, what: Addition) -> ExitCode:
         screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if what.as_json:
-        screen.line(json.dumps({"stored": tally.stored, "refused": tally.refused}))
+        screen.line(json.dumps({"stored": summary.stored, "refused": summary.refused}))
     else:
-        documents = f"{tally.stored} document{'' if tally.stored == 1 else 's'} stored"
-        screen.note(f"{documents}{f', {tally.refused} refused' if tally.refused else ''}.")
-    if tally.without_vector:
+        documents = f"{summary.stored} document{'' if summary.stored == 1 else 's'} stored"
+        screen.note(f"{documents}{f', {summary.refused} refused' if summary.refused else ''}.")
+    if summary.without_vector:
         screen.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
-    return ExitCode.FAILED if tally.refused else ExitCode.OK
+    return ExitCode.FAILED if summary.refused else ExitCode.OK
 
 
-async def _add(chosen: Chosen, what: Addition, tally: _Tally) -> None:
+async def _add(chosen: Chosen, what: Addition, summary: _Summary) -> None:
     loaded = load_available(chosen)
-    with _opened(what.file) as file, _progress(what.file, tally.screen) as show:
-        async with open_door(loaded, what.connection) as door:
-            collection = await door.ask("GET", "collections", what.name)
+    with _opened(what.file) as file, _progress(what.file, summary.screen) as show:
+        async with open_client(loaded, what.connection) as client:
+            collection = await client.ask("GET", "collections", what.name)
             if collection.get("embedding_provider") == "rag-context":
-                await door.model_loaded()
-            for batch, read in _batches(file, what.name, tally):
-                await _store(door, what.name, batch, tally)
+                await client.model_loaded()
+            for batch, read in _batches(file, what.name, summary):
+                await _store(client, what.name, batch, summary)
                 show(read)
 
 
-async def _store(door: CollectionsDoor, name: str, batch: list[_Line], tally: _Tally) -> None:
+async def _store(client: CollectionsClient, name: str, batch: list[_Line], summary: _Summary) -> None:
     """Store a batch; lines that are refused are said, and the others tried without them."""
     while batch:
         body = b'{"documents":[' + b",".join(line.text for line in batch) + b"]}"
         try:
-            answer = await door.tell("POST", "collections", name, "documents", body=body)
+            answer = await client.tell("POST", "collections", name, "documents", body=body)
         except InvalidInputError as error:
             wrong = _wrong(error)
             if not wrong:
                 raise
             for place, reason in sorted(wrong.items()):
-                tally.refuse(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
+                summary.refuse(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
             batch = [line for place, line in enumerate(batch) if place not in wrong]
         else:
-            tally.stored += answer["count"]
+            summary.stored += answer["count"]
             return
 
 
@@ -136,7 +135,7 @@ def _wrong(error: InvalidInputError) -> dict[int, str]:
     return found
 
 
-def _batches(file: BinaryIO, name: str, tally: _Tally) -> Iterator[tuple[list[_Line], int]]:
+def _batches(file: BinaryIO, name: str, summary: _Summary) -> Iterator[tuple[list[_Line], int]]:
     """Lines in batches, and how many bytes were read by then."""
     batch: list[_Line] = []
     size = read = number = 0
@@ -150,7 +149,7 @@ def _batches(file: BinaryIO, name: str, tally: _Tally) -> Iterator[tuple[list[_L
         try:
             value = json.loads(text.decode()) if text else None
         except (ValueError, RecursionError):
-            tally.refuse(number, "not valid JSON")
+            summary.refuse(number, "not valid JSON")
             continue
         if not text:
             continue

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rag_context.cli.exits import EPILOG
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, Yes
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -24,7 +24,6 @@ Where = Annotated[
     str | None,
     typer.Option(metavar="JSON", help="""Only documents that pass this filter, e.g. '{"doc_type":"code"}'."""),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Json = Annotated[str | None, typer.Option("--metadata", metavar="JSON", help="Metadata: a JSON object.")]
 
 

@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
+from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode, exit_code
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import Chosen, load_available
 from rag_context.collections.connections import DEFAULT, Connections
 from rag_context.collections.copying import (
     CopyProgress,

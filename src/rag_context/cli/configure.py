@@ -7,20 +7,36 @@ import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 
 KEY_BYTES = 32
 KEY_PREFIX = "rc_"
 NAME_CHARS = 200
+
+
+def show_config(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Print every setting and its source, secrets masked."""
+    raise typer.Exit(run_config(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+def key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the key's owner.")],
+    read_only: Annotated[bool, typer.Option("--read-only", help="The key may search, but not index.")] = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Make an API key: stdout gets the key, stderr the lines for rag-context.toml."""
+    raise typer.Exit(run_key(Chosen(config, {"data_dir": data_dir}), name, read_only=read_only))
 
 
 def run_config(chosen: Chosen, *, as_json: bool) -> ExitCode:

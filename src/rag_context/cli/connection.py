@@ -4,6 +4,7 @@ A server is found through the file it keeps beside the index, and believed only 
 instance that the file names.
 """
 
+import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -164,7 +165,9 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
         ConfigurationError: The directory cannot be opened with these settings.
     """
     settings = loaded.settings
-    async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False) as client:
+    # A server announces plain HTTP. Without a context of its own the client would read all authorities it could trust.
+    nobody_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False, verify=nobody_trusted) as client:
         url = await find_server(client, settings.data_dir)
         if url is not None:
             client.base_url = httpx2.URL(url)

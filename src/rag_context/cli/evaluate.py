@@ -5,14 +5,15 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, load_dataset
 from rag_context.evaluation.evaluate import Outcome, evaluate, open_measured
@@ -32,6 +33,32 @@ class Evaluation:
     keep_index: Path | None = None
     projects: bool = False
     as_json: bool = False
+
+
+def measure(
+    datasets: Annotated[
+        list[Path], typer.Argument(metavar="DATASET...", help="Folders in BEIR layout, or with answering spans.")
+    ],
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a page, and a picture beside it (.svg).")
+    ] = None,
+    keep_index: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Store the indexes here, and use existing ones.")
+    ] = None,
+    projects: Annotated[
+        bool,
+        typer.Option("--projects", help="Also query rag_query and semantic_search, with the documents as files."),
+    ] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.
+
+    Each collection gets an index of its own, in a temporary folder; the data directory is not touched.
+    """
+    what = Evaluation(tuple(datasets), markdown=markdown, keep_index=keep_index, projects=projects, as_json=as_json)
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
 
 
 def run(chosen: Chosen, what: Evaluation) -> ExitCode:

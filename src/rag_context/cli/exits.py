@@ -1,8 +1,8 @@
 """How a command ends: the exit status, and one sentence on stderr that says why and what to do."""
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-from rag_context.cli.screen import Screen
 from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
@@ -10,6 +10,9 @@ from rag_context.errors import (
     InvalidInputError,
     RagContextError,
 )
+
+if TYPE_CHECKING:
+    from rag_context.cli.console import Screen
 
 
 class ExitCode(IntEnum):
@@ -49,7 +52,7 @@ def exit_code(error: RagContextError) -> ExitCode:
             return ExitCode.FAILED
 
 
-def report(error: RagContextError, screen: Screen) -> ExitCode:
+def report(error: RagContextError, screen: "Screen") -> ExitCode:
     """Say what went wrong, a line per problem."""
     for line in str(error).splitlines():
         screen.error(line)

@@ -11,7 +11,7 @@ from rag_context.api.files import MAX_TOLD, IndexFilesRequest, IndexFilesRespons
 from rag_context.api.index import FileReceipt
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
-from rag_context.cli.tally import Shortlist, Tally
+from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.reading import Labels
 from rag_context.files.sync import Gone
@@ -30,7 +30,7 @@ class _Run:
     """Files that are being taken in."""
 
     task: "asyncio.Task[None]"
-    tally: Tally
+    summary: Summary
 
 
 @dataclass
@@ -53,13 +53,13 @@ class FileIntake:
         key = (await asyncio.to_thread(_found, request.path), tuple(request.include or ()))
         run = self._runs.get(key)
         if run is None:
-            tally = Tally()
-            run = self._runs[key] = _Run(asyncio.create_task(self._take_in(*key, tally), name="index files"), tally)
+            summary = Summary()
+            run = self._runs[key] = _Run(asyncio.create_task(self._take_in(*key, summary), name="index files"), summary)
             run.task.add_done_callback(lambda _task: self._runs.pop(key, None))
         await self._wait(run, call)
         if run.task.done():
             run.task.result()
-        return Answer(_told(run.tally, is_done=run.task.done()))
+        return Answer(_told(run.summary, is_done=run.task.done()))
 
     async def close(self) -> None:
         """End what is running; what was acknowledged is skipped by the next run."""
@@ -74,12 +74,12 @@ class FileIntake:
         end = asyncio.get_running_loop().time() + self.answer_s
         while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait({run.task}, timeout=min(left, 1.0))
-            seen = run.tally.kept + run.tally.rejected.total + run.tally.skipped.total
+            seen = run.summary.kept + run.summary.rejected.total + run.summary.skipped.total
             await call.on_progress(seen, seen)
 
-    async def _take_in(self, path: Path, include: tuple[str, ...], tally: Tally) -> None:
+    async def _take_in(self, path: Path, include: tuple[str, ...], summary: Summary) -> None:
         def listen(receipt: FileReceipt) -> None:
-            tally.add(receipt)
+            summary.add(receipt)
 
         target = InProcess(self.service, self.settings.data_dir, self.settings.indexing.concurrency)
         with open_sync(target, self.settings, Labels(), Gone.REPORT, listen, include) as sync:
@@ -117,17 +117,17 @@ def _found(given: str) -> Path:
     raise InvalidInputError(sentence, [FieldError("path", sentence)])
 
 
-def _told(tally: Tally, *, is_done: bool) -> IndexFilesResponse:
+def _told(summary: Summary, *, is_done: bool) -> IndexFilesResponse:
     return IndexFilesResponse(
         status="done" if is_done else "running",
-        indexed=tally.counts["indexed"] + tally.counts["deferred"],
-        replaced=tally.counts["replaced"],
-        unchanged=tally.counts["unchanged"],
-        pending=tally.counts["deferred"],
-        rejected=tally.rejected.total,
-        skipped=tally.skipped.total,
-        gone=tally.gone.total,
-        left_out=[*_named(tally.rejected), *_named(tally.skipped)][:MAX_TOLD],
+        indexed=summary.counts["indexed"] + summary.counts["deferred"],
+        replaced=summary.counts["replaced"],
+        unchanged=summary.counts["unchanged"],
+        pending=summary.counts["deferred"],
+        rejected=summary.rejected.total,
+        skipped=summary.skipped.total,
+        gone=summary.gone.total,
+        left_out=[*_named(summary.rejected), *_named(summary.skipped)][:MAX_TOLD],
     )
 
 

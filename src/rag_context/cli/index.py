@@ -11,8 +11,9 @@ from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
-from typing import IO
+from typing import IO, Annotated
 
+import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -30,11 +31,22 @@ from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.connection import Connection, open_connection
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode, exit_code
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
-from rag_context.cli.tally import Sink, Tally, receipts_file
+from rag_context.cli.options import (
+    Agent,
+    AsJson,
+    Category,
+    Chosen,
+    Config,
+    ContentType,
+    DataDir,
+    Game,
+    Session,
+    Tags,
+    load_available,
+)
+from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.files.documents import Recipe
@@ -48,6 +60,14 @@ from rag_context.settings import Loaded, Settings
 from rag_context.stores.file_manifest import open_ledger
 from rag_context.transfer.document_lines import read_documents
 
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include",
+        metavar="PATTERN",
+        help="Index matching files although they look generated; may be given several times.",
+    ),
+]
 STDIN = Path("-")
 
 Listener = Callable[[FileReceipt], None]
@@ -105,41 +125,86 @@ class _Rate(ProgressColumn):
         return Text(f"{task.speed:.0f}/s" if task.speed else "", style="dim")
 
 
+def index(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...", readable=False, help="Files, folders, quoted patterns; - is stdin (see --jsonl)."
+        ),
+    ],
+    content_type: ContentType = None,
+    session: Session = None,
+    category: Category = None,
+    game: Game = None,
+    tag: Tags = None,
+    agent: Agent = None,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="The files are streams of documents, one JSON object per line.")
+    ] = False,
+    include: Include = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove the documents of files that are gone from the folders.")
+    ] = False,
+    receipts: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a receipt for each document, one JSON object per line.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.
+
+    Ignore files (.gitignore, .ragignore) are respected. Lock files, vendored, minified and generated code and tables
+    of data are skipped, and listed; --include '*.lock' takes them. An interrupted run is resumed by the same command.
+    Documents of files that are gone are reported; --prune removes them. With --json, stdout has one receipt per line.
+    """
+    what = IndexRun(
+        paths,
+        Said(content_type, session, category, game, tag or (), agent),
+        gone=Gone.PRUNE if prune else Gone.REPORT,
+        include=include or (),
+        as_documents=jsonl,
+        receipts=receipts,
+        as_json=as_json,
+    )
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
+
+
 def run(chosen: Chosen, what: IndexRun) -> ExitCode:
     """Index, and say what became of it."""
     screen = Screen()
     loaded = load_available(chosen)
     labels = what.said.labels(loaded.settings)
-    tally = Tally()
+    summary = Summary()
     try:
-        asyncio.run(_index(loaded, what, labels, tally, screen))
+        asyncio.run(_index(loaded, what, labels, summary, screen))
     except BackendUnavailableError as error:
-        screen.error(f"{error} {_resume(tally)}")
+        screen.error(f"{error} {_resume(summary)}")
         return exit_code(error)
     except KeyboardInterrupt:
-        screen.note(f"interrupted. {_resume(tally)}")
+        screen.note(f"interrupted. {_resume(summary)}")
         return ExitCode.INTERRUPTED
-    tally.summarise(screen)
-    return ExitCode.FAILED if tally.counts["rejected"] else ExitCode.OK
+    summary.summarise(screen)
+    return ExitCode.FAILED if summary.counts["rejected"] else ExitCode.OK
 
 
-async def _index(loaded: Loaded, what: IndexRun, labels: Labels, tally: Tally, screen: Screen) -> None:
+async def _index(loaded: Loaded, what: IndexRun, labels: Labels, summary: Summary, screen: Screen) -> None:
     with receipts_file(what.receipts) as outputs:
         async with open_connection(loaded) as connection:
             screen.note(Text(f"Adding to {connection.place}", style="dim"))
             with _progress(what, screen) as progress:
                 outputs += [screen.out.file] if what.as_json else []
-                async with _sink(tally, screen, progress, outputs) as sink:
+                async with _sink(summary, screen, progress, outputs) as sink:
                     await _take_in(connection, loaded.settings, what, labels, sink.receive)
 
 
 @asynccontextmanager
-async def _sink(tally: Tally, screen: Screen, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
+async def _sink(summary: Summary, screen: Screen, progress: Progress, outputs: list[IO[str]]) -> AsyncIterator[Sink]:
     """Receives what happens in the block, and ends it where receipts cannot be written."""
     task = asyncio.current_task()
     if task is None:
         raise AssertionError("receipts are taken in a task")
-    sink = Sink(tally, screen, progress, outputs, task)
+    sink = Sink(summary, screen, progress, outputs, task)
     try:
         yield sink
     except asyncio.CancelledError:
@@ -262,10 +327,10 @@ def _everything(what: IndexRun) -> Iterator[object]:
             continue
 
 
-def _resume(tally: Tally) -> str:
+def _resume(summary: Summary) -> str:
     return (
-        f"{_files(tally.kept)} acknowledged and safe: run the same command again, it skips them."
-        if tally.kept
+        f"{_files(summary.kept)} acknowledged and safe: run the same command again, it skips them."
+        if summary.kept
         else "Nothing was indexed: run the same command again."
     )
 

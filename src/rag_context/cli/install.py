@@ -6,11 +6,10 @@ from pathlib import Path
 from rich.text import Text
 
 from rag_context.cli.clients import Launch, address, client, command, planned
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load
-from rag_context.cli.toolsets import MEMORY, check_toolset
+from rag_context.cli.mcp import MEMORY, check_toolset
+from rag_context.cli.options import Chosen, load
 from rag_context.errors import ConfigurationError, InvalidInputError
 from rag_context.settings import Loaded
 

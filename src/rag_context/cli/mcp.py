@@ -8,13 +8,15 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
+
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode, exit_code, report
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
-from rag_context.errors import RagContextError
+from rag_context.cli.options import Chosen, Config, DataDir, load_available
+from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import answer_ahead
 from rag_context.server.mcp.wire import OversizedLineError, Wire, claim_wire
@@ -27,6 +29,88 @@ MODEL_PATIENCE_S = 10.0
 """How long a call waits for the model to load before it is answered by words (M-2)."""
 
 _QUIET = "warning"
+
+
+MEMORY: Final = "memory"
+TOOLSETS: Final = (MEMORY, "operations", "projects", "collections", "all")
+"""The agents' memory, looking after it, project documents, named collections, or everything."""
+
+group = typer.Typer(no_args_is_help=False, pretty_exceptions_enable=False)
+
+Tools = Annotated[
+    str,
+    typer.Option(
+        metavar="memory|operations|projects|collections|all",
+        help="Which tools to offer: the agents' memory, operations, project documents, named collections, or all.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="Configure the address of a running server instead of a command."),
+]
+
+
+@group.callback(invoke_without_command=True)
+def mcp(
+    context: typer.Context,
+    tools: Tools = MEMORY,
+    structured: Annotated[
+        bool, typer.Option("--structured", help="Answer with structured content, for programs, instead of text.")
+    ] = False,
+    print_config: Annotated[
+        str | None,
+        typer.Option("--print-config", metavar="CLIENT", help="Print what goes into a client's configuration file."),
+    ] = None,
+    url: Url = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Serve one MCP client over stdin and stdout, on the index itself; what clients run.
+
+    Any number of them may use one data directory at the same time, beside a server. Logs go to stderr.
+    Known clients are claude (Claude Desktop), claude-code, cursor, vscode, windsurf, codex and gemini.
+    """
+    if context.invoked_subcommand is not None:
+        if tools != MEMORY or any((structured, print_config, url, data_dir, config)):
+            raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
+        return
+    if print_config is not None:
+        from rag_context.cli import install  # noqa: PLC0415  (a client that starts this waits)
+
+        raise typer.Exit(install.run_print(print_config, install.Wanted(tools, url, data_dir, config)))
+    if url is not None:
+        raise InvalidInputError("--url goes with --print-config CLIENT, or behind `mcp install CLIENT`")
+    check_toolset(tools)
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), tools=tools, structured=structured))
+
+
+@group.command("install")
+def install_in(
+    client: Annotated[
+        str,
+        typer.Argument(metavar="CLIENT", help="claude, claude-code, cursor, vscode, windsurf, codex or gemini."),
+    ],
+    path: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The client's configuration file, if not where it usually is.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the file as it would be, and write nothing.")] = (
+        False
+    ),
+    tools: Tools = MEMORY,
+    url: Url = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Add this server to a client's configuration file; all else in the file stays, and a copy of it is kept.
+
+    What you have added to the entry yourself, such as env, stays too.
+
+    Running it again changes nothing, or brings the entry up to date.
+    """
+    from rag_context.cli import install  # noqa: PLC0415
+
+    wanted = install.Wanted(tools, url, data_dir, config)
+    raise typer.Exit(install.run_install(client, wanted, path=path, dry_run=dry_run))
 
 
 def run(chosen: Chosen, *, tools: str, structured: bool = False) -> ExitCode:
@@ -162,3 +246,9 @@ def _start_logging(loaded: Loaded) -> None:
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
     configure_logging(log.level if loaded.sources["log.level"] != "default" else _QUIET, style)
+
+
+def check_toolset(tools: str) -> None:
+    """Raises: InvalidInputError (there is no such set)."""
+    if tools not in TOOLSETS:
+        raise InvalidInputError(f"--tools {tools}: say one of {', '.join(TOOLSETS)}")

@@ -40,10 +40,9 @@ from rag_context.api.projects import (
 from rag_context.api.reading import read_fields
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.cli.connection import Remote, open_connection
+from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import Chosen, load_available
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.opening import Activation, find_config, open_project

@@ -1,14 +1,25 @@
-"""The command `project` and its own commands, their options and their help."""
+"""The command `project` and its own commands; which projects are stored, and taking one out."""
 
-# ruff: noqa: PLC0415  (the work is loaded when it is asked for)
-
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
-from rag_context.cli.exits import EPILOG
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir
+from rag_context.api.project_tenants import (
+    DeleteDocumentsRequest,
+    DeleteDocumentsResponse,
+    ListedProject,
+    ListProjectsRequest,
+    ListProjectsResponse,
+)
+from rag_context.cli import project as work
+from rag_context.cli.console import Screen, ask_first, safe
+from rag_context.cli.exits import EPILOG, ExitCode
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, Yes
 
 group = typer.Typer(
     help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "
@@ -50,8 +61,6 @@ def activate(
     config: Config = None,
 ) -> None:
     """Bring the index up to date with a project's files; a running server follows them from now on."""
-    from rag_context.cli import project as work
-
     chosen = Chosen(config, {"data_dir": data_dir})
     raise typer.Exit(work.run_activate(chosen, path, branch, force=force, as_json=as_json))
 
@@ -83,8 +92,6 @@ def query(
     config: Config = None,
 ) -> None:
     """Print the context that answers a question: critical documents, relevant ones, and those they link to."""
-    from rag_context.cli import project as work
-
     fields = {
         "query": question,
         "doc_types": doc_type or None,
@@ -119,8 +126,6 @@ def search(
     config: Config = None,
 ) -> None:
     """List the documents that are relevant to a question, best first."""
-    from rag_context.cli import project as work
-
     fields = {
         "query": question,
         "doc_types": doc_type or None,
@@ -148,8 +153,6 @@ def read(
     config: Config = None,
 ) -> None:
     """Print a document as it was indexed, or some of its lines."""
-    from rag_context.cli import project as work
-
     fields = {"path": path, "start_line": start_line, "end_line": end_line}
     named = work.Named(project, branch, path_hash)
     raise typer.Exit(work.run_read(Chosen(config, {"data_dir": data_dir}), named, fields, as_json=as_json))
@@ -167,8 +170,6 @@ def promote(
     config: Config = None,
 ) -> None:
     """Set a document's promotion level, in its front matter and in the index."""
-    from rag_context.cli import project as work
-
     raise typer.Exit(work.run_promote(Chosen(config, {"data_dir": data_dir}), path, level, as_json=as_json))
 
 
@@ -182,8 +183,6 @@ def status(
     config: Config = None,
 ) -> None:
     """Show the project that the other commands work on, and its number of documents by type."""
-    from rag_context.cli import project as work
-
     named = work.Named(project, branch, path_hash)
     raise typer.Exit(work.run_status(Chosen(config, {"data_dir": data_dir}), named, as_json=as_json))
 
@@ -191,9 +190,7 @@ def status(
 @group.command("list", epilog=EPILOG)
 def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """List the stored projects: documents, last use, path, and whether their files still exist."""
-    from rag_context.cli import project_tenants as work
-
-    raise typer.Exit(work.run_list(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+    raise typer.Exit(_list(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
 
 
 @group.command(epilog=EPILOG)
@@ -202,14 +199,68 @@ def forget(
     branch: Annotated[str | None, typer.Option(metavar="NAME", help="Only this branch; default: all.")] = None,
     path_hash: PathHash = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report the number of documents.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
     data_dir: DataDir = None,
     config: Config = None,
 ) -> None:
     """Remove a project from the index and stop following it; asks first. Its files stay unchanged."""
-    from rag_context.cli import project_tenants as work
-
     fields = {"project_name": name, "branch_name": branch, "path_hash": path_hash}
     chosen = Chosen(config, {"data_dir": data_dir})
-    raise typer.Exit(work.run_forget(chosen, fields, dry_run=dry_run, yes=yes, as_json=as_json))
+    raise typer.Exit(_forget(chosen, fields, dry_run=dry_run, yes=yes, as_json=as_json))
+
+
+def _list(chosen: Chosen, *, as_json: bool) -> ExitCode:
+    """Say which projects are stored."""
+
+    async def listed() -> ListProjectsResponse:
+        async with work.open_tools(chosen) as tools:
+            return await tools.run("list_projects", ListProjectsRequest(), ListProjectsResponse)
+
+    response = asyncio.run(listed())
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+        return ExitCode.OK
+    table = Table("project", "branch", "path hash", "documents", "last used", "path", box=None, pad_edge=False)
+    for each in response.projects:
+        used = each.last_used.strftime("%Y-%m-%d %H:%M") if each.last_used is not None else ""
+        cells = (each.project_name, each.branch_name, each.path_hash, str(each.documents), used, _place(each))
+        table.add_row(*map(safe, cells))
+    if response.projects:
+        screen.show(table)
+    else:
+        screen.note(Text("No project is stored: rag-context project activate PATH", style="yellow"))
+    return ExitCode.OK
+
+
+def _forget(chosen: Chosen, fields: Mapping[str, str | None], *, dry_run: bool, yes: bool, as_json: bool) -> ExitCode:
+    """Say what would be forgotten, ask whether it should be, and take it out of the index."""
+
+    async def deletion(*, dry_run: bool) -> DeleteDocumentsResponse:
+        request = work.read_request(DeleteDocumentsRequest, {**fields, "dry_run": dry_run})
+        async with work.open_tools(chosen) as tools:
+            return await tools.run("delete_documents", request, DeleteDocumentsResponse)
+
+    response = asyncio.run(deletion(dry_run=True))
+    if not dry_run:
+        if not yes:
+            branches = "all branches" if response.branch_name is None else f"branch {safe(response.branch_name)}"
+            many = work.count_of(response.deleted_count)
+            ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
+        response = asyncio.run(deletion(dry_run=False))
+    screen = Screen()
+    if as_json:
+        screen.line(response.to_json().decode())
+    else:
+        done = "would be forgotten (none was)" if dry_run else "forgotten; the files stay as they are"
+        screen.show(Text(f"{safe(response.project_name)}: {work.count_of(response.deleted_count)} {done}"))
+    return ExitCode.OK
+
+
+def _place(project: ListedProject) -> str:
+    path = project.path or ""
+    if project.exists is False:
+        end = project.removed_after
+        return f"{path} (gone{f', removed after {end:%Y-%m-%d}' if end is not None else ''})"
+    return f"{path} (followed)" if project.followed else path

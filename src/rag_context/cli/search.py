@@ -6,18 +6,35 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import escape
 from pathlib import Path
+from typing import Annotated, Literal
 
+import typer
 from rich.text import Text
 
 from rag_context.api.reading import read_fields
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.connection import open_connection
+from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.moments import moment
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, counted, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import (
+    AsJson,
+    Branch,
+    Category,
+    Chosen,
+    Config,
+    ContentType,
+    DataDir,
+    Game,
+    PathHash,
+    Project,
+    Session,
+    Since,
+    Tags,
+    Until,
+    load_available,
+    parse_time,
+)
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.settings import Loaded
 
@@ -69,6 +86,65 @@ class Question:
     as_json: bool = False
 
 
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="A question, or an exact name or error code.")],
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", help="Maximum number of results, 1 to 20; default 5.")
+    ] = None,
+    category: Category = None,
+    session: Session = None,
+    content_type: ContentType = None,
+    game: Game = None,
+    tag: Tags = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="SOURCE", help="A source, a file or a folder; ending in * a prefix.")
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    min_score: Annotated[
+        float | None, typer.Option(metavar="SCORE", help="Minimum score, 0 to 1; 0 returns everything.")
+    ] = None,
+    mode: Annotated[
+        Literal["hybrid", "vector", "text"] | None,
+        typer.Option(metavar="hybrid|vector|text", help="Hybrid search, vector search or keyword search."),
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show rank and raw scores of each result.")] = False,
+    max_tokens: Annotated[
+        int | None, typer.Option("--max-tokens", metavar="N", help="Token budget of all passages together.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Name for the statistics; default cli.")] = None,
+    project: Project = None,
+    branch: Branch = None,
+    path_hash: PathHash = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Search for the passages that answer a question."""
+    question = Question(
+        query=query,
+        limit=limit,
+        category=category,
+        session_id=session,
+        content_type=content_type,
+        game=game,
+        tags=tag or (),
+        source=source,
+        since=since,
+        until=until,
+        min_score=min_score,
+        mode=mode,
+        explain=explain,
+        max_tokens=max_tokens,
+        agent=agent,
+        project=project,
+        branch=branch,
+        path_hash=path_hash,
+        as_json=as_json,
+    )
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), question))
+
+
 def run(chosen: Chosen, question: Question) -> ExitCode:
     """Search, and print the answer; no results are an answer too."""
     screen = Screen()
@@ -100,8 +176,8 @@ def request_of(question: Question, loaded: Loaded, *, cwd: Path, now: datetime) 
         "agent": question.agent or AGENT,
         "tags": list(question.tags) or None,
         "source": question.source and source_filter(question.source, cwd),
-        "since": question.since and moment(question.since, "--since", now),
-        "until": question.until and moment(question.until, "--until", now),
+        "since": question.since and parse_time(question.since, "--since", now),
+        "until": question.until and parse_time(question.until, "--until", now),
         "minScore": question.min_score,
         "mode": question.mode,
         "explain": question.explain,

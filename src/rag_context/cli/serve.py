@@ -9,19 +9,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Annotated
 from uuid import uuid4
 
+import typer
 from rich.text import Text
 
 from rag_context._version import __version__
 from rag_context.api.index import FileReceipt
 from rag_context.api.wire import Vocabulary
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import Chosen, Config, DataDir, load_available
 from rag_context.cli.watch import watched
 from rag_context.errors import RagContextError
 from rag_context.files.following import Follower
@@ -31,8 +32,9 @@ from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
 from rag_context.server.discovery import Announcement, announced, bound_address, is_every_address, server_url
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
-from rag_context.server.serve import bind, serve
+from rag_context.server.serve import bind
 from rag_context.server.serve import run as run_loop
+from rag_context.server.serve import serve as serve_app
 from rag_context.service.service import Service
 from rag_context.settings import LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service
@@ -44,6 +46,27 @@ FLUSH_S = 5.0
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
+
+
+def serve(
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
+    port: Annotated[int | None, typer.Option(metavar="PORT", help="Port; 0 selects a free one (server.port).")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
+    ] = None,
+    reindex: Annotated[
+        bool, typer.Option("--reindex", help="Re-embed the index if another model made its vectors.")
+    ] = False,
+    watch: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="PATH", help="Index this folder and follow its changes; may be given several times."),
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Serve HTTP until SIGTERM or Ctrl-C."""
+    flags = {"server.host": host, "server.port": port, "log.level": log_level, "data_dir": data_dir}
+    raise typer.Exit(run(Chosen(config, flags), reindex=reindex, watch=watch or ()))
 
 
 def run(chosen: Chosen, *, reindex: bool, watch: Sequence[Path] = ()) -> ExitCode:
@@ -84,7 +107,7 @@ async def _serve(
                 )
             )
             async with _following(roots, service, settings), _keeping_projects(service):
-                await serve(app, [listener], options)
+                await serve_app(app, [listener], options)
 
 
 @asynccontextmanager

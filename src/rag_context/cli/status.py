@@ -2,21 +2,40 @@
 
 import asyncio
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
+import typer
 from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse, TimeRange
 from rag_context.cli.connection import open_connection
+from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, counted, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
 
 _STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
 _BARS = "·▁▂▃▄▅▆▇█"
+
+
+def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Check every component; exits 1 when the system is not healthy."""
+    raise typer.Exit(run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+def stats(
+    time_range: Annotated[
+        Literal["1h", "24h", "7d", "30d"],
+        typer.Option("--range", metavar="1h|24h|7d|30d", help="Time range."),
+    ] = "24h",
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Show statistics of the searches of a time range."""
+    raise typer.Exit(run_stats(Chosen(config, {"data_dir": data_dir}), time_range, as_json=as_json))
 
 
 def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:

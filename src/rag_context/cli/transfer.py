@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
+import typer
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -27,11 +28,10 @@ from rich.progress import (
 from rich.text import Text
 
 from rag_context.api.transfer import ExportHeader
+from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode, exit_code
 from rag_context.cli.in_process import MODEL_PATIENCE_S
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load_available
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
@@ -81,6 +81,40 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.0f} documents/s" if task.speed else "", style="dim")
+
+
+def export_index(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="JSON lines; - is stdout.")],
+    project: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this project; '' for the agents' own memory.")
+    ] = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Write all documents with their chunks and vectors to a file, beside a running server.
+
+    The file gets its name once it is complete. `import` reads it into any other backend.
+    """
+    what = ExportRun(file, project, as_json=as_json)
+    raise typer.Exit(run_export(Chosen(config, {"data_dir": data_dir}), what))
+
+
+def import_index(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `export` wrote; - is stdin.")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Also replace newer versions in the index.")] = False,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Import an export, beside a running server; existing documents stay unchanged.
+
+    Vectors of another model are not used: their documents are embedded again. Exits 1 when lines could not be read,
+    or are missing; the others came in.
+    """
+    conflict = Conflict.OVERWRITE if overwrite else Conflict.KEEP
+    what = ImportRun(file, conflict, as_json=as_json)
+    raise typer.Exit(run_import(Chosen(config, {"data_dir": data_dir}), what))
 
 
 def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:

@@ -4,16 +4,16 @@ import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import httpx2
+import typer
 from rich.text import Text
 
 from rag_context.cli.connection import find_server, key_header
+from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen, safe
-from rag_context.cli.settings import load
+from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.remote import Api, Server
 from rag_context.evaluation.validation import (
@@ -48,6 +48,46 @@ class Wanted:
     mongodb_uri: str | None = None
     timeout_s: float = 30.0
     as_json: bool = False
+
+
+def validate(
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The server; default: that of the data directory, else this machine's."),
+    ] = None,
+    skip_accuracy: Annotated[
+        bool, typer.Option("--skip-accuracy", help="Index and search nothing: a quick check of the components.")
+    ] = False,
+    end_to_end: Annotated[
+        bool, typer.Option("--end-to-end", help="Also index 50 documents and run 50 queries.")
+    ] = False,
+    lm_studio_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Take the embedding samples from this OpenAI-compatible server.")
+    ] = None,
+    qdrant_url: Annotated[str | None, typer.Option(metavar="URL", help="Check the health of this Qdrant.")] = None,
+    mongodb_uri: Annotated[
+        str | None, typer.Option(metavar="URI", help="Connect to this MongoDB; no password is sent.")
+    ] = None,
+    timeout: Annotated[float, typer.Option(metavar="S", help="Timeout of one step, in seconds.")] = 30.0,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.
+
+    Test documents go into a project of their own, which no agent searches, and are deleted again.
+    """
+    what = Wanted(
+        url=url,
+        skip_accuracy=skip_accuracy,
+        end_to_end=end_to_end,
+        lm_studio_url=lm_studio_url,
+        qdrant_url=qdrant_url,
+        mongodb_uri=mongodb_uri,
+        timeout_s=timeout,
+        as_json=as_json,
+    )
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
 
 
 def run(chosen: Chosen, wanted: Wanted) -> ExitCode:

@@ -7,17 +7,30 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
 from rag_context.cli.connection import open_connection
+from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.index import Said, open_sync
-from rag_context.cli.options import Chosen
-from rag_context.cli.screen import Screen
-from rag_context.cli.settings import load_available
-from rag_context.cli.tally import one_line
+from rag_context.cli.options import (
+    Agent,
+    AsJson,
+    Category,
+    Chosen,
+    Config,
+    ContentType,
+    DataDir,
+    Game,
+    Session,
+    Tags,
+    load_available,
+)
+from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.files.following import Follower
 from rag_context.files.reading import Labels
@@ -66,6 +79,27 @@ class Changes:
         self.screen.show(
             Text.assemble((f"{word:<9}", _STYLES.get(word, "green")), one_line(_shown(source)), (reason, "dim"))
         )
+
+
+def watch(
+    paths: Annotated[list[Path], typer.Argument(metavar="PATH...", readable=False, help="Files and folders.")],
+    content_type: ContentType = None,
+    session: Session = None,
+    category: Category = None,
+    game: Game = None,
+    tag: Tags = None,
+    agent: Agent = None,
+    as_json: AsJson = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Index files and folders and follow their changes, until SIGTERM or Ctrl-C.
+
+    Changes since the last run are indexed first. Documents of files that are deleted, or ignored from now on,
+    are removed; a renamed file is not embedded again. stdout has a line per change, with --json a receipt.
+    """
+    what = WatchRun(paths, Said(content_type, session, category, game, tag or (), agent), as_json=as_json)
+    raise typer.Exit(run(Chosen(config, {"data_dir": data_dir}), what))
 
 
 def run(chosen: Chosen, what: WatchRun) -> ExitCode:

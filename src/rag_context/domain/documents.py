@@ -4,16 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Vector: TypeAlias = NDArray[np.float32]
-"""One embedding: `(dim,) float32`, L2 norm 1."""
+    Vector: TypeAlias = NDArray[np.float32]
+    """One embedding: `(dim,) float32`, L2 norm 1."""
 
-Matrix: TypeAlias = NDArray[np.float32]
-"""Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
+    Matrix: TypeAlias = NDArray[np.float32]
+    """Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -204,3 +205,13 @@ class Missing:
 
     vectors: int = 0
     passages: int = 0
+
+
+def __getattr__(name: str) -> object:
+    """The types of embeddings, for whoever holds some: a client that has none does not wait for numpy."""
+    if name in {"Vector", "Matrix"}:
+        import numpy as np  # noqa: PLC0415
+        from numpy.typing import NDArray  # noqa: PLC0415
+
+        return NDArray[np.float32]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

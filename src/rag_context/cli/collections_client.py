@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx2
 
 from rag_context.cli.connection import find_server, key_header
-from rag_context.cli.screen import safe
+from rag_context.cli.console import safe
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -35,7 +35,7 @@ Answer = dict[str, Any]
 _Wait = Callable[[], Awaitable[bool]]
 
 
-class CollectionsDoor:
+class CollectionsClient:
     """Asks for collections.
 
     Args:
@@ -115,7 +115,7 @@ class CollectionsDoor:
 
 
 @asynccontextmanager
-async def open_door(loaded: Loaded, connection: str | None) -> AsyncIterator[CollectionsDoor]:
+async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[CollectionsClient]:
     """The running server of the data directory, or the directory itself.
 
     Raises:
@@ -126,10 +126,10 @@ async def open_door(loaded: Loaded, connection: str | None) -> AsyncIterator[Col
         if url is not None:
             client.base_url = httpx2.URL(url)
             client.headers.update(key_header(loaded.settings))
-            yield CollectionsDoor(client, f"the server at {url}", connection)
+            yield CollectionsClient(client, f"the server at {url}", connection)
             return
     async with _in_process(loaded) as (client, wait_for_model):
-        yield CollectionsDoor(client, f"the index in {loaded.settings.data_dir}", connection, wait_for_model)
+        yield CollectionsClient(client, f"the index in {loaded.settings.data_dir}", connection, wait_for_model)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ from rich.progress import Progress, Task
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
-from rag_context.cli.screen import Screen, safe
+from rag_context.cli.console import Screen, safe
 from rag_context.errors import InvalidInputError
 from rag_context.files.formats.injected import counted
 
@@ -42,7 +42,7 @@ class Shortlist:
 
 
 @dataclass(slots=True)
-class Tally:
+class Summary:
     """What became of the documents so far; it stays small however many there are."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -114,12 +114,12 @@ def _list(title: str, files: Shortlist, screen: Screen) -> None:
 
 @dataclass(slots=True)
 class Sink:
-    """Where receipts go: into the tally, onto the bar, and out for programs.
+    """Where receipts go: into the summary, onto the bar, and out for programs.
 
     Receipts come from everywhere; where they cannot be written the run is cancelled, and `failure` says why.
     """
 
-    tally: Tally
+    summary: Summary
     screen: Screen
     progress: Progress
     outputs: list[IO[str]]
@@ -128,7 +128,7 @@ class Sink:
 
     def receive(self, receipt: FileReceipt) -> None:
         """Take a receipt."""
-        self.tally.add(receipt)
+        self.summary.add(receipt)
         if self.outputs and self.failure is None:
             line = receipt.to_json().decode() + "\n"
             try:
