@@ -50,7 +50,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         if way == "pauses":
             gc.callbacks.append(pauses.Pauses())
 
-    serve_until_stopped = command.serve  # type: ignore[attr-defined]
+    serve_until_stopped = command._serve  # noqa: SLF001
 
     async def frozen(*arguments: Any) -> None:
         gc.collect()
@@ -59,7 +59,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
 
     app.keep_pauses_short = keep_short  # type: ignore[attr-defined]
     if way == "frozen":
-        command.serve = frozen  # type: ignore[assignment,attr-defined]
+        command._serve = frozen  # type: ignore[assignment]  # noqa: SLF001
     gc.callbacks.append(hear)
     sys.argv = ["rag-context", "serve", "--port", "0", "--data-dir", str(data_dir)]
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.integrity import FlawKind
+from rag_context.domain.integrity import IssueKind
 from tests.faults.cells import CELLS
 from tests.faults.page import described, written_rows
 from tests.test_requirements import TESTS, defined
@@ -27,7 +27,7 @@ def test_a_fault_is_proved_by_tests_that_exist(row: str) -> None:
 
 
 def test_every_kind_of_flaw_is_explained() -> None:
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {kind.value for kind in FlawKind}
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {kind.value for kind in IssueKind}
 
 
 def test_the_table_of_servers_has_exactly_the_faults_that_are_tested() -> None:

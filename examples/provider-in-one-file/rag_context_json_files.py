@@ -20,7 +20,8 @@ from pydantic import BaseModel, Field
 
 from rag_context.collections.registry import ProviderKind
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.where import matches, value_at

@@ -18,7 +18,7 @@ from rag_context.client import (
     open_context,
 )
 from rag_context.client.background import PATIENT
-from rag_context.client.keyed_queue import Lanes, LanesShutError
+from rag_context.client.keyed_queue import KeyedQueue, LanesShutError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -219,7 +219,7 @@ async def test_any_thread_may_hand_over() -> None:
 
 
 async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
-    lanes: Lanes[str] = Lanes(1, lambda item: item)
+    lanes: KeyedQueue[str] = KeyedQueue(1, lambda item: item)
     assert lanes.put("first")
     waiting = asyncio.create_task(lanes.wait_for_room())
     for _ in range(5):
@@ -244,7 +244,7 @@ async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
 
 
 async def test_what_a_thread_hands_over_at_the_end_is_taken_or_refused_but_never_forgotten() -> None:
-    lanes: Lanes[str] = Lanes(9, lambda item: item)
+    lanes: KeyedQueue[str] = KeyedQueue(9, lambda item: item)
     assert lanes.put("before")
     lanes.shut()
     with pytest.raises(LanesShutError):

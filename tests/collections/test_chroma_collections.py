@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.collections.connections import Connection, Connections, Place, closing
+from rag_context.collections.connections import CollectionRef, Connection, Connections, closing
 from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendTimeoutError,
@@ -159,10 +159,10 @@ async def test_the_health_of_what_cannot_be_opened_is_told_not_raised() -> None:
 def test_a_place_is_a_name_or_a_name_behind_the_id_of_a_connection() -> None:
     house = House()
     connections = Connections([house.connection(name) for name in ("default", "archive")])
-    assert connections.place("a") == Place("a")
-    assert connections.place("archive:a:b") == Place("a:b", "archive")
-    assert connections.place("other:a") == Place("other:a")
-    assert connections.place("default:archive:a") == Place("archive:a")
+    assert connections.place("a") == CollectionRef("a")
+    assert connections.place("archive:a:b") == CollectionRef("a:b", "archive")
+    assert connections.place("other:a") == CollectionRef("other:a")
+    assert connections.place("default:archive:a") == CollectionRef("archive:a")
     with pytest.raises(NotFoundError, match="known are default, archive"):
         connections.known("other")
 

@@ -7,7 +7,8 @@ import pytest
 
 from rag_context.collections.copying import CopyProgress, Located, OnDifference, Stage, copy_collection
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Json, Matrix
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendUnavailableError,

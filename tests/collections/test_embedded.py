@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
-from rag_context.domain.documents import Json, Matrix, Status
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendTimeoutError,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import DEFAULT, Place
+from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.errors import BackendUnavailableError, ConflictError, NotFoundError
 from rag_context.ports.provider import Collection, Entry
 from rag_context.testing.collections import MemoryCollections
@@ -74,7 +74,7 @@ async def test_a_collection_whose_removal_was_not_answered_is_removed(*, is_done
     provider = Forgetful(is_done=is_done)
     await provider.create(Collection(NAME))
     provider.loses = True
-    await over(provider).drop(Place(NAME))
+    await over(provider).drop(CollectionRef(NAME))
     assert await provider.collections() == []
 
 
@@ -82,7 +82,7 @@ async def test_what_was_never_there_is_not_removed_though_an_answer_is_lost() ->
     provider = Forgetful(is_done=False)
     provider.loses = True
     with pytest.raises(NotFoundError, match="Collection 'notes' not found"):
-        await over(provider).drop(Place(NAME))
+        await over(provider).drop(CollectionRef(NAME))
 
 
 @pytest.mark.parametrize("is_done", [True, False])
@@ -91,5 +91,5 @@ async def test_documents_that_are_gone_are_counted_though_an_answer_is_lost(*, i
     await provider.create(Collection(NAME))
     await provider.upsert(NAME, [Entry("a", "one"), Entry("b", "two")], np.eye(2, dtype=np.float32))
     provider.loses = True
-    assert await over(provider).empty(Place(NAME)) == 2
-    assert await over(provider).empty(Place(NAME)) == 0
+    assert await over(provider).empty(CollectionRef(NAME)) == 2
+    assert await over(provider).empty(CollectionRef(NAME)) == 0

@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from rag_context.collections.collections import Collections, Draft
-from rag_context.collections.connections import DEFAULT, Place
+from rag_context.collections.collections import Collections, DocumentInput
+from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
 from rag_context.collections.models import RECORD
 from rag_context.collections.reindexing import CollectionReindexing
 from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
 from rag_context.testing.collections import MemoryCollections
@@ -29,7 +29,7 @@ from .conftest import OPENERS
 from .opening import chroma_collections, qdrant_collections
 from .services import connections_to
 
-DOCS = Place("docs")
+DOCS = CollectionRef("docs")
 TEXTS = [f"note number {number}" for number in range(250)]
 
 
@@ -58,7 +58,7 @@ async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
 async def filled(provider: Provider, texts: Sequence[str] = TEXTS[:20]) -> None:
     collections = Collections(connections_to({DEFAULT: provider}))
     made = await collections.create(Collection("docs", {"owner": "me"}, OWN_EMBEDDER, "label"), DEFAULT)
-    drafts = [Draft(text, {"number": number}, f"{number:03d}") for number, text in enumerate(texts)]
+    drafts = [DocumentInput(text, {"number": number}, f"{number:03d}") for number, text in enumerate(texts)]
     await collections.add(made, DEFAULT, drafts)
 
 
@@ -76,7 +76,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_made_again(provid
         with pytest.raises(ConflictError, match=r"rag-context reindex.*'docs'"):
             await asked
     with pytest.raises(ConflictError):
-        await collections.add(await collections.get(DOCS), DEFAULT, [Draft("new")])
+        await collections.add(await collections.get(DOCS), DEFAULT, [DocumentInput("new")])
 
     (done,) = await CollectionReindexing(collections).run()
     assert (done.place, done.documents, done.error) == (DOCS, 20, None)
@@ -200,7 +200,7 @@ async def test_a_write_during_the_switch_is_not_lost(provider: Provider) -> None
     collection = await collections.get(DOCS)
 
     async def write(number: int) -> None:
-        await collections.add(collection, DEFAULT, [Draft("late", {}, f"late {number}", vector)])
+        await collections.add(collection, DEFAULT, [DocumentInput("late", {}, f"late {number}", vector)])
 
     run = asyncio.create_task(CollectionReindexing(collections).run())
     for number in range(10):

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rag_context.collections.paging import bulk
 from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Conjunction, Operator
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.testing.collections import MemoryCollections

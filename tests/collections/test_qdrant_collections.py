@@ -8,7 +8,8 @@ import pytest
 from qdrant_client import AsyncQdrantClient, models
 
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Matrix, Status
+from rag_context.domain.documents import Status
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,

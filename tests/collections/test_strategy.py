@@ -7,7 +7,7 @@ import pytest
 
 from rag_context.api.collections import CreateCollectionRequest
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import Place
+from rag_context.collections.connections import CollectionRef
 from rag_context.collections.strategy import Conversations, Question, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.collections import CollectionService
@@ -60,7 +60,7 @@ class TestEmbeddings:
         providers = {id_: await one.opened() for id_, one in service._collections.connections.items()}
         conversations = Conversations(Collections(connections_to(providers, counting.port)))
 
-        found = await conversations.ask(choose("OpenShift", None), [Place(name) for name in names], limit=5)
+        found = await conversations.ask(choose("OpenShift", None), [CollectionRef(name) for name in names], limit=5)
 
         assert counting.calls == 1
         assert (found.embeddings, found.reused, conversations.reused) == (1, 2, 2)
@@ -75,7 +75,7 @@ class TestEmbeddings:
         await filled(service, "a", OPENSHIFT, connection="archive")
         conversations = Conversations(service._collections)
 
-        places = [Place("a"), Place("b"), Place("a", "archive"), Place("a")]
+        places = [CollectionRef("a"), CollectionRef("b"), CollectionRef("a", "archive"), CollectionRef("a")]
         found = await conversations.ask(choose("OpenShift", None), places, limit=5)
 
         assert (found.embeddings, found.reused, len(found.hits)) == (3, 0, 3)
@@ -90,20 +90,20 @@ class TestLeavingOut:
         await service.create(CreateCollectionRequest(name="foreign", embedding_provider="openai"))
         conversations = Conversations(service._collections)
 
-        places = [Place("a"), Place("none"), Place("foreign"), Place("a", "dead")]
+        places = [CollectionRef("a"), CollectionRef("none"), CollectionRef("foreign"), CollectionRef("a", "dead")]
         found = await conversations.ask(choose("OpenShift", None), places, limit=5)
 
-        assert [placed.place for placed in found.hits] == [Place("a")]
+        assert [placed.place for placed in found.hits] == [CollectionRef("a")]
         assert [(omitted.place, type(omitted.error)) for omitted in found.omissions] == [
-            (Place("none"), NotFoundError),
-            (Place("foreign"), InvalidInputError),
-            (Place("a", "dead"), BackendUnavailableError),
+            (CollectionRef("none"), NotFoundError),
+            (CollectionRef("foreign"), InvalidInputError),
+            (CollectionRef("a", "dead"), BackendUnavailableError),
         ]
 
     async def test_where_nothing_can_be_asked_it_is_the_first_failure(self) -> None:
         conversations = Conversations(service_over({"default": MemoryCollections()})._collections)
         with pytest.raises(NotFoundError, match="Collection 'none' not found"):
-            await conversations.ask(choose("x", None), [Place("none"), Place("neither")], limit=5)
+            await conversations.ask(choose("x", None), [CollectionRef("none"), CollectionRef("neither")], limit=5)
 
 
 class TestTool:

@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError

@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 from rag_context.embedders.checks import Checker, checked
 from rag_context.errors import BackendDataError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.embedders.fingerprint import PROBE, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.service.binding import BoundEmbedder

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.embedders.pool import Urgency, WorkerPool
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 

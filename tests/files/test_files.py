@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Draft, Metadata, Origin
+from rag_context.domain.documents import DocumentInput, Metadata, Origin
 from rag_context.files.reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
@@ -67,7 +67,7 @@ class TestDrafts:
         path = tmp_path / "docs" / "a.md"
         assert item == FileDraft(
             path,
-            Draft("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE),
+            DocumentInput("# A\n", "documentation", "files", path.as_posix(), origin=Origin.FILE),
         )
 
     def test_labels_are_put_on_every_file(self, tmp_path: Path) -> None:

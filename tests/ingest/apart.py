@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from uuid import NAMESPACE_URL, uuid5
 
-from rag_context.domain.documents import Chunk, Document, Matrix, Metadata, Span
+from rag_context.domain.documents import Chunk, Document, Metadata, Span
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.generations import VectorHome
 from rag_context.ingest.identity import chunk_ids

@@ -7,16 +7,16 @@ import asyncio
 import sys
 from pathlib import Path
 
-from rag_context.domain.documents import Draft
+from rag_context.domain.documents import DocumentInput
 from tests.ingest.apart import opened
 
 LANES = 4
 
 
-def draft(name: str, version: int) -> Draft:
+def draft(name: str, version: int) -> DocumentInput:
     """A version of a document; each has a word of its own, and one that all versions share."""
     content = f"# {name}\n\nThe name is {name}.\n\n## Version\n\nThis is {name}v{version}.\n"
-    return Draft(content, "documentation", "s", f"{name}.md")
+    return DocumentInput(content, "documentation", "s", f"{name}.md")
 
 
 async def main() -> None:

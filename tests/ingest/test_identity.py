@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, Draft, Metadata, Origin, Tenant
+from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION, DocumentInput, Metadata, Origin, Tenant
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 
-DRAFT = Draft("text", DOCUMENTATION, "session", "source")
+DRAFT = DocumentInput("text", DOCUMENTATION, "session", "source")
 OTHER_TENANT = Tenant("p", "b", "h")
 
 
-def changes(draft: Draft) -> set[str]:
+def changes(draft: DocumentInput) -> set[str]:
     """The fields of a draft that its id depends on."""
     others = {
         "content": replace(draft, content="other"),
@@ -82,7 +82,7 @@ def test_fields_do_not_run_into_each_other() -> None:
         ),
     ],
 )
-def test_whatever_is_returned_is_part_of_the_hash(other: Draft) -> None:
+def test_whatever_is_returned_is_part_of_the_hash(other: DocumentInput) -> None:
     assert content_hash(other) != content_hash(DRAFT)
 
 
@@ -112,6 +112,6 @@ def test_chunk_ids_tell_document_place_context_and_text_apart() -> None:
 
 @given(st.text(), st.text(), st.text(), st.sampled_from([CHAT, CODE, DOCUMENTATION]), st.sampled_from(list(Origin)))
 def test_ids_are_functions_of_the_draft(content: str, source: str, session: str, kind: str, origin: Origin) -> None:
-    first, second = (Draft(content, kind, session, source, origin=origin) for _ in range(2))
+    first, second = (DocumentInput(content, kind, session, source, origin=origin) for _ in range(2))
     assert document_id(first) == document_id(second)
     assert content_hash(first) == content_hash(second)

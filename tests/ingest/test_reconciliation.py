@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Document, Held, Stored
-from rag_context.domain.integrity import FlawKind, Thoroughness
+from rag_context.domain.documents import Document, Stored, StoredVectors
+from rag_context.domain.integrity import IssueKind, Thoroughness
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoStoreAuditor
 from rag_context.ports.maintenance import IndexAuditor
@@ -224,7 +224,7 @@ class TestAuditor:
         async with open_auditor(tmp_path / "documents.db") as documents:
             yield TwoStoreAuditor(documents, apart.reconciler)
 
-    async def found(self, auditor: IndexAuditor) -> dict[FlawKind, tuple[int, Sequence[str]]]:
+    async def found(self, auditor: IndexAuditor) -> dict[IssueKind, tuple[int, Sequence[str]]]:
         examined = await Audit(auditor).examine(Thoroughness.FULL)
         kinds = {flaw.kind: (flaw.count, flaw.examples) for flaw in examined.flaws}
         return {kind: what for kind, what in kinds.items() if kind not in NOT_OURS}
@@ -242,9 +242,9 @@ class TestAuditor:
         stranger = document("stranger", "Who am I")
         await put_vectors(apart, stranger)
         assert await self.found(auditor) == {
-            FlawKind.MISSING_VECTORS: (1, (ONE.id,)),
-            FlawKind.STALE_VECTORS: (1, (TWO.id,)),
-            FlawKind.ORPHANS: (1, (stranger.id,)),
+            IssueKind.MISSING_VECTORS: (1, (ONE.id,)),
+            IssueKind.STALE_VECTORS: (1, (TWO.id,)),
+            IssueKind.ORPHANS: (1, (stranger.id,)),
         }
         examined = await Audit(auditor).examine(Thoroughness.FULL)
         told = {flaw.kind: flaw for flaw in report(examined, Thoroughness.FULL).flaws}
@@ -264,13 +264,13 @@ class TestAuditor:
             await Audit(blind).examine(Thoroughness.QUICK)
 
 
-NOT_OURS = {FlawKind.CHANGED_CONTENT, FlawKind.WRONG_ID, FlawKind.BROKEN_CHUNKS}
+NOT_OURS = {IssueKind.CHANGED_CONTENT, IssueKind.WRONG_ID, IssueKind.BROKEN_CHUNKS}
 """The documents of these tests are not made by the indexer."""
 
 
 async def test_what_is_held_names_chunks_and_versions(apart: Apart) -> None:
     held = await apart.vectors.held([ONE.id, "nobody"])
-    assert held == {ONE.id: Held(frozenset(ids(ONE)), frozenset({ONE.content_hash}))}
+    assert held == {ONE.id: StoredVectors(frozenset(ids(ONE)), frozenset({ONE.content_hash}))}
     assert sorted([id_ async for id_ in apart.vectors.held_documents()]) == sorted([ONE.id, TWO.id])
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import Draft, Origin
+from rag_context.domain.documents import DocumentInput, Origin
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.identity import document_id
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
@@ -35,7 +35,7 @@ class House:
             ),
         )
 
-    async def embedded(self, draft: Draft, *like: Draft) -> int:
+    async def embedded(self, draft: DocumentInput, *like: DocumentInput) -> int:
         """Index a draft; returns how many texts that had to be embedded."""
         before = self.embedder.calls
         receipt = await self.indexer.index(draft, like=[document_id(each) for each in like])
@@ -43,7 +43,7 @@ class House:
         assert receipt.outcome in (Outcome.INDEXED, Outcome.REPLACED)
         return self.embedder.calls - before
 
-    async def check(self, draft: Draft) -> None:
+    async def check(self, draft: DocumentInput) -> None:
         """Every vector is that of its own chunk's text."""
         chunks = await self.store.chunks(document_id(draft))
         vectors = await self.store.vectors.vectors([chunk.id for chunk in chunks])
@@ -51,8 +51,8 @@ class House:
             assert np.array_equal(vectors[chunk.id], await self.embedder.embed_query(chunk.searchable))
 
 
-def file(name: str, content: str) -> Draft:
-    return Draft(content, "documentation", "files", f"/docs/{name}", origin=Origin.FILE)
+def file(name: str, content: str) -> DocumentInput:
+    return DocumentInput(content, "documentation", "files", f"/docs/{name}", origin=Origin.FILE)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from rag_context.domain.documents import Counts, Document
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.maintenance import ModelRegistry
-from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter, VectorWriter
 from rag_context.testing import FakeEmbedder, Fault, Faulty
 from tests.ingest.apart import Apart, Turns, chunks_of, document, opened
@@ -45,7 +45,7 @@ def test_the_parts_fit_their_ports(apart: Apart) -> None:
     models: ModelRegistry = apart.writer
     documents: DocumentStore = apart.home.documents
     written: DocumentWriter = apart.home.writer
-    texts: TextIndex = apart.home.texts
+    texts: KeywordIndex = apart.home.texts
     metrics: MetricsStore = apart.home.metrics
     found: VectorStore = apart.vectors
     kept: VectorWriter = apart.vectors

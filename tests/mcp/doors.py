@@ -8,7 +8,7 @@ import mcp_types as types
 
 from mcp import Client
 from rag_context.api.wire import Vocabulary
-from rag_context.server.mcp.server import Door, Memory, Visit
+from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.options import Access
 from rag_context.server.registry import Service, Toolset
 from rag_context.server.tools import build_tools
@@ -39,7 +39,9 @@ async def entered(
     async def opened() -> Memory:
         return memory
 
-    server = Door(opened, lambda _context: Visit(REQUEST_ID, access, structured=structured), toolset).server()
+    server = McpServer(
+        opened, lambda _context: RequestContext(REQUEST_ID, access, structured=structured), toolset
+    ).server()
     async with Client(server, mode=cast("Any", mode)) as client:
         yield client
 

@@ -13,7 +13,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
 from rag_context.server.mcp.messages import negotiable
-from rag_context.server.mcp.server import Door, Memory, Visit
+from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
 
@@ -29,7 +29,7 @@ async def by_the_library(message: dict[str, Any], toolset: Toolset) -> dict[str,
     async def never() -> Memory:
         raise AssertionError
 
-    server = Door(never, lambda _context: Visit("r", Access.WRITE), toolset).server()
+    server = McpServer(never, lambda _context: RequestContext("r", Access.WRITE), toolset).server()
     send, receive = anyio.create_memory_object_stream[SessionMessage | Exception](1)
     answer_send, answer_receive = anyio.create_memory_object_stream[SessionMessage](1)
     async with anyio.create_task_group() as group:

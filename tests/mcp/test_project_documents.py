@@ -14,7 +14,7 @@ from mcp import Client
 from rag_context.api.wire import Vocabulary
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.handshake import INSTRUCTIONS
-from rag_context.server.mcp.server import Door, Memory, Visit
+from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.mcp.text import readable
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
@@ -48,8 +48,8 @@ def entered(
     async def opened() -> Memory:
         return memory
 
-    visit = Visit("r-1", access, CallerId(session), structured)
-    return Client(Door(opened, lambda _context: visit, Toolset.ALL).server())
+    visit = RequestContext("r-1", access, CallerId(session), structured)
+    return Client(McpServer(opened, lambda _context: visit, Toolset.ALL).server())
 
 
 async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.corpus import Writer, unit_vectors
 
 from rag_context.api.transfer import ExportFooter, ExportHeader
-from rag_context.domain.documents import Chunk, Document, Draft, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
@@ -59,7 +59,7 @@ def _header(model: EmbeddingModel, documents: int) -> bytes:
 
 def _document(number: int, texts: Sequence[str]) -> tuple[Document, tuple[Chunk, ...]]:
     content = "\n\n".join(texts)
-    draft = Draft(content, "documentation", f"session-{number % 100}", f"/notes/{number}.md", Metadata())
+    draft = DocumentInput(content, "documentation", f"session-{number % 100}", f"/notes/{number}.md", Metadata())
     document = Document(
         id=document_id(draft),
         tenant=Tenant(),

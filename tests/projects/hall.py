@@ -11,7 +11,7 @@ from rag_context.client.calls import activation_of, in_project
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.rendering import Renderer
-from rag_context.projects.retrieval import Works
+from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
 from rag_context.service import Service
@@ -54,7 +54,7 @@ async def open_hall(chat: ChatModel | None = None, **options: Any) -> AsyncItera
     house = House()
     await house.bound.bind()
     projects = Projects(house.indexer, house.documents.port)
-    works = Works(
+    works = RetrievalDependencies(
         ask=house.service.rank,
         documents=house.documents.port,
         document_store=house.sources.document_store,

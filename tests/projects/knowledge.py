@@ -3,21 +3,21 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.domain.documents import DOCUMENTATION, Draft, Origin, Tenant
+from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, Tenant
 from rag_context.files.reading import FILES_SESSION
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.documents import Reader, drafted
 from rag_context.projects.listing import Catalogues
 from rag_context.projects.rendering import Renderer
-from rag_context.projects.retrieval import RetrievalService, Works
+from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
 
 OURS = Tenant("shop", "main", "0123456789abcdef")
@@ -35,11 +35,11 @@ class Knowledge:
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
         self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
-        self.texts: Faulty[TextIndex] = Faulty(self.store.texts, "search")
+        self.texts: Faulty[KeywordIndex] = Faulty(self.store.texts, "search")
         self.reads: Faulty[DocumentStore] = Faulty(self.store, "get")
         self.lists: Faulty[DocumentStore] = Faulty(self.reads.port, "matching", "content_hashes", "listing")
         self.documents: Faulty[DocumentStore] = Faulty(self.lists.port, "passages", "neighbours", "counts")
-        self.sources = Sources(
+        self.sources = Backends(
             embedder=self.embedder.port,
             vectors=self.vectors.port,
             texts=self.texts.port,
@@ -58,7 +58,7 @@ class Knowledge:
             writer=self.store,
             policy=IndexingPolicy(254),
         )
-        self.works = Works(
+        self.works = RetrievalDependencies(
             ask=self.chain.search,
             documents=self.documents.port,
             document_store=self.sources.document_store,
@@ -81,7 +81,9 @@ class Knowledge:
         """Write a document; `front` is its front matter."""
         lines = "".join(f"{key}: {value}\n" for key, value in front.items())
         content = f"---\n{lines}---\n{text}" if front else text
-        draft = Draft(content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
+        draft = DocumentInput(
+            content, DOCUMENTATION, FILES_SESSION, f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE
+        )
         reader = Reader(tenant, ROOT, self.doc_types)
         await self.store.adopt_model(self.fake.model)
         receipt = await self.indexer.index(drafted(draft, path, reader, reader.rules).draft)

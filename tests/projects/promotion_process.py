@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.documents import Chunk, Document
+from rag_context.domain.vectors import Matrix
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
 from tests.projects.project import Rig, open_rig

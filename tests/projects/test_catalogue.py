@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Draft, Tenant
+from rag_context.domain.documents import DocumentInput, Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.listing import Catalogue, Catalogues
+from rag_context.projects.listing import Catalogues, DocumentList
 from rag_context.testing import Fault, Faulty
 from tests.projects.project import TENANT, Rig, write
 
 
-async def indexed(rig: Rig, docs: Path) -> Catalogue:
+async def indexed(rig: Rig, docs: Path) -> DocumentList:
     await rig.synchroniser(docs).reconcile()
     return await rig.catalogues.of(TENANT)
 
@@ -70,7 +70,7 @@ async def test_what_others_write_costs_no_second_reading(rig: Rig, tmp_path: Pat
     catalogues = Catalogues(counted.port)
     await catalogues.of(TENANT)
     read = counted.calls
-    await rig.indexer.index(Draft("somebody else's", "chat", "s", "x"))
+    await rig.indexer.index(DocumentInput("somebody else's", "chat", "s", "x"))
     assert paths((await catalogues.of(TENANT)).documents) == paths(before.documents)
     assert counted.calls == read
 
@@ -198,6 +198,6 @@ def test_supersession_never_hides_everything(edges: dict[str, list[str]]) -> Non
         )
         for name in edges
     }
-    catalogue = Catalogue(TENANT, entries, _LinkReader(MemoryStore()))
+    catalogue = DocumentList(TENANT, entries, _LinkReader(MemoryStore()))
     holding = [each.path for each in catalogue.documents if not catalogue.superseded_by(each.path)]
     assert holding or not edges

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Draft, Json, Listing, Metadata, Origin, Tenant
+from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
 from rag_context.projects.documents import Reader, drafted, project_document, revision, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 from tests.projects.project import TENANT, built_in
@@ -33,7 +33,7 @@ revision: forged
 
 def document(text: str, path: str = "problems/a.md") -> tuple[ProjectDocument, Metadata, tuple[str, ...]]:
     """What a project knows of a file once it is stored."""
-    draft = Draft(text, "documentation", "files", f"/repository/docs/{path}", origin=Origin.FILE)
+    draft = DocumentInput(text, "documentation", "files", f"/repository/docs/{path}", origin=Origin.FILE)
     read = drafted(draft, path, READER, READER.rules)
     made = read.draft
     assert made.tenant == TENANT

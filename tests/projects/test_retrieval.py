@@ -10,7 +10,7 @@ from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.boosting import Match, best_first, boost_of
 from rag_context.projects.finding import Known
-from rag_context.projects.listing import Catalogue
+from rag_context.projects.listing import DocumentList
 from rag_context.projects.records import (
     Boosts,
     CriticalInclusion,
@@ -398,11 +398,11 @@ class _EndlessLinks:
     async def of(self, tenant: Tenant) -> Known:
         """The catalogue of the tenant."""
         known = await self._catalogues.of(tenant)
-        assert isinstance(known, Catalogue)
+        assert isinstance(known, DocumentList)
         return _Endless(known.tenant, known.entries, known._reader)
 
 
-class _Endless(Catalogue):
+class _Endless(DocumentList):
     async def links(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
         """Never ends."""
         await asyncio.Event().wait()

@@ -11,16 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, Draft, Origin, Span, Tenant, Vector
+from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, DocumentInput, Origin, Span, Tenant
+from rag_context.domain.vectors import Vector
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.projects.documents import Reader, drafted
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
 from rag_context.projects.rendering import Renderer
-from rag_context.projects.retrieval import RetrievalService, Works
+from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from tests.projects.project import Rig, built_in, open_rig
 
 SEED = 20260131
@@ -40,7 +41,7 @@ class Crowd:
     """Thousands of documents of many tenants, and what reads them."""
 
     rig: Rig
-    works: Works
+    works: RetrievalDependencies
 
     async def fill(self) -> None:
         """Give every tenant the same documents, but for a word that tells whose they are."""
@@ -51,15 +52,15 @@ class Crowd:
             drafts = [self._draft(tenant, number, text) for number, text in enumerate(texts)]
             await asyncio.gather(*(self._write(draft, vector) for draft, vector in zip(drafts, vectors, strict=True)))
 
-    def _draft(self, tenant: Tenant, number: int, text: str) -> Draft:
+    def _draft(self, tenant: Tenant, number: int, text: str) -> DocumentInput:
         level = ("standard", "important", "critical")[0 if number % 40 else number // 40 % 3]
         link = f"[next](doc-{(number + 1) % PER_TENANT}.md)"
         content = f"---\npromotion_level: {level}\n---\n# {text}\n\n{text}, {link} of {mark(tenant)}.\n"
         path = f"doc-{number}.md"
-        draft = Draft(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
+        draft = DocumentInput(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
         return drafted(draft, path, Reader(tenant, ROOT, built_in()), "rules").draft
 
-    async def _write(self, draft: Draft, vector: Vector) -> None:
+    async def _write(self, draft: DocumentInput, vector: Vector) -> None:
         """Past the indexer, which would cut and look for duplicates one document after the other."""
         id_ = document_id(draft)
         (chunk_id,) = chunk_ids(id_, [("", draft.content)])
@@ -88,7 +89,7 @@ def mark(tenant: Tenant) -> str:
 async def crowd(tmp_path: Path) -> AsyncIterator[Crowd]:
     async with open_rig(tmp_path) as rig:
         store = rig.store
-        sources = Sources(
+        sources = Backends(
             embedder=rig.bound,
             vectors=store.vectors,
             texts=store.texts,
@@ -98,7 +99,7 @@ async def crowd(tmp_path: Path) -> AsyncIterator[Crowd]:
             document_store=Dependency("documents", store.documents.ping),
         )
         breaker = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
-        works = Works(
+        works = RetrievalDependencies(
             ask=SearchChain(sources, breaker, deadline_s=10.0).search,
             documents=store.documents,
             document_store=sources.document_store,

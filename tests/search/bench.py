@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 
 from rag_context.domain.documents import CHAT, DOCUMENTATION, Chunk, Document, Metadata, Span, Tenant
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
 
 TEXTS = {
@@ -31,10 +31,10 @@ class Bench:
     def __post_init__(self) -> None:
         self.embedder: Faulty[Embedder] = Faulty(self.fake, "embed_query")
         self.vectors: Faulty[VectorStore] = Faulty(self.store.vectors, "search")
-        self.texts: Faulty[TextIndex] = Faulty(self.store.texts, "search")
+        self.texts: Faulty[KeywordIndex] = Faulty(self.store.texts, "search")
         self.counts: Faulty[DocumentStore] = Faulty(self.store, "counts")
         self.documents: Faulty[DocumentStore] = Faulty(self.counts.port, "passages", "neighbours")
-        self.sources = Sources(
+        self.sources = Backends(
             embedder=self.embedder.port,
             vectors=self.vectors.port,
             texts=self.texts.port,

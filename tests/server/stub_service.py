@@ -21,8 +21,9 @@ from rag_context.api.maintenance import (
 from rag_context.api.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.similar import SimilarDocument, SimilarRequest, SimilarResponse
 from rag_context.api.wire import VersionsRequest, VersionsResponse
-from rag_context.domain.documents import Matrix, Status
+from rag_context.domain.documents import Status
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import NotFoundError
 from rag_context.server.registry import Progress
 from rag_context.service.collections import CollectionService

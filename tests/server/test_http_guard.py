@@ -8,9 +8,9 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.errors import ConfigurationError
-from rag_context.server.guard import KeyCheck, RateLimit
+from rag_context.server.guard import AuthMiddleware, RateLimit
 from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
-from rag_context.server.request_ids import Correlation
+from rag_context.server.request_ids import RequestIdMiddleware
 
 from .running import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService
@@ -214,7 +214,7 @@ def test_the_rate_is_limited_per_key() -> None:
     clock = Ticks()
     keys = tuple(ApiKey.parse(name, hash_key(name)) for name in ("a", "b"))
     limited = RateLimit(_ok, per_s=0.5, burst=2, clock=clock)
-    app = Correlation(KeyCheck(limited, ServerOptions(api_keys=keys)), max_requests=9)
+    app = RequestIdMiddleware(AuthMiddleware(limited, ServerOptions(api_keys=keys)), max_requests=9)
 
     async def scenario() -> None:
         assert [(await ask(app, key="a"))["status"] for _ in range(3)] == [200, 200, 429]
@@ -228,7 +228,9 @@ def test_the_rate_is_limited_per_key() -> None:
 
 
 def test_the_rate_is_limited_per_address_where_there_are_no_keys() -> None:
-    app = Correlation(KeyCheck(RateLimit(_ok, per_s=1, burst=1, clock=Ticks()), ServerOptions()), max_requests=9)
+    app = RequestIdMiddleware(
+        AuthMiddleware(RateLimit(_ok, per_s=1, burst=1, clock=Ticks()), ServerOptions()), max_requests=9
+    )
 
     async def scenario() -> None:
         assert [(await ask(app, client="10.0.0.1"))["status"] for _ in range(2)] == [200, 429]
@@ -249,7 +251,7 @@ def test_too_many_at_once_are_told_to_come_back() -> None:
                 await released.wait()
             await _ok(scope, receive, send)
 
-        app = Correlation(slow, max_requests=2)
+        app = RequestIdMiddleware(slow, max_requests=2)
         first = [asyncio.create_task(ask(app, path="/slow")) for _ in range(2)]
         await asyncio.sleep(0)
         assert await ask(app) == {"status": 503, "wait": b"1"}

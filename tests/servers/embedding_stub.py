@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.service import Service
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.health import HealthMonitor
 from rag_context.service.maintenance import Upkeep
-from rag_context.service.service import Parts
+from rag_context.service.service import Dependencies
 from rag_context.service.telemetry import Telemetry
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
 
@@ -49,7 +49,7 @@ class House:
         self.writer: Faulty[IndexWriter] = Faulty(self.store, "write")
         self.metrics: Faulty[MetricsStore] = Faulty(self.store, "append")
         self.bound = BoundEmbedder(self.embedder.port, self.store)
-        self.sources = Sources(
+        self.sources = Backends(
             embedder=self.bound,
             vectors=self.store.vectors,
             texts=self.store.texts,
@@ -73,7 +73,7 @@ class House:
         dependencies = (self.sources.embedding, self.sources.vector_store, self.sources.document_store)
         self.upkeep = Upkeep(dependencies, self.bound, self.indexer, self.documents.port, self.clock)
         self.service = Service(
-            Parts(
+            Dependencies(
                 sources=self.sources,
                 embedder=self.bound,
                 metrics=self.metrics.port,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Draft, Metadata
-from rag_context.domain.integrity import Examination, FlawKind, Thoroughness
+from rag_context.domain.documents import DocumentInput, Metadata
+from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.metrics import SearchRecord
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
@@ -25,9 +25,9 @@ QUICK, FULL = Thoroughness
 TEXT = "# Valves\n\n" + " ".join(f"Valve {number} opens at {number * 3} bar." for number in range(80))
 SEARCH = SearchRecord(datetime(2026, 1, 1, tzinfo=UTC), "r", "valves", 3, 5.0, None, None, None, 1, False, "anna")
 DRAFTS = (
-    Draft(TEXT, "documentation", "s", "valves.md", Metadata(tags=("a", "b"), category="plant")),
-    Draft("Anna: is the pump on?\nBert: it is.", "chat", "talk", "chat", Metadata(agent="anna")),
-    Draft("def pump():\n    return 'on'\n", "code", "s", "pump.py"),
+    DocumentInput(TEXT, "documentation", "s", "valves.md", Metadata(tags=("a", "b"), category="plant")),
+    DocumentInput("Anna: is the pump on?\nBert: it is.", "chat", "talk", "chat", Metadata(agent="anna")),
+    DocumentInput("def pump():\n    return 'on'\n", "code", "s", "pump.py"),
 )
 
 
@@ -82,12 +82,12 @@ def content(path: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
-async def examine(path: Path, thoroughness: Thoroughness = QUICK) -> Examination:
+async def examine(path: Path, thoroughness: Thoroughness = QUICK) -> IntegrityReport:
     async with open_auditor(path) as auditor:
         return await Audit(auditor).examine(thoroughness)
 
 
-async def repair(path: Path) -> Examination:
+async def repair(path: Path) -> IntegrityReport:
     """All that `check --repair` does; returns what is left."""
     async with open_auditor(path) as auditor:
         found = await Audit(auditor).examine(FULL)
@@ -100,75 +100,75 @@ async def repair(path: Path) -> Examination:
     return await examine(path, FULL)
 
 
-def kinds(found: Examination) -> set[FlawKind]:
+def kinds(found: IntegrityReport) -> set[IssueKind]:
     return {flaw.kind for flaw in found.flaws}
 
 
-CASES: Sequence[tuple[str, set[FlawKind], str]] = (
-    ("a counter", {FlawKind.WRONG_COUNTERS}, "UPDATE totals SET chunks = chunks + 7, terms = 1"),
-    ("a lost vector", {FlawKind.MISSING_VECTORS}, "DELETE FROM vectors WHERE chunk = 1"),
-    ("a vector of noughts", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = zeroblob(length(vector))"),
-    ("a short vector", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'00000000' WHERE chunk = 1"),
-    ("a forgotten model", {FlawKind.NO_MODEL}, "DELETE FROM meta WHERE name = 'model'"),
-    ("a model nobody can read", {FlawKind.NO_MODEL}, "UPDATE meta SET value = '{}' WHERE name = 'model'"),
-    ("a lost tag", {FlawKind.WRONG_TAGS}, "DELETE FROM document_tags WHERE tag = 'a'"),
-    ("a tag too many", {FlawKind.WRONG_TAGS}, "INSERT INTO document_tags VALUES (2, 'z')"),
-    ("a lost document", {FlawKind.ORPHANS}, "DELETE FROM documents WHERE key = 1"),
-    ("a lost chunk", {FlawKind.ORPHANS, FlawKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE key = 2"),
-    ("chunks all lost", {FlawKind.ORPHANS, FlawKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE document = 1"),
-    ("a gap", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = start + 1 WHERE key = 2"),
-    ("an end beyond the end", {FlawKind.BROKEN_CHUNKS}, 'UPDATE chunks SET "end" = 9999 WHERE document = 2'),
-    ("another text", {FlawKind.BROKEN_CHUNKS}, "UPDATE passages SET text = upper(text) WHERE chunk = 1"),
-    ("a drawn chunk id", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET id = 'drawn' WHERE key = 1"),
-    ("old terms", {FlawKind.STALE_TERMS, FlawKind.TEXT_INDEX}, "UPDATE passages SET terms = ' old ' WHERE chunk = 1"),
-    ("a wrong length", {FlawKind.STALE_TERMS, FlawKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
-    ("another category", {FlawKind.STALE_TERMS, FlawKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
-    ("terms not indexed", {FlawKind.TEXT_INDEX}, "INSERT INTO texts (texts) VALUES ('delete-all')"),
-    ("forgotten sums", {FlawKind.STATISTICS}, "DELETE FROM search_sums"),
-    ("a search too many", {FlawKind.STATISTICS}, "UPDATE search_tallies SET queries = 9 WHERE kind = 'level'"),
-    ("lost content", {FlawKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
+CASES: Sequence[tuple[str, set[IssueKind], str]] = (
+    ("a counter", {IssueKind.WRONG_COUNTERS}, "UPDATE totals SET chunks = chunks + 7, terms = 1"),
+    ("a lost vector", {IssueKind.MISSING_VECTORS}, "DELETE FROM vectors WHERE chunk = 1"),
+    ("a vector of noughts", {IssueKind.BAD_VECTORS}, "UPDATE vectors SET vector = zeroblob(length(vector))"),
+    ("a short vector", {IssueKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'00000000' WHERE chunk = 1"),
+    ("a forgotten model", {IssueKind.NO_MODEL}, "DELETE FROM meta WHERE name = 'model'"),
+    ("a model nobody can read", {IssueKind.NO_MODEL}, "UPDATE meta SET value = '{}' WHERE name = 'model'"),
+    ("a lost tag", {IssueKind.WRONG_TAGS}, "DELETE FROM document_tags WHERE tag = 'a'"),
+    ("a tag too many", {IssueKind.WRONG_TAGS}, "INSERT INTO document_tags VALUES (2, 'z')"),
+    ("a lost document", {IssueKind.ORPHANS}, "DELETE FROM documents WHERE key = 1"),
+    ("a lost chunk", {IssueKind.ORPHANS, IssueKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE key = 2"),
+    ("chunks all lost", {IssueKind.ORPHANS, IssueKind.BROKEN_CHUNKS}, "DELETE FROM chunks WHERE document = 1"),
+    ("a gap", {IssueKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = start + 1 WHERE key = 2"),
+    ("an end beyond the end", {IssueKind.BROKEN_CHUNKS}, 'UPDATE chunks SET "end" = 9999 WHERE document = 2'),
+    ("another text", {IssueKind.BROKEN_CHUNKS}, "UPDATE passages SET text = upper(text) WHERE chunk = 1"),
+    ("a drawn chunk id", {IssueKind.BROKEN_CHUNKS}, "UPDATE chunks SET id = 'drawn' WHERE key = 1"),
+    ("old terms", {IssueKind.STALE_TERMS, IssueKind.TEXT_INDEX}, "UPDATE passages SET terms = ' old ' WHERE chunk = 1"),
+    ("a wrong length", {IssueKind.STALE_TERMS, IssueKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
+    ("another category", {IssueKind.STALE_TERMS, IssueKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
+    ("terms not indexed", {IssueKind.TEXT_INDEX}, "INSERT INTO texts (texts) VALUES ('delete-all')"),
+    ("forgotten sums", {IssueKind.STATISTICS}, "DELETE FROM search_sums"),
+    ("a search too many", {IssueKind.STATISTICS}, "UPDATE search_tallies SET queries = 9 WHERE kind = 'level'"),
+    ("lost content", {IssueKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
     (
         "changed content",
-        {FlawKind.CHANGED_CONTENT, FlawKind.BROKEN_CHUNKS},
+        {IssueKind.CHANGED_CONTENT, IssueKind.BROKEN_CHUNKS},
         "UPDATE contents SET content = content || ' And more.' WHERE document = 1",
     ),
-    ("an id that is none", {FlawKind.WRONG_ID}, "UPDATE documents SET id = 'drawn' WHERE key = 2"),
+    ("an id that is none", {IssueKind.WRONG_ID}, "UPDATE documents SET id = 'drawn' WHERE key = 2"),
     (
         "another id",
-        {FlawKind.WRONG_ID, FlawKind.BROKEN_CHUNKS},
+        {IssueKind.WRONG_ID, IssueKind.BROKEN_CHUNKS},
         "UPDATE documents SET id = '00000000-0000-5000-8000-000000000000' WHERE key = 2",
     ),
-    ("a lost tenant", {FlawKind.WRONG_ID}, "DELETE FROM tenants"),
+    ("a lost tenant", {IssueKind.WRONG_ID}, "DELETE FROM tenants"),
     (
         "tags that are none",
-        {FlawKind.LOST_CONTENT, FlawKind.WRONG_TAGS},
+        {IssueKind.LOST_CONTENT, IssueKind.WRONG_TAGS},
         "UPDATE documents SET tags = '[' WHERE key = 1",
     ),
-    ("metadata that is none", {FlawKind.LOST_CONTENT}, "UPDATE documents SET extra = '[1' WHERE key = 1"),
-    ("a moment that is none", {FlawKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 'noon' WHERE key = 1"),
-    ("a moment past all time", {FlawKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 1 << 62 WHERE key = 1"),
+    ("metadata that is none", {IssueKind.LOST_CONTENT}, "UPDATE documents SET extra = '[1' WHERE key = 1"),
+    ("a moment that is none", {IssueKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 'noon' WHERE key = 1"),
+    ("a moment past all time", {IssueKind.LOST_CONTENT}, "UPDATE documents SET timestamp = 1 << 62 WHERE key = 1"),
     (
         "a title that is no text",
-        {FlawKind.LOST_CONTENT},
+        {IssueKind.LOST_CONTENT},
         "UPDATE documents SET title = CAST(x'ff41' AS TEXT) WHERE key = 1",
     ),
-    ("a place that is none", {FlawKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = 'a' WHERE key = 1"),
+    ("a place that is none", {IssueKind.BROKEN_CHUNKS}, "UPDATE chunks SET start = 'a' WHERE key = 1"),
     (
         "a passage that is no text",
-        {FlawKind.BROKEN_CHUNKS, FlawKind.STALE_TERMS},
+        {IssueKind.BROKEN_CHUNKS, IssueKind.STALE_TERMS},
         "UPDATE passages SET text = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
     ),
     (
         "terms that are no text",
-        {FlawKind.STALE_TERMS, FlawKind.TEXT_INDEX},
+        {IssueKind.STALE_TERMS, IssueKind.TEXT_INDEX},
         "UPDATE passages SET terms = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
     ),
-    ("vectors all of a wrong length", {FlawKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'0011223344'"),
+    ("vectors all of a wrong length", {IssueKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'0011223344'"),
 )
 
 
 def test_every_flaw_says_what_it_is_and_what_a_repair_does() -> None:
-    assert set(MEANINGS) == set(FlawKind)
+    assert set(MEANINGS) == set(IssueKind)
 
 
 async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path) -> None:
@@ -184,7 +184,7 @@ async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path
 
 @pytest.mark.parametrize(("expected", "statement"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 async def test_each_flaw_is_found_and_mended_where_it_can_be(
-    index: Path, expected: set[FlawKind], statement: str
+    index: Path, expected: set[IssueKind], statement: str
 ) -> None:
     sabotage(index, statement)
     found = await examine(index)
@@ -241,7 +241,7 @@ async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: P
         "INSERT INTO texts (rowid, terms, facets) SELECT 1000 - chunk, terms, facets FROM passages",
     )
     assert kinds(await examine(index, QUICK)) == set()
-    assert kinds(await examine(index, FULL)) == {FlawKind.TEXT_INDEX}
+    assert kinds(await examine(index, FULL)) == {IssueKind.TEXT_INDEX}
     assert (await repair(index)).flaws == ()
 
 
@@ -257,7 +257,7 @@ async def test_a_newer_version_is_not_put_back_by_a_repair(index: Path) -> None:
         receipt = await indexer.index(DRAFTS[2])
         old = await store.documents.get(receipt.document_id)
         assert old is not None
-        newer = Draft("def pump():\n    return 'off'\n", "code", "s", "pump.py")
+        newer = DocumentInput("def pump():\n    return 'off'\n", "code", "s", "pump.py")
         await indexer.index(newer)
         assert not await store.documents.recut(old, [], None)
         stored = await store.documents.get(receipt.document_id)
@@ -271,7 +271,7 @@ async def test_damaged_pages_are_a_finding_and_nothing_is_written(index: Path) -
     async with open_auditor(index) as auditor:
         found = await Audit(auditor).examine(QUICK)
         await Audit(auditor).mend(found)
-    assert kinds(found) == {FlawKind.DAMAGED_FILE}
+    assert kinds(found) == {IssueKind.DAMAGED_FILE}
     assert ".recover" in report(found, QUICK).flaws[0].repair
     assert content(index) == before
 
@@ -295,6 +295,6 @@ async def test_a_writer_elsewhere_holds_up_a_repair_but_not_an_examination(index
         async with open_auditor(index, lock_timeout_s=0.1) as auditor:
             fits: IndexAuditor = auditor
             found = await Audit(fits).examine(QUICK)
-            assert kinds(found) == {FlawKind.WRONG_COUNTERS}
+            assert kinds(found) == {IssueKind.WRONG_COUNTERS}
             with pytest.raises(BackendTimeoutError):
                 await Audit(fits).mend(found)

@@ -7,7 +7,7 @@ import pytest
 
 from rag_context.api.get import GetRequest, GetResponse
 from rag_context.api.listing import ListRequest, ListResponse, cursor_of, place_of
-from rag_context.domain.documents import Place
+from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.testing import Fault
 from tests.service.house import House
@@ -135,7 +135,7 @@ async def test_a_cursor_that_was_made_up_is_refused(house: House, cursor: str) -
 
 
 def test_a_cursor_names_its_place() -> None:
-    place = Place(House().now, "ü/1")
+    place = Cursor(House().now, "ü/1")
     assert place_of(cursor_of(place)) == place
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Draft, Matrix
+from rag_context.domain.documents import DocumentInput
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
 from rag_context.ports.models import Embedder
@@ -19,7 +20,9 @@ from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.testing import FakeEmbedder, Fault, Faulty, FrozenClock
 
-DRAFTS = [Draft(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)]
+DRAFTS = [
+    DocumentInput(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)
+]
 
 
 @dataclass
@@ -112,7 +115,7 @@ async def test_meanwhile_the_old_model_answers_where_it_can_be_loaded(old: Proce
         assert new.bound.model.name == "old"
         assert (await new.bound.embed_query("valve") == await old.fake.embed_query("valve")).all()
         assert (
-            await new.indexer.index(Draft("Valve 9 leaks.", "documentation", "s", "9.md"))
+            await new.indexer.index(DocumentInput("Valve 9 leaks.", "documentation", "s", "9.md"))
         ).outcome is Outcome.INDEXED
         assert await new.work()
         assert new.bound.model.name == "new"
@@ -124,7 +127,7 @@ async def test_meanwhile_the_old_model_answers_where_it_can_be_loaded(old: Proce
 async def test_where_the_old_model_is_gone_new_documents_wait_for_the_end_of_the_run(old: Process) -> None:
     async with beside(old) as new:
         await new.rebuilding.begin()
-        receipt = await new.indexer.index(Draft("Valve 9 leaks.", "documentation", "s", "9.md"))
+        receipt = await new.indexer.index(DocumentInput("Valve 9 leaks.", "documentation", "s", "9.md"))
         assert receipt.outcome is Outcome.PENDING
         assert await new.work()
         assert (await new.store.documents.counts()).pending == 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_context.domain.documents import CHAT, DOCUMENTATION, Draft, Origin
+from rag_context.domain.documents import CHAT, DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.search import ChunkRef
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.search.cache import decoded, encoded
@@ -48,7 +48,7 @@ async def test_the_first_turn_has_nothing_before_it(house: House) -> None:
 async def test_a_talk_in_one_document_is_shown_the_same_way(house: House) -> None:
     far = "\n".join(f"[Cy] Something else about gardens, number {number}, with roses and more." for number in range(9))
     turns = "\n".join(f"{turn} {'And so on and on. ' * 12}" for turn in TALK)
-    draft = Draft(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
+    draft = DocumentInput(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
     await house.indexer.index(draft)
     (result, *_) = (await house.search("shelf copying machine")).results
     assert "[Bob] On the shelf" in result.content

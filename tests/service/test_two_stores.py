@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Draft
+from rag_context.domain.documents import DocumentInput
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.indexer import Outcome
 from rag_context.ingest.reconciliation import Reconciler
@@ -20,7 +20,9 @@ from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
 from rag_context.testing import Fault, Faulty
 from tests.ingest.apart import Apart, chunks_of, document, opened
 
-DRAFTS = [Draft(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)]
+DRAFTS = [
+    DocumentInput(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)
+]
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from uuid import NAMESPACE_URL, uuid5
 
 import numpy as np
 
-from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Matrix, Metadata, Span, Tenant, Vector
+from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.maintenance import ModelRegistry
-from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import IndexWriter
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -30,7 +31,7 @@ class Stores(Protocol):
     @property
     def vectors(self) -> VectorStore: ...
     @property
-    def texts(self) -> TextIndex: ...
+    def texts(self) -> KeywordIndex: ...
     @property
     def metrics(self) -> MetricsStore: ...
 

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Matrix, Metadata, Tenant, Vector
+from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter, Passage
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, ConfigurationError
 from rag_context.ports.reading import VectorStore
 from rag_context.ports.writing import VectorWriter

@@ -10,13 +10,13 @@ from rag_context.domain.documents import Json
 from rag_context.stores.names import engine_name
 from rag_context.stores.operations import OPERATION_BYTES, operations
 from rag_context.stores.tokens import (
+    And,
+    AnyOf,
     Condition,
-    Every,
-    Holds,
-    Lacks,
     Narrowing,
-    Some,
-    Within,
+    NoneOf,
+    Or,
+    Range,
     conditions_in,
     distinct,
     facts_of,
@@ -30,18 +30,18 @@ from tests.collections.strategies import clauses, metadata
 def holds(condition: Condition, facts: set[str], numbers: dict[str, float]) -> bool:
     """What an engine does."""
     match condition:
-        case Holds(asked):
+        case AnyOf(asked):
             return not facts.isdisjoint(asked)
-        case Lacks(asked):
+        case NoneOf(asked):
             return facts.isdisjoint(asked)
-        case Within(path, bound, value):
+        case Range(path, bound, value):
             number = numbers.get(path)
             if number is None:
                 return False
             return {"gt": number > value, "gte": number >= value, "lt": number < value, "lte": number <= value}[bound]
-        case Every(parts):
+        case And(parts):
             return all(holds(part, facts, numbers) for part in parts)
-        case Some(parts):
+        case Or(parts):
             return any(holds(part, facts, numbers) for part in parts)
 
 
@@ -70,7 +70,7 @@ def test_long_values_have_short_facts_that_differ() -> None:
     one, other = (facts_of({"a": "x" * 100_000 + end}) for end in "ab")
     assert set(one) != set(other)
     assert max(map(len, one)) < 300
-    assert narrow(parse({"a": "x" * 100_000 + "a"})).condition == Holds((next(fact for fact in one if "#" in fact),))
+    assert narrow(parse({"a": "x" * 100_000 + "a"})).condition == AnyOf((next(fact for fact in one if "#" in fact),))
 
 
 def test_what_can_be_found_is_not_read_for() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Listing, Metadata, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Cursor, Document, Listing, Metadata, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, minutes, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples
@@ -21,7 +21,7 @@ async def pages(store: Stores, where: Filter, size: int) -> AsyncIterator[list[L
     after = None
     while page := await store.documents.listing(where, limit=size, after=after):
         yield page
-        after = Place(page[-1].timestamp, page[-1].id)
+        after = Cursor(page[-1].timestamp, page[-1].id)
 
 
 async def test_documents_are_listed_newest_first(store: Stores) -> None:
@@ -43,7 +43,7 @@ async def test_moments_that_differ_by_a_microsecond_are_told_apart(store: Stores
     await put(store, later)
     await put(store, sooner)
     assert [each.id for each in await store.documents.listing(EVERYTHING, limit=1)] == [later.id]
-    rest = await store.documents.listing(EVERYTHING, limit=5, after=Place(later.timestamp, later.id))
+    rest = await store.documents.listing(EVERYTHING, limit=5, after=Cursor(later.timestamp, later.id))
     assert [each.id for each in rest] == [sooner.id]
 
 
@@ -85,7 +85,7 @@ async def test_paging_goes_on_behind_a_document_that_was_deleted_meanwhile(store
         await put(store, document(str(number), timestamp=NOON + minutes(number)))
     first = await store.documents.listing(EVERYTHING, limit=2)
     await store.documents.delete(first[-1].id)
-    rest = await store.documents.listing(EVERYTHING, limit=9, after=Place(first[-1].timestamp, first[-1].id))
+    rest = await store.documents.listing(EVERYTHING, limit=9, after=Cursor(first[-1].timestamp, first[-1].id))
     assert [each.id for each in rest] == [document("1").id, document("0").id]
 
 

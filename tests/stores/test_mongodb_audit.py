@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.documents import Chunk, Document, Draft, Metadata, Span
-from rag_context.domain.integrity import Examination, FlawKind, Thoroughness
+from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span
+from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.service.audit import judged
@@ -20,10 +20,10 @@ __all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
 pytestmark = LEFT_SOCKETS
 
 QUICK, FULL = Thoroughness
-DRAFT = Draft("The wolf sleeps. The sheep do not.", "documentation", "s", "a.md", Metadata(tags=("t",)))
+DRAFT = DocumentInput("The wolf sleeps. The sheep do not.", "documentation", "s", "a.md", Metadata(tags=("t",)))
 
 
-def sound(draft: Draft = DRAFT) -> tuple[Document, list[Chunk]]:
+def sound(draft: DocumentInput = DRAFT) -> tuple[Document, list[Chunk]]:
     """A document as the write path would make it, in two chunks."""
     written = Document(
         id=document_id(draft),
@@ -52,16 +52,16 @@ def sound(draft: Draft = DRAFT) -> tuple[Document, list[Chunk]]:
 async def index(mongodb: MongoStore) -> MongoStore:
     """A sound index of one document, with all its indexes."""
     await mongodb.documents.put(*sound())
-    while any(flaw.kind is FlawKind.TEXT_INDEX for flaw in (await examined(mongodb)).flaws):
+    while any(flaw.kind is IssueKind.TEXT_INDEX for flaw in (await examined(mongodb)).flaws):
         await asyncio.sleep(0.01)
     return mongodb
 
 
-async def examined(store: MongoStore, thoroughness: Thoroughness = FULL) -> Examination:
+async def examined(store: MongoStore, thoroughness: Thoroughness = FULL) -> IntegrityReport:
     return await store.auditor.examine(judged, thoroughness)
 
 
-def kinds(found: Examination) -> set[FlawKind]:
+def kinds(found: IntegrityReport) -> set[IssueKind]:
     return {flaw.kind for flaw in found.flaws}
 
 
@@ -78,7 +78,7 @@ async def test_wrong_counters_are_found_and_counted_again(index: MongoStore, raw
     await raw["C0N7EXT_state"].update_one({"_id": "index"}, {"$inc": {"totals.chunks": 5, "totals.documents": -1}})
     version = index.documents.version
     found = await examined(index)
-    assert kinds(found) == {FlawKind.WRONG_COUNTERS}
+    assert kinds(found) == {IssueKind.WRONG_COUNTERS}
     assert found.counts.documents == 1
     await index.auditor.mend(kinds(found))
     assert (await examined(index)).flaws == ()
@@ -104,7 +104,7 @@ async def test_stale_words_are_found_and_analysed_again(
     for collection, fields in change.items():
         await raw[collection].update_many({}, {"$set": dict(fields)})
     found = await examined(index)
-    assert kinds(found) - {FlawKind.WRONG_COUNTERS} == {FlawKind.STALE_TERMS}
+    assert kinds(found) - {IssueKind.WRONG_COUNTERS} == {IssueKind.STALE_TERMS}
     assert found.flaws[-1].examples == (sound()[0].id,)
     await index.auditor.mend(kinds(found))
     assert (await examined(index)).flaws == ()
@@ -115,7 +115,7 @@ async def test_stale_words_are_found_and_analysed_again(
 async def test_a_missing_text_index_is_found_and_made(index: MongoStore, raw: Raw) -> None:
     await raw["C0N7EXT"].drop_index("content_text_index")
     found = await examined(index)
-    assert kinds(found) == {FlawKind.TEXT_INDEX}
+    assert kinds(found) == {IssueKind.TEXT_INDEX}
     await index.auditor.mend(kinds(found))
     assert (await examined(index)).flaws == ()
 
@@ -124,7 +124,7 @@ async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: 
     await raw["C0N7EXT"].drop_index("content_text_index")
     await raw["C0N7EXT"].create_index([("content", "text")], name="mine", weights={"content": 3})
     found = await examined(index)
-    assert kinds(found) == {FlawKind.TEXT_INDEX}
+    assert kinds(found) == {IssueKind.TEXT_INDEX}
     await index.auditor.mend(kinds(found))
     assert (await examined(index)).flaws == ()
 
@@ -132,13 +132,13 @@ async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: 
 @pytest.mark.parametrize(
     ("change", "kind"),
     [
-        ({"$set": {"content": "Something else."}}, FlawKind.CHANGED_CONTENT),
-        ({"$unset": {"content": ""}}, FlawKind.LOST_CONTENT),
-        ({"$set": {"sessionId": "another"}}, FlawKind.CHANGED_CONTENT),
+        ({"$set": {"content": "Something else."}}, IssueKind.CHANGED_CONTENT),
+        ({"$unset": {"content": ""}}, IssueKind.LOST_CONTENT),
+        ({"$set": {"sessionId": "another"}}, IssueKind.CHANGED_CONTENT),
     ],
 )
 async def test_what_the_judge_says_of_a_document_is_reported(
-    index: MongoStore, raw: Raw, change: Mapping[str, Any], kind: FlawKind
+    index: MongoStore, raw: Raw, change: Mapping[str, Any], kind: IssueKind
 ) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
     assert kind in kinds(await examined(index, QUICK))
@@ -185,5 +185,5 @@ async def test_a_document_that_names_other_chunks_than_are_there_is_broken(index
 async def test_documents_whose_chunks_are_broken_are_all_named(index: MongoStore, raw: Raw) -> None:
     await raw["C0N7EXT_chunks"].delete_one({})
     found = await examined(index)
-    assert FlawKind.BROKEN_CHUNKS in kinds(found)
+    assert IssueKind.BROKEN_CHUNKS in kinds(found)
     assert found.broken == (sound()[0].id,)

@@ -10,10 +10,11 @@ from typing import cast
 
 import pytest
 
-from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.documents import Chunk, Document
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.maintenance import IndexAuditor, ModelRegistry
-from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex
+from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
 from rag_context.ports.writing import DocumentWriter
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.documents import MongoDocuments
@@ -98,7 +99,7 @@ class Apart:
         return cast(Documents, Joined(self.mongodb.documents, self.vectors))
 
     @property
-    def texts(self) -> TextIndex:
+    def texts(self) -> KeywordIndex:
         return self.mongodb.texts
 
     @property
@@ -117,7 +118,7 @@ async def test_it_fits_every_port(store: Apart) -> None:
     documents: DocumentStore = opened.documents
     writer: DocumentWriter = opened.documents
     models: ModelRegistry = opened.documents
-    texts: TextIndex = opened.texts
+    texts: KeywordIndex = opened.texts
     metrics: MetricsStore = opened.metrics
     auditor: IndexAuditor = opened.auditor
     assert len({id(port) for port in (documents, texts, metrics, auditor)}) == 4

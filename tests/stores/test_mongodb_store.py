@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bson import ObjectId
 
-from rag_context.domain.documents import Counts, Metadata, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Counts, Cursor, Metadata, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
@@ -217,7 +217,7 @@ async def test_lists_go_on_behind_the_last_that_was_shown(mongodb: MongoStore) -
     shown, after = [], None
     while page := await mongodb.documents.listing(Filter(tags=("t",)), limit=2, after=after):
         shown += page
-        after = Place(page[-1].timestamp, page[-1].id)
+        after = Cursor(page[-1].timestamp, page[-1].id)
     assert shown == whole
 
 

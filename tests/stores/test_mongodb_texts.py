@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from rag_context.domain.documents import Document, Metadata, Tenant
-from rag_context.domain.search import ChunkRef, Filter, TextHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb import MongoStore, texts
 from rag_context.stores.mongodb.frequencies import Frequencies
 from rag_context.stores.mongodb.texts import MongoTexts
@@ -56,11 +56,11 @@ def pieces(written: Document) -> list[str]:
     return [" ".join(split[start : start + 3]) for start in range(0, len(split), 3)]
 
 
-def scores(hits: Sequence[TextHit]) -> dict[str, Any]:
+def scores(hits: Sequence[KeywordHit]) -> dict[str, Any]:
     return {hit.chunk.id: (pytest.approx(hit.bm25, abs=1e-9), pytest.approx(hit.share, abs=1e-9)) for hit in hits}
 
 
-def best_first(hit: TextHit) -> tuple[float, str]:
+def best_first(hit: KeywordHit) -> tuple[float, str]:
     return -hit.bm25, hit.chunk.id
 
 

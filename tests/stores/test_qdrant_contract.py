@@ -10,8 +10,9 @@ from uuid import uuid4
 
 import pytest
 
-from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Matrix
 from rag_context.ports.reading import VectorStore
 from rag_context.ports.writing import VectorWriter
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
-from rag_context.domain.documents import Held, Metadata, Tenant
+from rag_context.domain.documents import Metadata, StoredVectors, Tenant
 from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendDataError, BackendRejectedError
@@ -139,7 +139,7 @@ async def test_putting_the_same_again_changes_nothing(vectors: QdrantVectors) ->
         await vectors.put(written, chunks, unit_vectors(2))
     assert await vectors.count() == 2
     assert await vectors.held([written.id, "nobody"]) == {
-        written.id: Held(frozenset(chunk.id for chunk in chunks), frozenset({written.content_hash}))
+        written.id: StoredVectors(frozenset(chunk.id for chunk in chunks), frozenset({written.content_hash}))
     }
 
 
@@ -150,7 +150,7 @@ async def test_other_chunks_replace_the_earlier_ones(vectors: QdrantVectors) -> 
     kept, new = chunks_of(after, "one", "other")
     await vectors.put(after, [kept, new], unit_vectors(2))
     assert await vectors.held([before.id]) == {
-        before.id: Held(frozenset({kept.id, new.id}), frozenset({after.content_hash}))
+        before.id: StoredVectors(frozenset({kept.id, new.id}), frozenset({after.content_hash}))
     }
     assert await vectors.count() == 3
     await vectors.put(after, [], unit_vectors(0))

@@ -1,7 +1,7 @@
 """The embedded store fits its ports; the type checker is the test."""
 
 from rag_context.ports.maintenance import ModelRegistry
-from rag_context.ports.reading import DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import IndexWriter
 from rag_context.stores.sqlite import SqliteStore
 from tests.stores.builders import Stores
@@ -12,7 +12,7 @@ def test_the_embedded_store_fits_every_port(store: SqliteStore) -> None:
     writer: IndexWriter = store.documents
     models: ModelRegistry = store.documents
     vectors: VectorStore = store.vectors
-    texts: TextIndex = store.texts
+    texts: KeywordIndex = store.texts
     metrics: MetricsStore = store.metrics
     whole: Stores = store
     assert len({id(port) for port in (documents, vectors, texts, metrics)}) == 4

@@ -10,7 +10,7 @@ import pytest
 from rag_context.domain.documents import Counts
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
-from rag_context.ports.reading import MetricsStore, TextIndex, VectorStore
+from rag_context.ports.reading import KeywordIndex, MetricsStore, VectorStore
 from rag_context.resilience.dependency import Dependency
 from rag_context.stores.sqlite import open_documents, open_vectors
 from tests.stores import test_document_store, test_listing, test_vector_store
@@ -47,7 +47,7 @@ class Apart:
 
     documents: Documents
     vectors: VectorStore
-    texts: TextIndex
+    texts: KeywordIndex
     metrics: MetricsStore
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.documents import Document, Metadata, Tenant, Vector
+from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from tests.stores.builders import DIMENSION, Stores, axis, document, ids, put, unit_vectors
 from tests.stores.filters import corpora, filters, passes, remove_examples

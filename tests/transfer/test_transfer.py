@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.api.transfer import ExportHeader
-from rag_context.domain.documents import Chunk, Document, Draft, Json, Matrix, Metadata, Span, Stored, Tenant
+from rag_context.domain.documents import Chunk, Document, DocumentInput, Json, Metadata, Span, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ports.maintenance import ModelRegistry
@@ -115,7 +116,7 @@ def piece(
     seed: int | None = 0,
 ) -> Piece:
     """A document as the indexer makes them, cut at the given places; without a seed it has no vectors."""
-    draft = Draft(content, "documentation", "s", f"{name}.md", metadata or Metadata(), tenant or Tenant())
+    draft = DocumentInput(content, "documentation", "s", f"{name}.md", metadata or Metadata(), tenant or Tenant())
     document = Document(
         id=document_id(draft),
         tenant=draft.tenant,

@@ -22,7 +22,8 @@ from rag_context.api.wire import (
     name_problem,
     whole,
 )
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 
 MAX_PAGE = 1000
 DEFAULT_PAGE = 100

@@ -15,7 +15,8 @@ from typing import TypeAlias
 import numpy as np
 
 from rag_context.api.wire import id_problem
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError, joined
 
 MAX_DIMENSION = 65_535

@@ -27,7 +27,7 @@ from rag_context.api.wire import (
     one_of,
     whole,
 )
-from rag_context.domain.documents import Place
+from rag_context.domain.documents import Cursor
 from rag_context.errors import FieldError, InvalidInputError
 
 MAX_LISTED = 100
@@ -114,13 +114,13 @@ class ListResponse(WireResponse):
     next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
 
 
-def cursor_of(place: Place) -> str:
+def cursor_of(place: Cursor) -> str:
     """The cursor of a place in a list."""
     text = json.dumps([place.timestamp.isoformat(), place.id], ensure_ascii=False, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def place_of(cursor: str) -> Place:
+def place_of(cursor: str) -> Cursor:
     """The place that a cursor names.
 
     Raises:
@@ -129,7 +129,7 @@ def place_of(cursor: str) -> Place:
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         moment, id_ = json.loads(text)
-        place = Place(datetime.fromisoformat(moment), id_)
+        place = Cursor(datetime.fromisoformat(moment), id_)
         if isinstance(id_, str) and place.timestamp.tzinfo is not None and cursor_of(place) == cursor:
             return place
     except (ValueError, TypeError, RecursionError):

@@ -15,7 +15,7 @@ from rag_context.cli.exits import ExitCode
 from rag_context.cli.in_process import MODEL_PATIENCE_S
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.collections.reindexing import Reindexed
-from rag_context.domain.integrity import Examination, Thoroughness
+from rag_context.domain.integrity import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.service.audit import report
@@ -98,7 +98,7 @@ async def _check(settings: Settings, what: Check, screen: Screen) -> CheckRespon
         return report(await audit.examine(what.thoroughness), what.thoroughness, before=found)
 
 
-async def _restore(settings: Settings, found: Examination, screen: Screen) -> None:
+async def _restore(settings: Settings, found: IntegrityReport, screen: Screen) -> None:
     """What takes the tokenizer or the model. Without the model documents wait, as they do after any failure of it."""
     try:
         async with open_service(settings) as service:

@@ -12,7 +12,7 @@ from rag_context.client import calls
 from rag_context.client.calls import IndexOptions
 from rag_context.client.client import Client
 from rag_context.client.context import Context
-from rag_context.client.keyed_queue import Lanes, LanesShutError
+from rag_context.client.keyed_queue import KeyedQueue, LanesShutError
 from rag_context.client.retries import Retries
 from rag_context.domain.documents import CHAT, CODE, DECISION
 from rag_context.errors import RagContextError
@@ -92,7 +92,7 @@ class BackgroundIndexer:
         self._retries = retries
         self._drain_s = drain_s
         self._on_failure = on_failure
-        self._lanes: Lanes[QueuedDocument] | None = None
+        self._lanes: KeyedQueue[QueuedDocument] | None = None
         self._workers: list[asyncio.Task[None]] = []
         self._running: list[QueuedDocument] = []
         self.indexed = 0
@@ -103,7 +103,7 @@ class BackgroundIndexer:
         """Documents for which the end of the block left no time."""
 
     async def __aenter__(self) -> Self:
-        self._lanes = Lanes(self._capacity, lambda document: document.lane)
+        self._lanes = KeyedQueue(self._capacity, lambda document: document.lane)
         self._workers = [asyncio.create_task(self._work(self._lanes)) for _ in range(self._concurrency)]
         return self
 
@@ -196,7 +196,7 @@ class BackgroundIndexer:
             for document in self.left:
                 self._tell(Failure(document, None))
 
-    async def _work(self, lanes: Lanes[QueuedDocument]) -> None:
+    async def _work(self, lanes: KeyedQueue[QueuedDocument]) -> None:
         while True:
             document = await lanes.take()
             self._running.append(document)

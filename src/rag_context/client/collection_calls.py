@@ -23,7 +23,7 @@ from rag_context.api.collections import (
 )
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client.calls import Call, Response, step_of
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 
 DEFAULT_CONNECTION = "default"

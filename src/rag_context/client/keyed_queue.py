@@ -13,7 +13,7 @@ class LanesShutError(Exception):
     """Nothing is taken any more."""
 
 
-class Lanes(Generic[Item]):
+class KeyedQueue(Generic[Item]):
     """Filled from any thread, emptied by tasks of one event loop.
 
     Args:

@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.collections.connections import Connection, Connections, Place
+from rag_context.collections.connections import CollectionRef, Connection, Connections
 from rag_context.collections.labels import (
     BUILT,
     OWN_EMBEDDER,
@@ -25,8 +25,9 @@ from rag_context.collections.labels import (
 from rag_context.collections.models import RECORD, SAMPLES, are_alike, is_of, mismatch, record_of, recorded
 from rag_context.collections.paging import bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Json, Matrix, Vector
+from rag_context.domain.documents import Json
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, Provider
 
@@ -38,7 +39,7 @@ _NAMESPACE = UUID("0d9b5a52-9d3e-5b0c-8f0a-6f4f9a3f5a11")
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DocumentInput:
     """A document as it was handed in: without an id it gets one, without a vector it is embedded."""
 
     text: str
@@ -67,7 +68,7 @@ class Collections:
         found = await self._on(connection).call(lambda p: p.collections(), READ_S)
         return [labelled(one) for one in found if BUILT not in one.name]
 
-    async def get(self, place: Place) -> Collection:
+    async def get(self, place: CollectionRef) -> Collection:
         """One collection."""
         return labelled(await self._raw(place))
 
@@ -86,9 +87,9 @@ class Collections:
 
         if not await self._on(connection).call(made, WRITE_S):
             raise ConflictError(f"Collection '{collection.name}' already exists")
-        return await self.get(Place(collection.name, connection))
+        return await self.get(CollectionRef(collection.name, connection))
 
-    async def drop(self, place: Place) -> None:
+    async def drop(self, place: CollectionRef) -> None:
         """Remove a collection with all that is in it."""
         writable(await self._raw(place))
         attempts = count()
@@ -106,7 +107,7 @@ class Collections:
 
         await self._on(place.connection).call(gone, WRITE_S)
 
-    async def replace_metadata(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
+    async def replace_metadata(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place of the old; the labels stay, unless others are given.
 
         Raises:
@@ -120,13 +121,13 @@ class Collections:
             await self._on(place.connection).call(lambda p: p.replace_metadata(place.name, wanted), WRITE_S)
         )
 
-    async def merge_metadata(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
+    async def merge_metadata(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others. Raises: InvalidInputError where a label is given that is none."""
         wanted = without_empty_labels(metadata)
         writable(await self._raw(place))
         return await self._merged(place, wanted)
 
-    async def add(self, collection: Collection, connection: str, drafts: Sequence[Draft]) -> list[str]:
+    async def add(self, collection: Collection, connection: str, drafts: Sequence[DocumentInput]) -> list[str]:
         """Store documents, all of them or none; a known id is replaced. Returns their ids, in order.
 
         Raises:
@@ -134,7 +135,7 @@ class Collections:
         """
         writable(collection)
         entries = await asyncio.to_thread(_entries, collection.name, drafts)
-        place = Place(collection.name, connection)
+        place = CollectionRef(collection.name, connection)
         all_brought = all(draft.vector is not None for draft in drafts)
         if not all_brought:
             await self.agree(place, collection)
@@ -145,36 +146,38 @@ class Collections:
         await self._upsert(place, entries, vectors)
         return [entry.id for entry in entries]
 
-    async def _upsert(self, place: Place, entries: Sequence[Entry], vectors: Matrix) -> None:
+    async def _upsert(self, place: CollectionRef, entries: Sequence[Entry], vectors: Matrix) -> None:
         async with self.turns.write():
             await self._on(place.connection).call(lambda p: p.upsert(place.name, entries, vectors), WRITE_S)
 
-    async def entries(self, place: Place, where: Clause, *, limit: int, offset: int) -> EntryPage:
+    async def entries(self, place: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
         """A page of the documents that a filter lets through, by id, and how many there are in all."""
         return await self._on(place.connection).call(
             lambda p: p.entries(place.name, where, limit=limit, offset=offset), READ_S
         )
 
-    async def get_entries(self, place: Place, ids: Sequence[str]) -> dict[str, Entry]:
+    async def get_entries(self, place: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
         """The given documents; unknown ones are left out."""
         return await self._on(place.connection).call(lambda p: bulk(p).get(place.name, ids), READ_S)
 
-    async def vectors(self, place: Place, ids: Sequence[str]) -> dict[str, Vector]:
+    async def vectors(self, place: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given documents, `(dim,) float32` each; unknown ones are left out."""
         return await self._on(place.connection).call(lambda p: p.vectors(place.name, ids), READ_S)
 
-    async def matching(self, place: Place, where: Clause) -> tuple[list[str], int]:
+    async def matching(self, place: CollectionRef, where: Clause) -> tuple[list[str], int]:
         """The ids of the documents that a filter lets through, and how many documents there are in all."""
         whole = await self._raw(place)
         return await self._on(place.connection).call(lambda p: bulk(p).ids(place.name, where), WRITE_S), whole.count
 
-    async def delete_matching(self, place: Place, ids: Sequence[str], where: Clause) -> int:
+    async def delete_matching(self, place: CollectionRef, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these documents that a filter still lets through; returns how many."""
         writable(await self._raw(place))
         async with self.turns.write():
             return await self._on(place.connection).call(lambda p: bulk(p).delete_many(place.name, ids, where), WRITE_S)
 
-    async def update_metadata(self, place: Place, id_: str, metadata: Mapping[str, Json], *, merge: bool) -> Entry:
+    async def update_metadata(
+        self, place: CollectionRef, id_: str, metadata: Mapping[str, Json], *, merge: bool
+    ) -> Entry:
         """Give one document other metadata, or set some keys of it; its text and vector stay.
 
         Two updates of this process do not lose each other's keys; of two processes at one moment, the last one counts.
@@ -192,13 +195,15 @@ class Collections:
             await self._upsert(place, [changed], np.stack([vector]))
         return changed
 
-    async def search(self, place: Place, vector: Vector, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
+    async def search(
+        self, place: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
+    ) -> list[EntryHit]:
         """The documents nearest to a vector. Raises: InvalidInputError where it is of another dimension."""
         return await self._on(place.connection).call(
             lambda p: p.search(place.name, vector, limit=limit, where=where), READ_S
         )
 
-    async def query(self, place: Place, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
+    async def query(self, place: CollectionRef, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
         """The documents nearest to a text, which is embedded here.
 
         Raises:
@@ -206,7 +211,7 @@ class Collections:
         """
         return await self.search(place, await self.embedded(place, text), limit=limit, where=where)
 
-    async def embedded(self, place: Place, text: str) -> Vector:
+    async def embedded(self, place: CollectionRef, text: str) -> Vector:
         """The vector of a query, made here by the model that made the collection's: `(dim,) float32`.
 
         Raises:
@@ -218,7 +223,7 @@ class Collections:
         await self.agree(place, collection)
         return await self._on(place.connection).embedder.query(text)
 
-    async def agree(self, place: Place, collection: Collection) -> None:
+    async def agree(self, place: CollectionRef, collection: Collection) -> None:
         """See that the model in use is the one that made a collection's vectors; record it with a new collection.
 
         A collection from before models were recorded is bound to the model in use only if that makes the same
@@ -237,7 +242,7 @@ class Collections:
         if record is None or not is_of(record, model):
             raise mismatch(collection, place.connection, model)
 
-    async def _record_if_fitting(self, place: Place, dimension: int) -> None:
+    async def _record_if_fitting(self, place: CollectionRef, dimension: int) -> None:
         """A collection whose first documents bring their vectors is the model's too, where they may be its."""
         try:
             model = self._on(place.connection).embedder.model
@@ -246,7 +251,7 @@ class Collections:
         if model.dimension == dimension:
             await self._merged(place, {RECORD: record_of(model)})
 
-    async def _made_by(self, place: Place, model: EmbeddingModel) -> bool:
+    async def _made_by(self, place: CollectionRef, model: EmbeddingModel) -> bool:
         """Whether the model makes the same vectors of some of a collection's texts again."""
         page = await self.entries(place, EVERYTHING, limit=SAMPLES, offset=0)
         stored = await self.vectors(place, [entry.id for entry in page.entries])
@@ -256,12 +261,12 @@ class Collections:
         made = await self._on(place.connection).embedder.documents([entry.text for entry in sampled])
         return are_alike([stored[entry.id] for entry in sampled], made)
 
-    async def _merged(self, place: Place, metadata: Mapping[str, Json]) -> Collection:
+    async def _merged(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
         return labelled(
             await self._on(place.connection).call(lambda p: p.merge_metadata(place.name, metadata), WRITE_S)
         )
 
-    async def delete(self, place: Place, id_: str) -> None:
+    async def delete(self, place: CollectionRef, id_: str) -> None:
         """Remove one document. Raises: NotFoundError."""
         writable(await self._raw(place))
         async with self.turns.write():
@@ -269,7 +274,7 @@ class Collections:
         if not gone:
             raise NotFoundError(f"Document '{id_}' not found")
 
-    async def empty(self, place: Place) -> int:
+    async def empty(self, place: CollectionRef) -> int:
         """Remove all documents, or none; returns how many."""
         before = writable(await self._raw(place)).count
         attempts = count()
@@ -282,20 +287,20 @@ class Collections:
         async with self.turns.write():
             return await self._on(place.connection).call(emptied, WRITE_S)
 
-    async def values(self, place: Place, path: tuple[str, ...]) -> list[Json]:
+    async def values(self, place: CollectionRef, path: tuple[str, ...]) -> list[Json]:
         """The distinct values of a metadata field, in no order."""
         return await self._on(place.connection).call(lambda p: p.values(place.name, path), READ_S)
 
     def _on(self, connection: str) -> Connection:
         return self.connections.known(connection)
 
-    async def _raw(self, place: Place) -> Collection:
+    async def _raw(self, place: CollectionRef) -> Collection:
         found = await self._on(place.connection).call(lambda p: p.collection(place.name), READ_S)
         if found is None:
             raise NotFoundError(f"Collection '{place.name}' not found")
         return found
 
-    async def _vectors(self, connection: str, drafts: Sequence[Draft]) -> Matrix:
+    async def _vectors(self, connection: str, drafts: Sequence[DocumentInput]) -> Matrix:
         bare = [draft.text for draft in drafts if draft.vector is None]
         if not bare:
             return np.stack([draft.vector for draft in drafts if draft.vector is not None])
@@ -352,7 +357,7 @@ def entry_id(collection: str, text: str, metadata: Mapping[str, Json]) -> str:
     return str(uuid5(_NAMESPACE, known))
 
 
-def _entries(collection: str, drafts: Sequence[Draft]) -> list[Entry]:
+def _entries(collection: str, drafts: Sequence[DocumentInput]) -> list[Entry]:
     entries: list[Entry] = []
     places: dict[str, int] = {}
     for place, draft in enumerate(drafts):
@@ -365,7 +370,7 @@ def _entries(collection: str, drafts: Sequence[Draft]) -> list[Entry]:
     return entries
 
 
-def _check_dimension(collection: Collection, drafts: Sequence[Draft], dimension: int) -> None:
+def _check_dimension(collection: Collection, drafts: Sequence[DocumentInput], dimension: int) -> None:
     if collection.dimension is None or collection.dimension == dimension:
         return
     said = f"Collection '{collection.name}' holds vectors of {collection.dimension} dimensions, not of {dimension}"

@@ -36,7 +36,7 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CollectionRef:
     """A collection: its name, and the connection that it lives on."""
 
     name: str
@@ -161,12 +161,12 @@ class Connections(Mapping[str, Connection]):
             raise NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
         return found
 
-    def place(self, text: str) -> Place:
+    def place(self, text: str) -> CollectionRef:
         """What `connection:name` means; without the id of a connection in front, all of it is a name."""
         connection, colon, name = text.partition(":")
         if colon and connection in self._connections:
-            return Place(name, connection)
-        return Place(text)
+            return CollectionRef(name, connection)
+        return CollectionRef(text)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ import numpy as np
 
 from rag_context.collections.labels import writable
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection as Described
 from rag_context.ports.provider import Entry, Provider

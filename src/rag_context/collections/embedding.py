@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ingest.indexer import SLICE, SLICE_S
 from rag_context.ports.models import Embedder
 from rag_context.resilience.breaker import BreakerState

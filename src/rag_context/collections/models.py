@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from rag_context.domain.documents import Json, Matrix
+from rag_context.domain.documents import Json
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.embedders.fingerprint import same_model
 from rag_context.errors import ConflictError
 from rag_context.ports.provider import Collection

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rag_context.collections.collections import WRITE_S, Collections
-from rag_context.collections.connections import Connection, Place
+from rag_context.collections.connections import CollectionRef, Connection
 from rag_context.collections.labels import OWN_EMBEDDER, built_name
 from rag_context.collections.models import RECORD, is_of, record_of, recorded
 from rag_context.collections.paging import bulk
@@ -29,7 +29,7 @@ _BATCH = 100
 _ROUNDS = 20
 """So often a collection that changes meanwhile is compared again."""
 
-Progress = Callable[[Place, int, int], None]
+Progress = Callable[[CollectionRef, int, int], None]
 """Told how many documents of a collection are done, and of how many."""
 
 
@@ -37,7 +37,7 @@ Progress = Callable[[Place, int, int], None]
 class Reindexed:
     """What became of one collection that needed new vectors."""
 
-    place: Place
+    place: CollectionRef
     documents: int
     error: str | None = None
 
@@ -73,7 +73,7 @@ class CollectionReindexing:
                     stale = await self._stale(connection)
                 except RagContextError as error:
                     logger.warning("collections of connection %s were not looked at: %s", connection.id, error)
-                    done.append(Reindexed(Place(EVERY, connection.id), 0, str(error)))
+                    done.append(Reindexed(CollectionRef(EVERY, connection.id), 0, str(error)))
                     continue
                 done += [await self._reindexed(connection, collection, on_progress) for collection in stale]
         return done
@@ -88,7 +88,7 @@ class CollectionReindexing:
             record = recorded(collection)
             if record is None and (collection.count or collection.dimension is not None):
                 try:
-                    await self._collections.agree(Place(collection.name, connection.id), collection)
+                    await self._collections.agree(CollectionRef(collection.name, connection.id), collection)
                 except ConflictError:
                     stale.append(collection)
             elif record is not None and not is_of(record, model):
@@ -96,7 +96,7 @@ class CollectionReindexing:
         return stale
 
     async def _reindexed(self, connection: Connection, collection: Collection, on_progress: Progress) -> Reindexed:
-        place = Place(collection.name, connection.id)
+        place = CollectionRef(collection.name, connection.id)
         try:
             await self._rebuild(connection, collection, on_progress)
         except RagContextError as error:
@@ -145,7 +145,7 @@ class CollectionReindexing:
     async def _fill(
         self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: Progress
     ) -> None:
-        place = Place(name, connection.id)
+        place = CollectionRef(name, connection.id)
         lacking, extra = await _differences(connection, name, built)
         if extra:
             await connection.call(lambda p: bulk(p).delete_many(built, extra, EVERYTHING), WRITE_S)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from rag_context.collections.collections import READ_S, Collections
-from rag_context.collections.connections import Place
+from rag_context.collections.connections import CollectionRef
 from rag_context.collections.paging import bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Entry, KeywordProvider, KeywordScore, Provider
 from rag_context.search.fusion import VECTOR_WEIGHT, fuse
@@ -55,7 +55,7 @@ class Match:
     share: float | None = None
 
 
-async def find(collections: Collections, place: Place, asked: Question) -> list[Match]:
+async def find(collections: Collections, place: CollectionRef, asked: Question) -> list[Match]:
     """The best documents, best first, equal ones by id; those below `min_score` are left out.
 
     Raises:
@@ -72,20 +72,20 @@ async def find(collections: Collections, place: Place, asked: Question) -> list[
     return [match for match in found if asked.min_score is None or match.score >= asked.min_score]
 
 
-async def _by_vector(collections: Collections, place: Place, asked: Question) -> list[Match]:
+async def _by_vector(collections: Collections, place: CollectionRef, asked: Question) -> list[Match]:
     vector = await _vector(collections, place, asked)
     hits = await collections.search(place, vector, limit=asked.limit, where=asked.where)
     return [Match(hit.entry, _cosine(hit.cosine)) for hit in hits]
 
 
-async def _by_keywords(collections: Collections, place: Place, asked: Question) -> list[Match]:
+async def _by_keywords(collections: Collections, place: CollectionRef, asked: Question) -> list[Match]:
     scores = await _scores(collections, place, asked, asked.limit, ())
     best = sorted(scores, key=lambda id_: (-scores[id_].bm25, id_))
     there = await collections.get_entries(place, best)
     return [Match(there[id_], scores[id_].share) for id_ in best if id_ in there]
 
 
-async def _by_both(collections: Collections, place: Place, asked: Question) -> list[Match]:
+async def _by_both(collections: Collections, place: CollectionRef, asked: Question) -> list[Match]:
     vector = await _vector(collections, place, asked)
     pool = max(_POOL_LEAST, _POOL_TIMES * asked.limit)
     hits = await collections.search(place, vector, limit=pool, where=asked.where)
@@ -114,14 +114,14 @@ def _mixed(entry: Entry, cosine: float, share: float) -> Match:
     return Match(entry, score, cosine, share)
 
 
-async def _vector(collections: Collections, place: Place, asked: Question) -> Vector:
+async def _vector(collections: Collections, place: CollectionRef, asked: Question) -> Vector:
     if asked.vector is not None:
         return asked.vector
     return await collections.embedded(place, asked.text or "")
 
 
 async def _scores(
-    collections: Collections, place: Place, asked: Question, limit: int, also: list[str] | tuple[str, ...]
+    collections: Collections, place: CollectionRef, asked: Question, limit: int, also: list[str] | tuple[str, ...]
 ) -> dict[str, KeywordScore]:
     text = asked.text or ""
     connection = collections.connections.known(place.connection)

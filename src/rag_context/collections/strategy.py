@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import Place
+from rag_context.collections.connections import CollectionRef
 from rag_context.collections.labels import embeddable
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, ConflictError, InvalidInputError, NotFoundError, RagContextError
 from rag_context.ports.provider import Collection, EntryHit
 
@@ -39,7 +39,7 @@ class Question:
 class PlacedHit:
     """A hit, and the collection that it was found in."""
 
-    place: Place
+    place: CollectionRef
     hit: EntryHit
 
 
@@ -47,7 +47,7 @@ class PlacedHit:
 class Omission:
     """A collection that could not be asked, and why."""
 
-    place: Place
+    place: CollectionRef
     error: RagContextError
 
 
@@ -84,7 +84,7 @@ class Conversations:
         self.reused = 0
         """Embeddings used again since the start."""
 
-    async def ask(self, question: Question, places: Sequence[Place], *, limit: int) -> Conversation:
+    async def ask(self, question: Question, places: Sequence[CollectionRef], *, limit: int) -> Conversation:
         """The nearest documents of all collections together; what cannot be asked is left out, and said.
 
         Raises:
@@ -108,7 +108,7 @@ class Conversations:
         hits.sort(key=lambda placed: -placed.hit.cosine)
         return Conversation(question, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
 
-    async def _one(self, place: Place, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
+    async def _one(self, place: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
         try:
             collection = await self._collections.get(place)
             embeddable(collection)

@@ -4,17 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Vector: TypeAlias = NDArray[np.float32]
-    """One embedding: `(dim,) float32`, L2 norm 1."""
-
-    Matrix: TypeAlias = NDArray[np.float32]
-    """Embeddings row by row: `(n, dim) float32`, each of L2 norm 1."""
+from typing import TypeAlias
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
@@ -63,7 +53,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class DocumentInput:
     """A document as it was handed in: not yet identified, cut or stored."""
 
     content: str
@@ -144,7 +134,7 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class StoredVectors:
     """What a vector store holds of one document: its chunks, and the content hashes they were made from."""
 
     chunk_ids: frozenset[str]
@@ -174,7 +164,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Cursor:
     """Where a list was left off: the last document that was shown."""
 
     timestamp: datetime
@@ -205,13 +195,3 @@ class Missing:
 
     vectors: int = 0
     passages: int = 0
-
-
-def __getattr__(name: str) -> object:
-    """The types of embeddings, for whoever holds some: a client that has none does not wait for numpy."""
-    if name in {"Vector", "Matrix"}:
-        import numpy as np  # noqa: PLC0415
-        from numpy.typing import NDArray  # noqa: PLC0415
-
-        return NDArray[np.float32]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,7 +18,7 @@ class Thoroughness(StrEnum):
     """Every page, every term; writers wait while the text index is compared."""
 
 
-class FlawKind(StrEnum):
+class IssueKind(StrEnum):
     """What can be untrue of an index."""
 
     DAMAGED_FILE = "damaged-file"
@@ -39,22 +39,22 @@ class FlawKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class Issue:
     """A kind of untruth, how often it was met, and a few places (ids where there are some)."""
 
-    kind: FlawKind
+    kind: IssueKind
     count: int
     examples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Examination:
+class IntegrityReport:
     """What an examination of an index found."""
 
     counts: Counts
     compared_terms: int
     """Of how many chunks the stored terms were compared with the analyser's; a sample of a large index."""
-    flaws: tuple[Flaw, ...]
+    flaws: tuple[Issue, ...]
     broken: tuple[str, ...] = ()
     """Ids of all documents whose chunks are broken."""
     spoilt: tuple[str, ...] = ()

@@ -48,7 +48,7 @@ class VectorHit:
 
 
 @dataclass(frozen=True, slots=True)
-class TextHit:
+class KeywordHit:
     """A chunk, its BM25 score (0..) and the share of the query's idf mass that it holds (0..1)."""
 
     chunk: ChunkRef

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.second_level import SecondLevel
 

@@ -4,7 +4,7 @@ import logging
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 
 PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
 """What every model is asked; the fingerprints of all indexes stand on it, so it never changes."""

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.embedders.checks import Checker
 from rag_context.embedders.onnx_model import BUNDLED, OnnxModel, load
 from rag_context.embedders.pool import Urgency, WorkerPool

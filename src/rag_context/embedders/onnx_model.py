@@ -13,8 +13,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Vector
 from rag_context.embedders.profiles import profile
 from rag_context.embedders.tokenizer import ModelTokenizer
 from rag_context.errors import BackendRejectedError, BackendUnavailableError

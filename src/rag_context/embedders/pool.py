@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendUnavailableError
 
 COMPONENT = "embedder"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.reading import read_fields
-from rag_context.domain.documents import Draft
+from rag_context.domain.documents import DocumentInput
 from rag_context.domain.files import FileDocument, FileEntry
 from rag_context.errors import InvalidInputError
 from rag_context.files.formats import Converter
@@ -251,7 +251,7 @@ class FileJobs:
         self.finished.append(file.remembered(self._recipe.key, file.kept, digest=file.loaded.digest))
 
 
-def _line(draft: Draft, file: OpenFile) -> BulkLine | Rejected:
+def _line(draft: DocumentInput, file: OpenFile) -> BulkLine | Rejected:
     metadata = draft.metadata
     fields = {
         "content": draft.content,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, Draft, Json, Metadata, Origin
+from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, DocumentInput, Json, Metadata, Origin
 from rag_context.domain.files import FileStamp
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats import MAX_FILE_BYTES, SNIFFED_BYTES, ConversionError, Converter, Format, format_of
@@ -124,7 +124,7 @@ class FileDraft:
     """A file that was read."""
 
     path: Path
-    draft: Draft
+    draft: DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
     """What else is in a conversation that nobody said, by kind."""
 
@@ -203,7 +203,7 @@ def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated
         return _rejected(Found(path, loaded.named), error)
     if not loaded.named and generated is not None and (reason := generated.text(path, content)):
         return Rejected(printable(path), reason, failed=False)
-    draft = Draft(
+    draft = DocumentInput(
         content=content,
         content_type=labels.content_type or content_type_of(path),
         session_id=labels.session_id or FILES_SESSION,
@@ -224,7 +224,7 @@ def converted_drafts(
             extra: dict[str, Json] = dict(labels.metadata.extra)
             for name, value in extracted.extra.items():
                 extra[name] = [*value] if isinstance(value, list) else value
-            draft = Draft(
+            draft = DocumentInput(
                 content=extracted.content,
                 content_type=labels.content_type or extracted.content_type,
                 session_id=labels.session_id or extracted.session_id or FILES_SESSION,

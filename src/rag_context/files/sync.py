@@ -14,7 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rag_context.api.index import FileReceipt
-from rag_context.domain.documents import DOCUMENTATION, Draft, Origin
+from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
 from rag_context.files.documents import FileJobs, Recipe, Todo
 from rag_context.files.formats import Converter
@@ -265,4 +265,4 @@ def _is_unicode(text: str) -> bool:
 
 
 def _file_identity(source: str) -> str:
-    return document_id(Draft("", DOCUMENTATION, "", source, origin=Origin.FILE))
+    return document_id(DocumentInput("", DOCUMENTATION, "", source, origin=Origin.FILE))

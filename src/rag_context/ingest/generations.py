@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from dataclasses import replace
 from typing import Protocol
 
-from rag_context.domain.documents import Chunk, Document, Held, Matrix, Vector
+from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.reconciliation import PAGE, lacks_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore
@@ -124,7 +125,7 @@ class VectorGenerations:
         if self.next is not None:
             await self.next.discard(document_ids)
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         return await (await self._current()).held(document_ids)
 
     async def held_documents(self) -> AsyncIterator[str]:

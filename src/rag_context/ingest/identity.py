@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterable
 from uuid import UUID, uuid5
 
-from rag_context.domain.documents import CHAT, CODE, Draft, Origin
+from rag_context.domain.documents import CHAT, CODE, DocumentInput, Origin
 
 NAMESPACE = UUID("7f3c0c4e-5a1d-5d0e-9c5b-2f6f0a3b8d41")
 """Root of all document ids. Never to be changed: every stored id hangs on it."""
 
 
-def document_id(draft: Draft) -> str:
+def document_id(draft: DocumentInput) -> str:
     """The id of the document that `draft` is a version of, a UUID string.
 
     Code, and whatever was read from a file, is known by tenant and source. What came in through a tool is known by
@@ -30,7 +30,7 @@ def document_id(draft: Draft) -> str:
     return str(uuid5(NAMESPACE, json.dumps(fields)))
 
 
-def content_hash(draft: Draft) -> str:
+def content_hash(draft: DocumentInput) -> str:
     """SHA-256 in hexadecimal over the content and everything that is returned with it."""
     metadata = draft.metadata
     fields = {

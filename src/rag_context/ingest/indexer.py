@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from rag_context.domain.documents import CHAT, Chunk, Document, Draft, Matrix, Origin, Vector
+from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
 from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.context import (
@@ -142,7 +143,7 @@ class Indexer:
         self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def index(self, draft: Draft, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
+    async def index(self, draft: DocumentInput, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
 
         Args:
@@ -245,7 +246,9 @@ class Indexer:
             self._unfinished.forget(id_)
             return await retrying(lambda: self._writer.delete(id_))
 
-    async def _index(self, id_: str, draft: Draft, deadline: Deadline, least_s: float, like: Sequence[str]) -> Receipt:
+    async def _index(
+        self, id_: str, draft: DocumentInput, deadline: Deadline, least_s: float, like: Sequence[str]
+    ) -> Receipt:
         digest = content_hash(draft)
         stored = await self._read(lambda: self._documents.stored(id_))
         if stored is not None and stored.content_hash == digest:
@@ -337,7 +340,7 @@ class Indexer:
     async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
         return await self._document_store.insist(work, Deadline.after(STORE_S, self._clock))
 
-    def _cleaned(self, draft: Draft) -> tuple[Draft, Mapping[str, int]]:
+    def _cleaned(self, draft: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
         if self._policy.redaction is RedactionMode.OFF:
             return draft, {}
         redacted = redact(draft.content)
@@ -350,7 +353,7 @@ class Indexer:
             raise InvalidInputError(message, [FieldError("content", message)])
         return replace(draft, content=redacted.content), found
 
-    def _prepared(self, id_: str, digest: str, draft: Draft) -> tuple[Document, list[Chunk]]:
+    def _prepared(self, id_: str, digest: str, draft: DocumentInput) -> tuple[Document, list[Chunk]]:
         document = Document(
             id=id_,
             tenant=draft.tenant,

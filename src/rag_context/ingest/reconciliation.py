@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rag_context.domain.documents import Held, Stored
-from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
-from rag_context.ports.maintenance import IndexAuditor, Judge
+from rag_context.domain.documents import Stored, StoredVectors
+from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.ports.maintenance import DocumentCheck, IndexAuditor
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter
 
@@ -17,7 +17,7 @@ LOOKS_AT_A_SUSPECT = 3
 EXAMPLES = 5
 """Documents that are named for each kind of difference."""
 
-NOT_HERE = frozenset({FlawKind.MISSING_VECTORS, FlawKind.BAD_VECTORS, FlawKind.STALE_VECTORS, FlawKind.NO_MODEL})
+NOT_HERE = frozenset({IssueKind.MISSING_VECTORS, IssueKind.BAD_VECTORS, IssueKind.STALE_VECTORS, IssueKind.NO_MODEL})
 """What a document store cannot judge whose vectors are elsewhere."""
 
 
@@ -146,24 +146,24 @@ class TwoStoreAuditor:
         self._documents = documents
         self._reconciler = reconciler
 
-    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine the documents, then compare them with the vectors. Raises: BackendError."""
         found = await self._documents.examine(judge, thoroughness)
-        if any(flaw.kind is FlawKind.DAMAGED_FILE for flaw in found.flaws):
+        if any(flaw.kind is IssueKind.DAMAGED_FILE for flaw in found.flaws):
             return found
         difference = await self._reconciler.compare()
         flaws = [flaw for flaw in found.flaws if flaw.kind not in NOT_HERE]
         for kind, ids in (
-            (FlawKind.MISSING_VECTORS, difference.missing),
-            (FlawKind.STALE_VECTORS, difference.stale),
-            (FlawKind.ORPHANS, difference.orphans),
+            (IssueKind.MISSING_VECTORS, difference.missing),
+            (IssueKind.STALE_VECTORS, difference.stale),
+            (IssueKind.ORPHANS, difference.orphans),
         ):
             if ids:
-                flaws.append(Flaw(kind, len(ids), ids[:EXAMPLES]))
+                flaws.append(Issue(kind, len(ids), ids[:EXAMPLES]))
         counts = replace(found.counts, vectors=await self._reconciler.count())
         return replace(found, counts=counts, flaws=_merged(flaws))
 
-    async def mend(self, kinds: Collection[FlawKind]) -> None:
+    async def mend(self, kinds: Collection[IssueKind]) -> None:
         """Mend both stores; documents whose vectors are wrong become pending, vectors of none go.
 
         Raises:
@@ -179,19 +179,19 @@ class TwoStoreAuditor:
         await self._documents.distrust(document_ids)
 
 
-def lacks_vectors(stored: Stored, held: Held | None) -> bool:
+def lacks_vectors(stored: Stored, held: StoredVectors | None) -> bool:
     """Whether a vector store has other vectors of a document than it should, whatever the document says of itself."""
     if held is None:
         return bool(stored.chunk_ids)
     return held.chunk_ids != frozenset(stored.chunk_ids) or held.revisions != {stored.content_hash}
 
 
-def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> Divergence:
+def _judged(documents: Mapping[str, Stored], held: Mapping[str, StoredVectors]) -> Divergence:
     """Which of the documents that are said to be indexed lack vectors, and which have others than theirs."""
     missing: list[str] = []
     stale: list[str] = []
     for id_, stored in documents.items():
-        has = held.get(id_, Held(frozenset(), frozenset()))
+        has = held.get(id_, StoredVectors(frozenset(), frozenset()))
         if not stored.indexed:
             continue
         if set(stored.chunk_ids) - has.chunk_ids:
@@ -201,13 +201,13 @@ def _judged(documents: Mapping[str, Stored], held: Mapping[str, Held]) -> Diverg
     return Divergence(tuple(missing), tuple(stale))
 
 
-def _merged(flaws: Sequence[Flaw]) -> tuple[Flaw, ...]:
+def _merged(flaws: Sequence[Issue]) -> tuple[Issue, ...]:
     """One flaw of each kind, in the order of the kinds."""
-    merged: dict[FlawKind, Flaw] = {}
+    merged: dict[IssueKind, Issue] = {}
     for flaw in flaws:
-        had = merged.get(flaw.kind, Flaw(flaw.kind, 0, ()))
-        merged[flaw.kind] = Flaw(flaw.kind, had.count + flaw.count, (*had.examples, *flaw.examples)[:EXAMPLES])
-    return tuple(merged[kind] for kind in FlawKind if kind in merged)
+        had = merged.get(flaw.kind, Issue(flaw.kind, 0, ()))
+        merged[flaw.kind] = Issue(flaw.kind, had.count + flaw.count, (*had.examples, *flaw.examples)[:EXAMPLES])
+    return tuple(merged[kind] for kind in IssueKind if kind in merged)
 
 
 def _slices(ids: Sequence[str]) -> list[Sequence[str]]:

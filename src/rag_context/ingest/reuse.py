@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore

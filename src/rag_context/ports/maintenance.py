@@ -4,17 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-from rag_context.domain.documents import (
-    Chunk,
-    Document,
-    Matrix,
-    Tenant,
-)
+from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.files import FileEntry, ProjectRecord
-from rag_context.domain.integrity import Examination, FlawKind, Thoroughness
+from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.vectors import Matrix
 
-Judge: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[FlawKind]]
+DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueKind]]
 """Says what is wrong with a document and its chunks (by position)."""
 
 
@@ -78,7 +74,7 @@ class VectorRebuilder(Protocol):
 class IndexAuditor(Protocol):
     """Compares what a store says of itself with what it holds."""
 
-    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine all of it, at one moment; every document is shown to `judge`.
 
         Raises:
@@ -87,7 +83,7 @@ class IndexAuditor(Protocol):
         """
         ...
 
-    async def mend(self, kinds: Collection[FlawKind]) -> None:
+    async def mend(self, kinds: Collection[IssueKind]) -> None:
         """Mend what the store can mend by itself; documents whose vectors are wrong become pending."""
         ...
 

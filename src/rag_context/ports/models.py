@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from rag_context.domain.documents import (
-    Matrix,
-    Vector,
-)
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 
 
 class Tokenizer(Protocol):

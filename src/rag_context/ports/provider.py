@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Protocol, runtime_checkable
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from rag_context.domain.documents import (
-    Chunk,
-    Counts,
-    Document,
-    Listing,
-    Missing,
-    Place,
-    Retrievals,
-    Stored,
-    Tenant,
-    Vector,
-)
+from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.metrics import ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage, TextHit, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.vectors import Vector
 
 
 class VectorStore(Protocol):
@@ -40,12 +30,12 @@ class VectorStore(Protocol):
     async def ping(self) -> str: ...
 
 
-class TextIndex(Protocol):
+class KeywordIndex(Protocol):
     """Finds chunks by words. The query is data: no character of it is syntax."""
 
-    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]: ...
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]: ...
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """Exact text score of the given chunks; those that hold none of the terms, or are unknown, may be left out."""
         ...
 
@@ -87,7 +77,7 @@ class DocumentStore(Protocol):
         """Ids of other documents of the tenant whose similarity hash is within 3 bits."""
         ...
 
-    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
         ...
 

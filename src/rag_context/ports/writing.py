@@ -3,13 +3,9 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
-from rag_context.domain.documents import (
-    Chunk,
-    Document,
-    Held,
-    Matrix,
-)
+from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 
 
 class IndexWriter(Protocol):
@@ -90,7 +86,7 @@ class VectorWriter(Protocol):
         """Forget the vectors of these documents."""
         ...
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out."""
         ...
 

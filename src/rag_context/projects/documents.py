@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rag_context.domain.documents import DOCUMENTATION, Document, Draft, Json, Listing, Metadata, Tenant
+from rag_context.domain.documents import DOCUMENTATION, Document, DocumentInput, Json, Listing, Metadata, Tenant
 from rag_context.ingest.redaction import redact
 from rag_context.projects.doc_types import DocTypes
 from rag_context.projects.front_matter import FrontMatter, read_front_matter
@@ -49,7 +49,7 @@ class Reader:
 class Read:
     """A file that was read: what is indexed of it, and what is wrong with its front matter."""
 
-    draft: Draft
+    draft: DocumentInput
     warnings: tuple[str, ...]
 
 
@@ -63,7 +63,7 @@ def text_digest(revision: str) -> str:
     return revision.partition(".")[0]
 
 
-def drafted(draft: Draft, path: str, reader: Reader, rules: str) -> Read:
+def drafted(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
     """A file's draft with all that its project says of it; secrets in the front matter are made unreadable.
 
     Args:

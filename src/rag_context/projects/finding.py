@@ -7,8 +7,9 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from rag_context.domain.documents import Listing, Tenant, Vector
+from rag_context.domain.documents import Listing, Tenant
 from rag_context.domain.search import Filter, Passage
+from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 from rag_context.projects.boosting import Match, boost_of
 from rag_context.projects.documents import project_document

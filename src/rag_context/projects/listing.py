@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import Listing, Place, Tenant
+from rag_context.domain.documents import Cursor, Listing, Tenant
 from rag_context.domain.search import Filter
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.documents import project_document, text_digest
@@ -71,7 +71,7 @@ class _LinkReader:
             done.exception()  # for those who still wait; nobody may
 
 
-class Catalogue:
+class DocumentList:
     """The documents of one tenant at one moment. Immutable; lookups need no I/O, except `links` at first use."""
 
     def __init__(self, tenant: Tenant, entries: Mapping[str, _Entry], reader: _LinkReader) -> None:
@@ -204,22 +204,22 @@ class Catalogues:
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
         self._reader = _LinkReader(documents)
-        self._known: LRUCache[Tenant, tuple[int, Catalogue]] = LRUCache(REMEMBERED_TENANTS)
+        self._known: LRUCache[Tenant, tuple[int, DocumentList]] = LRUCache(REMEMBERED_TENANTS)
         self._locks: LRUCache[Tenant, asyncio.Lock] = LRUCache(REMEMBERED_TENANTS)
 
-    async def of(self, tenant: Tenant) -> Catalogue:
+    async def of(self, tenant: Tenant) -> DocumentList:
         """The catalogue as the index is now; empty for an unknown tenant. Raises: BackendError."""
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             version = self._documents.version
             known = self._known.get(tenant)
             if known is not None and known[0] == version:
                 return known[1]
-            before = known[1] if known is not None else Catalogue(tenant, {}, self._reader)
+            before = known[1] if known is not None else DocumentList(tenant, {}, self._reader)
             catalogue = await self._renewed(before)
             self._known[tenant] = version, catalogue
             return catalogue
 
-    async def _renewed(self, before: Catalogue) -> Catalogue:
+    async def _renewed(self, before: DocumentList) -> DocumentList:
         ids = await self._documents.matching(Filter(before.tenant), MAX_DOCUMENTS)
         hashes = await self._documents.content_hashes(ids)
         kept = {id_: entry for id_, entry in before.entries.items() if hashes.get(id_) == entry.content_hash}
@@ -227,7 +227,7 @@ class Catalogues:
         if not changed and len(kept) == len(before.entries):
             return before
         read = await (self._one_by_one(changed) if len(changed) <= FEW else self._listed(before.tenant, hashes))
-        return Catalogue(before.tenant, {**kept, **read}, self._reader)
+        return DocumentList(before.tenant, {**kept, **read}, self._reader)
 
     async def _one_by_one(self, ids: Sequence[str]) -> dict[str, _Entry]:
         found = await asyncio.gather(*(self._documents.get(id_) for id_ in ids))
@@ -235,10 +235,10 @@ class Catalogues:
 
     async def _listed(self, tenant: Tenant, hashes: Mapping[str, str]) -> dict[str, _Entry]:
         entries: dict[str, _Entry] = {}
-        after: Place | None = None
+        after: Cursor | None = None
         while page := await self._documents.listing(Filter(tenant), limit=PAGE, after=after):
             entries.update(_entries(page, hashes))
-            after = Place(page[-1].timestamp, page[-1].id)
+            after = Cursor(page[-1].timestamp, page[-1].id)
             if len(page) < PAGE:
                 break
         return entries

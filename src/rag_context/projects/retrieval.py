@@ -6,7 +6,8 @@ label's warnings, whichever part failed.
 
 import asyncio
 
-from rag_context.domain.documents import Tenant, Vector
+from rag_context.domain.documents import Tenant
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.projects.assembly import Entry, Section
 from rag_context.projects.boosting import best_first
@@ -18,11 +19,11 @@ from rag_context.projects.records import (
     RetrievalResult,
     RetrievalResultWithLinks,
 )
-from rag_context.projects.run import Run, Works
+from rag_context.projects.run import RetrievalDependencies, Run
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer
 
-__all__ = ["CATALOGUE_LOST", "RetrievalService", "Works"]
+__all__ = ["CATALOGUE_LOST", "RetrievalDependencies", "RetrievalService"]
 
 CATALOGUE_LOST = "The list of the project's documents could not be read: {}"
 
@@ -38,7 +39,7 @@ class RetrievalService:
         tenant: whose documents.
     """
 
-    def __init__(self, works: Works, tenant: Tenant) -> None:
+    def __init__(self, works: RetrievalDependencies, tenant: Tenant) -> None:
         self._works = works
         self._tenant = tenant
 

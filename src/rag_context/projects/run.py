@@ -56,7 +56,7 @@ class CatalogueSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Works:
+class RetrievalDependencies:
     """What retrieval works with; one for all projects.
 
     `ask` answers searches at whatever level can be had, well before `deadline_s` (seconds) is over.
@@ -85,7 +85,7 @@ class Run:
 
     def __init__(
         self,
-        works: Works,
+        works: RetrievalDependencies,
         options: RetrievalOptions,
         deadline: Deadline,
         catalogue: Known,

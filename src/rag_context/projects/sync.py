@@ -21,7 +21,7 @@ from rag_context.files.reading import DEFAULT_MAX_BYTES, FileDraft, Found, Label
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ingest.indexer import Indexer, Outcome, Receipt
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
-from rag_context.projects.listing import Catalogue, Catalogues
+from rag_context.projects.listing import Catalogues, DocumentList
 from rag_context.projects.paths import SUFFIXES, relative_path
 from rag_context.projects.records import ProjectDocument
 
@@ -312,7 +312,7 @@ class Synchroniser:
             scan.rejected.append(_rejection(path, found))
 
 
-def _planned(catalogue: Catalogue, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
+def _planned(catalogue: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
     known = [document for document in catalogue.documents if _concerns(document.path, changed)]
     kept = {document.path for document in known if document.path in scan.revisions}
     gone = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
@@ -327,7 +327,7 @@ def _planned(catalogue: Catalogue, scan: _Scan, changed: frozenset[str] | None) 
     return _Plan(tuple(unchanged), index, tuple(gone))
 
 
-def _likely(catalogue: Catalogue, path: str, revision_: str) -> ProjectDocument | None:
+def _likely(catalogue: DocumentList, path: str, revision_: str) -> ProjectDocument | None:
     """The document of another tenant that holds the same text, else the one at the same path."""
     return catalogue.by_text(text_digest(revision_)) or catalogue.by_path(path)
 

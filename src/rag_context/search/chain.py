@@ -9,7 +9,7 @@ from itertools import islice
 
 from rag_context.domain.documents import CHAT, Missing
 from rag_context.domain.embedding_model import Calibration
-from rag_context.domain.search import ChunkRef, Passage, TextHit
+from rag_context.domain.search import ChunkRef, KeywordHit, Passage
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
@@ -27,7 +27,7 @@ from rag_context.search.ranking import (
     smoothed_scores,
     spread,
 )
-from rag_context.search.retrievers import Legs, Sources, status_of
+from rag_context.search.retrievers import Backends, Legs, status_of
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class SearchChain:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: Backends,
         breaker: Breaker,
         *,
         deadline_s: float,
@@ -207,7 +207,7 @@ class SearchChain:
         )
 
 
-async def _if_it_can(words: "asyncio.Task[Sequence[TextHit]]") -> tuple[Sequence[TextHit] | None, str | None]:
+async def _if_it_can(words: "asyncio.Task[Sequence[KeywordHit]]") -> tuple[Sequence[KeywordHit] | None, str | None]:
     """The text leg's hits, or a warning that says they are missing."""
     try:
         return await words, None

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
-from rag_context.domain.search import ChunkRef, Neighbours, TextHit, VectorHit
+from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, VectorHit
 from rag_context.errors import BackendError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best, spread
-from rag_context.search.retrievers import Sources, VectorFinds, pool_per_document
+from rag_context.search.retrievers import Backends, VectorFinds, pool_per_document
 
 T = TypeVar("T")
 
@@ -35,10 +35,10 @@ class Gathered:
 
 
 async def gather(
-    sources: Sources,
+    sources: Backends,
     query: Query,
     finds: VectorFinds | None,
-    text: Sequence[TextHit] | None,
+    text: Sequence[KeywordHit] | None,
     deadline: Deadline,
 ) -> Gathered:
     """Score the union of what the legs found on both sides, and the neighbours of its best.
@@ -53,7 +53,7 @@ async def gather(
         text: what the text leg found; None where it is not part of this answer.
         deadline: when ranking must begin.
     """
-    found: list[VectorHit | TextHit] = [*(finds.hits if finds else ()), *(text or ())]
+    found: list[VectorHit | KeywordHit] = [*(finds.hits if finds else ()), *(text or ())]
     refs = {hit.chunk.id: hit.chunk for hit in found}
     cosines = {hit.chunk.id: hit.cosine for hit in finds.hits} if finds else {}
     raw = _Raw(cosines, {hit.chunk.id: hit for hit in text or ()})
@@ -83,14 +83,14 @@ class _Raw:
     """Raw scores by chunk id, exact where they are there."""
 
     cosines: Mapping[str, float]
-    texts: Mapping[str, TextHit]
+    texts: Mapping[str, KeywordHit]
 
 
 @dataclass(slots=True)
 class _ExactScores:
     """Asks both sides for the scores that are still missing, at the same time, until one of them is in trouble."""
 
-    sources: Sources
+    sources: Backends
     query: Query
     finds: VectorFinds | None
     deadline: Deadline
@@ -119,7 +119,7 @@ class _ExactScores:
             return {}
         return await self._asked(self.sources.vector_store, ids, lambda: vectors.score(finds.vector, ids))
 
-    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, TextHit]:
+    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
         texts = self.sources.texts
         return await self._asked(self.sources.document_store, chunks, lambda: texts.score(self.query.text, chunks))
 
@@ -145,7 +145,7 @@ def _gathered(
     neighbours: Mapping[str, Neighbours],
     scored: Mapping[str, Candidate],
     finds: VectorFinds | None,
-    text: Sequence[TextHit] | None,
+    text: Sequence[KeywordHit] | None,
 ) -> Gathered:
     return Gathered(
         candidates,

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.search import Filter, Passage
+from rag_context.domain.vectors import Vector
 from rag_context.search.ranking import Ranked
 
 

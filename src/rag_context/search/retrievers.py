@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.embedding_model import Calibration
-from rag_context.domain.search import Filter, TextHit, VectorHit
+from rag_context.domain.search import Filter, KeywordHit, VectorHit
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, TextIndex, VectorStore
+from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -34,7 +34,7 @@ ENOUGH = 2
 FURTHER_LOOKS = 2
 """How often a leg looks again, past the documents that fill its pool."""
 
-Hit = TypeVar("Hit", bound=VectorHit | TextHit)
+Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
 
 
 def pool_per_document(query: Query) -> int | None:
@@ -54,12 +54,12 @@ class VectorFinds:
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class Backends:
     """The ports a search reads from, each with the dependency that guards it."""
 
     embedder: Embedder
     vectors: VectorStore
-    texts: TextIndex
+    texts: KeywordIndex
     documents: DocumentStore
     embedding: Dependency
     vector_store: Dependency
@@ -89,7 +89,7 @@ class Legs:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: Backends,
         query: Query,
         deadline: Deadline,
         clock: Callable[[], float] = time.monotonic,
@@ -101,7 +101,7 @@ class Legs:
         self._clock = clock
         self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
         self._vector: asyncio.Task[VectorFinds] | None = None
-        self._text: asyncio.Task[Sequence[TextHit]] | None = None
+        self._text: asyncio.Task[Sequence[KeywordHit]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.spare: asyncio.Task[Answer] | None = None
         """The lower level's answer, on its way already."""
@@ -124,7 +124,7 @@ class Legs:
             self._vector = asyncio.create_task(self._walk_vector())
         return self._vector
 
-    def start_text(self) -> "asyncio.Task[Sequence[TextHit]]":
+    def start_text(self) -> "asyncio.Task[Sequence[KeywordHit]]":
         """The text leg, started once: half of level 1, and all of level 2."""
         if self._text is None:
             self._text = asyncio.create_task(self._walk_text())
@@ -173,7 +173,7 @@ class Legs:
         with self._reported("embedding"):
             return await self._sources.embedding.call(embedded, self._deadline)
 
-    async def _walk_text(self) -> Sequence[TextHit]:
+    async def _walk_text(self) -> Sequence[KeywordHit]:
         with self._reported("text"):
             return await self._spread(
                 lambda where: self._sources.document_store.call(

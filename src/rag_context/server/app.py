@@ -35,13 +35,13 @@ from rag_context.server.endpoint import (
     query_fields,
 )
 from rag_context.server.failures import retry_after
-from rag_context.server.guard import BodyLimit, KeyCheck, RateLimit, SiteCheck
+from rag_context.server.guard import AuthMiddleware, BodyLimit, HostOriginMiddleware, RateLimit
 from rag_context.server.mcp.mount import McpMount
 from rag_context.server.messages import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import Access, ServerOptions
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool
-from rag_context.server.request_ids import Correlation
+from rag_context.server.request_ids import RequestIdMiddleware
 from rag_context.server.tools import build_tools
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def create_app(
                 async with lifespan(app) as state:
                     yield state
 
-    every_route = [*doors.routes(), *collection_routes(service, options), Route("/mcp", mcp), *routes]
+    every_route = [*doors.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
     return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
 
 
@@ -112,9 +112,9 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
     )
     if options.rate_per_s is not None:
         app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
-    app = KeyCheck(app, options)
-    app = SiteCheck(app, options)
-    return Correlation(app, max_requests=options.max_requests)
+    app = AuthMiddleware(app, options)
+    app = HostOriginMiddleware(app, options)
+    return RequestIdMiddleware(app, max_requests=options.max_requests)
 
 
 class _Bulk:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from starlette.routing import Route
@@ -42,18 +42,11 @@ BODIES_AT_ONCE = 4
 Request = TypeVar("Request", bound=WireRequest)
 
 
-class Hall(Protocol):
-    """What the use cases are taken from."""
-
-    @property
-    def collections(self) -> CollectionService | None: ...
-
-
-def collection_routes(hall: Hall, options: ServerOptions) -> list[Route]:
+def collection_routes(collections: CollectionService | None, options: ServerOptions) -> list[Route]:
     """The addresses of collections and providers; none where they are not offered."""
-    if hall.collections is None:
+    if collections is None:
         return []
-    return CollectionDoors(hall.collections, options.collection_body_bytes).routes()
+    return CollectionDoors(collections, options.collection_body_bytes).routes()
 
 
 @dataclass(frozen=True, slots=True)

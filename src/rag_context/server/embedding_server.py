@@ -9,8 +9,9 @@ from starlette.types import Receive, Scope, Send
 from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode
 from rag_context.api.maintenance import BareHealth
-from rag_context.domain.documents import Matrix, Status
+from rag_context.domain.documents import Status
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded

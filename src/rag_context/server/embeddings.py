@@ -8,8 +8,8 @@ from typing import Protocol
 from rag_context.api.embeddings import Embedding, EmbeddingsRequest, EmbeddingsResponse, Model, ModelsResponse, Usage
 from rag_context.api.failure import ErrorCode
 from rag_context.api.reading import read_json
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.models import Tokenizer
 from rag_context.server.messages import RefusalError, Reply
 

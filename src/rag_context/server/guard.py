@@ -58,7 +58,7 @@ class TokenBuckets:
         return min(self._burst, tokens + (now - at) * self._per_s)
 
 
-class SiteCheck:
+class HostOriginMiddleware:
     """Refuses a foreign Host (DNS rebinding) and a foreign Origin (a web page of somebody else)."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
@@ -95,7 +95,7 @@ class SiteCheck:
         return self._addresses and _is_address(name)
 
 
-class KeyCheck:
+class AuthMiddleware:
     """Finds out who is calling; without a valid key only the open paths answer.
 
     An address that presented too many wrong keys is refused before its next one is looked at, or the answer would

@@ -15,8 +15,8 @@ from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.similar import SimilarRequest, SimilarResponse
 from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest, WireResponse
-from rag_context.domain.documents import Matrix
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.callers import NOBODY, CallerId
 from rag_context.server.options import Access

@@ -23,7 +23,7 @@ LINGER_BYTES = 1024 * 1024
 LINGER_S = 1.0
 
 
-class Correlation:
+class RequestIdMiddleware:
     """Opens the exchange, runs the rest, and answers for whatever it raises."""
 
     def __init__(self, app: ASGIApp, *, max_requests: int, clock: Callable[[], float] = time.perf_counter) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from rag_context.api.maintenance import CheckResponse, FlawReport
-from rag_context.domain.documents import Chunk, Counts, Document, Draft, Origin
-from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
+from rag_context.domain.documents import Chunk, Counts, Document, DocumentInput, Origin
+from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError, ForeignIndexError, LostIndexError
 from rag_context.ingest.chunking.markdown import body_start
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
@@ -29,26 +29,26 @@ class Meaning:
     mendable: bool = True
 
 
-MEANINGS: Mapping[FlawKind, Meaning] = {
-    FlawKind.DAMAGED_FILE: Meaning("the file itself is damaged", f"nothing: {RESCUE}", mendable=False),
-    FlawKind.WRONG_COUNTERS: Meaning("counters that are not what is there", "counts again"),
-    FlawKind.ORPHANS: Meaning("rows that belong to nothing", "deletes them"),
-    FlawKind.LOST_CONTENT: Meaning("documents that are lost or damaged", RENEWAL, mendable=False),
-    FlawKind.CHANGED_CONTENT: Meaning("documents whose content is not what was indexed", RENEWAL, mendable=False),
-    FlawKind.WRONG_ID: Meaning(
+MEANINGS: Mapping[IssueKind, Meaning] = {
+    IssueKind.DAMAGED_FILE: Meaning("the file itself is damaged", f"nothing: {RESCUE}", mendable=False),
+    IssueKind.WRONG_COUNTERS: Meaning("counters that are not what is there", "counts again"),
+    IssueKind.ORPHANS: Meaning("rows that belong to nothing", "deletes them"),
+    IssueKind.LOST_CONTENT: Meaning("documents that are lost or damaged", RENEWAL, mendable=False),
+    IssueKind.CHANGED_CONTENT: Meaning("documents whose content is not what was indexed", RENEWAL, mendable=False),
+    IssueKind.WRONG_ID: Meaning(
         "documents whose id is not the computed one",
         "nothing: delete them and index their sources again",
         mendable=False,
     ),
-    FlawKind.WRONG_TAGS: Meaning("documents that a tag filter would judge wrongly", "lists their tags again"),
-    FlawKind.BROKEN_CHUNKS: Meaning("documents whose chunks do not give back their content", "cuts them again"),
-    FlawKind.MISSING_VECTORS: Meaning("documents that lack vectors and do not say so", "embeds them again"),
-    FlawKind.BAD_VECTORS: Meaning("vectors of a wrong length or norm", "drops them and embeds their documents again"),
-    FlawKind.STALE_VECTORS: Meaning("vectors of another version of their document", "embeds their documents again"),
-    FlawKind.NO_MODEL: Meaning("no record of the model that made the vectors", "drops all vectors and embeds again"),
-    FlawKind.STALE_TERMS: Meaning("passages whose terms are not the analyser's", "analyses them again"),
-    FlawKind.TEXT_INDEX: Meaning("terms for which the text index is wrong", "builds the text index again"),
-    FlawKind.STATISTICS: Meaning("sums of searches that are not those of the records", "sums up again"),
+    IssueKind.WRONG_TAGS: Meaning("documents that a tag filter would judge wrongly", "lists their tags again"),
+    IssueKind.BROKEN_CHUNKS: Meaning("documents whose chunks do not give back their content", "cuts them again"),
+    IssueKind.MISSING_VECTORS: Meaning("documents that lack vectors and do not say so", "embeds them again"),
+    IssueKind.BAD_VECTORS: Meaning("vectors of a wrong length or norm", "drops them and embeds their documents again"),
+    IssueKind.STALE_VECTORS: Meaning("vectors of another version of their document", "embeds their documents again"),
+    IssueKind.NO_MODEL: Meaning("no record of the model that made the vectors", "drops all vectors and embeds again"),
+    IssueKind.STALE_TERMS: Meaning("passages whose terms are not the analyser's", "analyses them again"),
+    IssueKind.TEXT_INDEX: Meaning("terms for which the text index is wrong", "builds the text index again"),
+    IssueKind.STATISTICS: Meaning("sums of searches that are not those of the records", "sums up again"),
 }
 
 
@@ -62,7 +62,7 @@ class Audit:
     def __init__(self, auditor: IndexAuditor) -> None:
         self._auditor = auditor
 
-    async def examine(self, thoroughness: Thoroughness) -> Examination:
+    async def examine(self, thoroughness: Thoroughness) -> IntegrityReport:
         """What is wrong. An index too damaged to be examined is a finding.
 
         Raises:
@@ -75,32 +75,32 @@ class Audit:
         except (ForeignIndexError, LostIndexError):
             raise
         except BackendDataError as error:
-            return Examination(Counts(0, 0, 0, 0), 0, (Flaw(FlawKind.DAMAGED_FILE, 1, (str(error),)),))
+            return IntegrityReport(Counts(0, 0, 0, 0), 0, (Issue(IssueKind.DAMAGED_FILE, 1, (str(error),)),))
 
-    async def mend(self, found: Examination) -> None:
+    async def mend(self, found: IntegrityReport) -> None:
         """Mend what the store can mend by itself, and have replaced what only a source can mend.
 
         A damaged file is not touched. Raises: BackendError.
         """
         kinds = {flaw.kind for flaw in found.flaws}
-        if FlawKind.DAMAGED_FILE not in kinds:
+        if IssueKind.DAMAGED_FILE not in kinds:
             await self._auditor.mend(kinds)
             if found.spoilt:
                 await self._auditor.distrust(found.spoilt)
 
 
-def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[FlawKind]:
+def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
     """What is wrong with a document and its chunks (by position), by what can be computed from them."""
     drafts = [_draft(document, origin) for origin in Origin]
     if content_hash(drafts[0]) != document.content_hash:
-        yield FlawKind.CHANGED_CONTENT
+        yield IssueKind.CHANGED_CONTENT
     elif document.id not in map(document_id, drafts):
-        yield FlawKind.WRONG_ID
+        yield IssueKind.WRONG_ID
     if _is_uuid(document.id) and not _are_cut_from(document, chunks):
-        yield FlawKind.BROKEN_CHUNKS
+        yield IssueKind.BROKEN_CHUNKS
 
 
-def report(found: Examination, thoroughness: Thoroughness, before: Examination | None = None) -> CheckResponse:
+def report(found: IntegrityReport, thoroughness: Thoroughness, before: IntegrityReport | None = None) -> CheckResponse:
     """The report on what is there; of a repair also what was there before it and is mended."""
     left = {flaw.kind for flaw in found.flaws}
     mended = None if before is None else [_flaw(flaw) for flaw in before.flaws if flaw.kind not in left]
@@ -117,7 +117,7 @@ def report(found: Examination, thoroughness: Thoroughness, before: Examination |
     )
 
 
-def _flaw(flaw: Flaw) -> FlawReport:
+def _flaw(flaw: Issue) -> FlawReport:
     meaning = MEANINGS[flaw.kind]
     return FlawReport(
         kind=flaw.kind.value,
@@ -129,8 +129,8 @@ def _flaw(flaw: Flaw) -> FlawReport:
     )
 
 
-def _draft(document: Document, origin: Origin) -> Draft:
-    return Draft(
+def _draft(document: Document, origin: Origin) -> DocumentInput:
+    return DocumentInput(
         document.content,
         document.content_type,
         document.session_id,

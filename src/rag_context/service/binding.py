@@ -5,8 +5,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeAlias
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.embedders.fingerprint import same_model
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, IndexMismatchError
 from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder

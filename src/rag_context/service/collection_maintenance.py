@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from rag_context.api.maintenance import ReindexedCollection, ReindexRequest, ReindexResponse
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import Connection, Place
+from rag_context.collections.connections import CollectionRef, Connection
 from rag_context.collections.reindexing import CollectionReindexing, Progress, Reindexed
 from rag_context.domain.documents import Status
 from rag_context.errors import RagContextError
@@ -47,7 +47,7 @@ class CollectionUpkeep:
         """Set once everything was tried, whether or not some of it is tried again."""
 
         self._done: list[Reindexed] = []
-        self._progress: dict[Place, tuple[int, int]] = {}
+        self._progress: dict[CollectionRef, tuple[int, int]] = {}
 
     async def examine(self) -> list[Finding]:
         """How the connections are that were used since the start; a success is believed for half a minute."""
@@ -57,7 +57,7 @@ class CollectionUpkeep:
     async def reindex(self, on_progress: Progress = lambda _place, _done, _total: None) -> list[Reindexed]:
         """Make the vectors of collections again that another model made, and say what became of each."""
 
-        def progress(place: Place, done: int, total: int) -> None:
+        def progress(place: CollectionRef, done: int, total: int) -> None:
             self._progress[place] = (done, total)
             on_progress(place, done, total)
 
@@ -115,7 +115,7 @@ class CollectionUpkeep:
             if not connection.was_used:
                 continue
             for name, documents in await self._stale(connection):
-                place = Place(name, connection.id)
+                place = CollectionRef(name, connection.id)
                 failed = told.get(place)
                 if not running and failed is not None and failed.status == "failed":
                     continue

@@ -31,15 +31,16 @@ from rag_context.api.collections import (
 from rag_context.api.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.api.documents import GivenDocuments, documents_of, documents_of_json
 from rag_context.collections.addresses import AllowedAddresses
-from rag_context.collections.collections import Collections, Draft
-from rag_context.collections.connections import DEFAULT, Place
+from rag_context.collections.collections import Collections, DocumentInput
+from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
 from rag_context.collections.models import recorded
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.collections.searching import Match, Question, find
 from rag_context.collections.strategy import Conversation, Conversations, choose
 from rag_context.domain.clauses import EVERYTHING
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
@@ -110,11 +111,11 @@ class CollectionService:
 
     async def get(self, name: str, *, connection: str = DEFAULT) -> CollectionResponse:
         """One collection."""
-        return _response(await self._collections.get(Place(name, connection)), connection)
+        return _response(await self._collections.get(CollectionRef(name, connection)), connection)
 
     async def drop(self, name: str, *, connection: str = DEFAULT) -> DroppedCollectionResponse:
         """Remove a collection with all that is in it."""
-        await self._collections.drop(Place(name, connection))
+        await self._collections.drop(CollectionRef(name, connection))
         return DroppedCollectionResponse(collection=name)
 
     async def replace_metadata(
@@ -122,7 +123,7 @@ class CollectionService:
     ) -> MetadataResponse:
         """Put other metadata in place of the old; the labels stay, unless others are given."""
         check_metadata(request.metadata)
-        changed = await self._collections.replace_metadata(Place(name, connection), request.metadata)
+        changed = await self._collections.replace_metadata(CollectionRef(name, connection), request.metadata)
         return MetadataResponse(collection=name, metadata=_metadata(changed))
 
     async def merge_metadata(
@@ -130,7 +131,7 @@ class CollectionService:
     ) -> MetadataResponse:
         """Set these keys and keep the others."""
         check_metadata(request.metadata)
-        changed = await self._collections.merge_metadata(Place(name, connection), request.metadata)
+        changed = await self._collections.merge_metadata(CollectionRef(name, connection), request.metadata)
         return MetadataResponse(collection=name, metadata=_metadata(changed))
 
     async def add(
@@ -138,14 +139,14 @@ class CollectionService:
     ) -> AddedDocumentsResponse:
         """Store documents: `text`, and where there are `id`, `metadata`, `embedding` (numbers or an array)."""
         async with self._admissions.writes.admitted():
-            collection = await self._collections.get(Place(name, connection))
+            collection = await self._collections.get(CollectionRef(name, connection))
             given = await asyncio.to_thread(documents_of, documents, check_metadata)
             return await self._add(collection, given, connection)
 
     async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
         """Store the documents of `{"documents": [...]}`."""
         async with self._admissions.writes.admitted():
-            collection = await self._collections.get(Place(name, connection))
+            collection = await self._collections.get(CollectionRef(name, connection))
             given = await asyncio.to_thread(documents_of_json, body, check_metadata)
             return await self._add(collection, given, connection)
 
@@ -161,7 +162,7 @@ class CollectionService:
         connection: str = DEFAULT,
     ) -> DocumentsResponse:
         """A page of the documents that a filter (JSON, or its text) lets through, by id; or those of these ids."""
-        place, clause = Place(name, connection), parse(where)
+        place, clause = CollectionRef(name, connection), parse(where)
         async with self._admissions.searches.admitted():
             if ids is not None:
                 there = await self._collections.get_entries(place, ids)
@@ -178,14 +179,14 @@ class CollectionService:
 
     async def delete(self, name: str, id_: str, *, connection: str = DEFAULT) -> DeletedDocumentResponse:
         """Remove one document."""
-        await self._collections.delete(Place(name, connection), id_)
+        await self._collections.delete(CollectionRef(name, connection), id_)
         return DeletedDocumentResponse(collection=name, id=id_)
 
     async def delete_ids(
         self, name: str, ids: Sequence[str], *, dry_run: bool = False, connection: str = DEFAULT
     ) -> DeletedMatchingResponse:
         """Remove these documents; unknown ones are passed over."""
-        place = Place(name, connection)
+        place = CollectionRef(name, connection)
         there = await self._collections.get_entries(place, ids)
         found = [id_ for id_ in dict.fromkeys(ids) if id_ in there]
         if dry_run:
@@ -208,7 +209,7 @@ class CollectionService:
         Raises:
             InvalidInputError: those are many, and `confirm` is not set; or the filter lets everything through.
         """
-        place, clause = Place(name, connection), parse(where)
+        place, clause = CollectionRef(name, connection), parse(where)
         if clause == EVERYTHING and not every:
             said = "where must not be empty; every document is deleted by DELETE documents/all, or by every with a tool"
             raise InvalidInputError(said, [FieldError("where", said)])
@@ -232,18 +233,22 @@ class CollectionService:
     ) -> UpdatedDocumentResponse:
         """Give one document other metadata, or set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
-        changed = await self._collections.update_metadata(Place(name, connection), id_, request.metadata, merge=merge)
+        changed = await self._collections.update_metadata(
+            CollectionRef(name, connection), id_, request.metadata, merge=merge
+        )
         return UpdatedDocumentResponse(collection=name, id=id_, metadata=dict(changed.metadata))
 
     async def empty(self, name: str, *, connection: str = DEFAULT) -> EmptiedCollectionResponse:
         """Remove all documents, or none."""
-        gone = await self._collections.empty(Place(name, connection))
+        gone = await self._collections.empty(CollectionRef(name, connection))
         return EmptiedCollectionResponse(collection=name, count_deleted=gone)
 
     async def values(self, name: str, field: str, *, connection: str = DEFAULT) -> ValuesResponse:
         """The distinct values of a metadata field; `a.b` is a field of an object."""
         async with self._admissions.searches.admitted():
-            found = sorted_values(await self._collections.values(Place(name, connection), tuple(field.split("."))))
+            found = sorted_values(
+                await self._collections.values(CollectionRef(name, connection), tuple(field.split(".")))
+            )
         return ValuesResponse.model_construct(field=field, values=found, count=len(found))
 
     async def query(self, name: str, request: QueryRequest, *, connection: str = DEFAULT) -> QueryResponse:
@@ -257,7 +262,7 @@ class CollectionService:
             min_score=request.min_score,
         )
         async with self._admissions.searches.admitted():
-            found = await find(self._collections, Place(name, connection), question)
+            found = await find(self._collections, CollectionRef(name, connection), question)
         return QueryResponse.model_construct(results=[_result(match) for match in found])
 
     async def converse(self, request: ConverseRequest) -> ConverseResponse:
@@ -272,7 +277,7 @@ class CollectionService:
             given.well_formed()
         else:
             given.all_embedded()
-        drafts = [Draft(one.text, one.metadata, one.id, one.vector) for one in given.documents]
+        drafts = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in given.documents]
         ids = await self._collections.add(collection, connection, drafts)
         return AddedDocumentsResponse(count=len(ids), ids=ids)
 

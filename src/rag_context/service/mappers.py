@@ -19,7 +19,7 @@ from rag_context.api.search import (
     Surroundings,
 )
 from rag_context.api.similar import SimilarRequest
-from rag_context.domain.documents import Draft, Metadata, Origin, Tenant
+from rag_context.domain.documents import DocumentInput, Metadata, Origin, Tenant
 from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
@@ -69,7 +69,7 @@ def tenant_of(
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
-def draft_of(request: IndexRequest) -> Draft:
+def draft_of(request: IndexRequest) -> DocumentInput:
     """The document that an index request hands in."""
     metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
     if metadata.agent is None and request.agent is not None:
@@ -77,7 +77,7 @@ def draft_of(request: IndexRequest) -> Draft:
             request.agent, metadata.tags, metadata.category, metadata.game, metadata.decision_id, metadata.extra
         )
     from_file = isinstance(request, BulkLine) and request.from_file
-    return Draft(
+    return DocumentInput(
         content=request.content,
         content_type=request.content_type,
         session_id=request.session_id,

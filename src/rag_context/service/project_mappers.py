@@ -15,7 +15,7 @@ from rag_context.domain.files import ProjectRecord
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
-from rag_context.projects.listing import Catalogue
+from rag_context.projects.listing import DocumentList
 from rag_context.projects.opening import Activation
 from rag_context.projects.paths import reference_candidates, spellings
 from rag_context.projects.records import (
@@ -205,7 +205,7 @@ MAX_CHARS = 40_000
 SIMILAR = 3
 
 
-def named_document(catalogue: Catalogue, said: str) -> ProjectDocument:
+def named_document(catalogue: DocumentList, said: str) -> ProjectDocument:
     """The document that a path names: from the docs folder, from the repository's root, or absolute.
 
     Raises:

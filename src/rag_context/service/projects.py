@@ -19,7 +19,7 @@ from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.generation import Written, write_answer
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
-from rag_context.projects.listing import Catalogue
+from rag_context.projects.listing import DocumentList
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -30,7 +30,7 @@ from rag_context.projects.records import (
     PromotionLevel,
     RetrievalOptions,
 )
-from rag_context.projects.retrieval import RetrievalService, Works
+from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
 from rag_context.service.progress import OnProgress, relayed
@@ -71,7 +71,7 @@ class ProjectParts:
     """What the use cases are made of; `wiring` puts it together. `chat` None: contexts without an answer."""
 
     projects: Projects
-    works: Works
+    works: RetrievalDependencies
     chat: ChatModel | None = None
     rules: Rules = DEFAULT_RULES
 
@@ -370,7 +370,7 @@ class ProjectService:
             message = f"Unknown doc type {unknown[0]!r}; known are {', '.join(sorted(known))}"
             raise InvalidDocTypeError(message, [FieldError("doc_types", message)])
 
-    async def _catalogue(self, tenant: Tenant) -> Catalogue:
+    async def _catalogue(self, tenant: Tenant) -> DocumentList:
         deadline = Deadline.after(STORE_S, self._clock)
         return await self._works.document_store.call(lambda: self._projects.catalogues.of(tenant), deadline)
 

@@ -9,7 +9,7 @@ from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
 from rag_context.api.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
 from rag_context.api.metadata import metadata_json
 from rag_context.api.wire import VersionsRequest, VersionsResponse
-from rag_context.domain.documents import Document, Listing, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Cursor, Document, Listing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ingest.indexer import STORE_S, Indexer
@@ -81,7 +81,7 @@ class Reading:
         page = found[: request.limit]
         return ListResponse(
             documents=[_listed(listing) for listing in page],
-            next_cursor=cursor_of(Place(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
+            next_cursor=cursor_of(Cursor(page[-1].timestamp, page[-1].id)) if len(found) > len(page) else None,
         )
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:

@@ -16,7 +16,7 @@ from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ingest.indexer import STORE_S
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.rebuilding import Rebuilding
 
@@ -41,7 +41,7 @@ class Reindexing:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: Backends,
         embedder: BoundEmbedder,
         registry: ModelRegistry,
         sweep_soon: Callable[[], None],

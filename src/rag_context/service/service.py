@@ -27,8 +27,9 @@ from rag_context.api.maintenance import (
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.similar import SimilarRequest, SimilarResponse
 from rag_context.api.wire import VersionsRequest, VersionsResponse
-from rag_context.domain.documents import Counts, Matrix, Status
+from rag_context.domain.documents import Counts, Status
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports.maintenance import ModelRegistry
@@ -41,7 +42,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Query
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.budget import within
 from rag_context.service.collections import CollectionService
@@ -87,10 +88,10 @@ STATS_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Dependencies:
     """What a service is made of; `wiring` puts it together."""
 
-    sources: Sources
+    sources: Backends
     embedder: BoundEmbedder
     metrics: MetricsStore
     registry: ModelRegistry
@@ -118,7 +119,7 @@ class Service:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: Dependencies,
         *,
         min_score: float | None = None,
         clock: Callable[[], float] = time.monotonic,

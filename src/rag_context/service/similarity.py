@@ -10,14 +10,15 @@ import numpy as np
 
 from rag_context.api.metadata import metadata_json
 from rag_context.api.similar import SimilarDocument, SimilarResponse
-from rag_context.domain.documents import Chunk, Document, Matrix
+from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.ingest.indexer import STORE_S
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.ranking import Candidate, relevance
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Likeness:
         clock: monotonic seconds.
     """
 
-    def __init__(self, sources: Sources, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, sources: Backends, clock: Callable[[], float] = time.monotonic) -> None:
         self._sources = sources
         self._coverage = Coverage(sources.documents, sources.document_store, clock)
         self._clock = clock

@@ -40,21 +40,21 @@ Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]
 
 
 @dataclass(frozen=True, slots=True)
-class Holds:
+class AnyOf:
     """At least one of these facts."""
 
     facts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Lacks:
+class NoneOf:
     """None of these facts."""
 
     facts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
+class Range:
     """The number at a path, as the nearest float, on one side of another. False where there is none."""
 
     path: str
@@ -63,20 +63,20 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class And:
     """All parts."""
 
     parts: "tuple[Condition, ...]"
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class Or:
     """At least one part."""
 
     parts: "tuple[Condition, ...]"
 
 
-Condition: TypeAlias = Holds | Lacks | Within | Every | Some
+Condition: TypeAlias = AnyOf | NoneOf | Range | And | Or
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Narrowing:
 
 _EVERYTHING = Narrowing(None, exact=True)
 _ANYTHING = Narrowing(None, exact=False)
-_NOTHING = Narrowing(Holds(("!",)), exact=True)
+_NOTHING = Narrowing(AnyOf(("!",)), exact=True)
 
 _OPPOSITES: Mapping[Operator, Operator] = {
     Operator.GREATER: Operator.AT_MOST,
@@ -143,11 +143,11 @@ def narrow(clause: Clause) -> Narrowing:
 def conditions_in(condition: Condition) -> int:
     """How many facts and bounds are asked for in all."""
     match condition:
-        case Every(parts) | Some(parts):
+        case And(parts) | Or(parts):
             return sum(map(conditions_in, parts))
-        case Holds(facts) | Lacks(facts):
+        case AnyOf(facts) | NoneOf(facts):
             return len(facts)
-        case Within():
+        case Range():
             return 1
 
 
@@ -163,7 +163,7 @@ def _opposite(clause: Clause) -> Narrowing:
         case Membership(path, values):
             facts = tuple(_equal(path, value) for value in values if value is not None)
             there = [_compared(path, Operator.EXISTS, True)] * (None in values)
-            return _all([*there, Narrowing(Lacks(facts), exact=True)] if facts else there)
+            return _all([*there, Narrowing(NoneOf(facts), exact=True)] if facts else there)
         case Conjunction(parts):
             return _any([_opposite(part) for part in parts])
         case Disjunction(parts):
@@ -175,24 +175,24 @@ def _opposite(clause: Clause) -> Narrowing:
 def _compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
     match operator:
         case Operator.EQUAL if value is None:
-            return Narrowing(Lacks((present(path),)), exact=True)
+            return Narrowing(NoneOf((present(path),)), exact=True)
         case Operator.EQUAL:
-            return Narrowing(Holds((_equal(path, value),)), exact=True)
+            return Narrowing(AnyOf((_equal(path, value),)), exact=True)
         case Operator.NOT_EQUAL:
             return _not_compared(path, Operator.EQUAL, value)
         case Operator.EXISTS:
             there = (present(path),)
-            return Narrowing(Holds(there) if value else Lacks(there), exact=True)
+            return Narrowing(AnyOf(there) if value else NoneOf(there), exact=True)
         case Operator.CONTAINS if isinstance(value, str):
-            return Narrowing(Holds((_element(path, value), _fact("text", path))), exact=False)
+            return Narrowing(AnyOf((_element(path, value), _fact("text", path))), exact=False)
         case Operator.CONTAINS:
-            return _NOTHING if value is None else Narrowing(Holds((_element(path, value),)), exact=True)
+            return _NOTHING if value is None else Narrowing(AnyOf((_element(path, value),)), exact=True)
     if isinstance(value, str):
-        return Narrowing(Holds((_fact("text", path),)), exact=False)
+        return Narrowing(AnyOf((_fact("text", path),)), exact=False)
     if value is None or isinstance(value, bool):
         return _NOTHING
     within, exact = _within(path, operator, value)
-    return Narrowing(Every((Holds((_fact("number", path),)), within)), exact)
+    return Narrowing(And((AnyOf((_fact("number", path),)), within)), exact)
 
 
 def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
@@ -200,31 +200,31 @@ def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
         case Operator.EQUAL if value is None:
             return _compared(path, Operator.EXISTS, True)
         case Operator.EQUAL:
-            return Narrowing(Lacks((_equal(path, value),)), exact=True)
+            return Narrowing(NoneOf((_equal(path, value),)), exact=True)
         case Operator.NOT_EQUAL:
             return _compared(path, Operator.EQUAL, value)
         case Operator.EXISTS:
             return _compared(path, operator, not value)
         case Operator.CONTAINS if value is not None:
-            return Narrowing(Lacks((_element(path, value),)), exact=not isinstance(value, str))
+            return Narrowing(NoneOf((_element(path, value),)), exact=not isinstance(value, str))
     if isinstance(value, str):
         return _ANYTHING
     if value is None or isinstance(value, bool):
         return _EVERYTHING
     within, exact = _within(path, _OPPOSITES[operator], value)
-    return Narrowing(Some((Lacks((_fact("number", path),)), within)), exact)
+    return Narrowing(Or((NoneOf((_fact("number", path),)), within)), exact)
 
 
 def _one_of(path: Path, values: Sequence[Scalar]) -> list[Narrowing]:
     facts = tuple(_equal(path, value) for value in values if value is not None)
-    return [Narrowing(Holds(facts), exact=True)] if facts else []
+    return [Narrowing(AnyOf(facts), exact=True)] if facts else []
 
 
-def _within(path: Path, operator: Operator, value: float) -> tuple[Within, bool]:
+def _within(path: Path, operator: Operator, value: float) -> tuple[Range, bool]:
     """A bound, and whether it lets through nothing else than the comparison does."""
     exact = abs(value) < _EXACT_BELOW
     sharp, blunt = _BOUNDS[operator]
-    return Within(dotted(path), sharp if exact else blunt, _nearest(value)), exact
+    return Range(dotted(path), sharp if exact else blunt, _nearest(value)), exact
 
 
 def _all(parts: Sequence[Narrowing]) -> Narrowing:
@@ -232,7 +232,7 @@ def _all(parts: Sequence[Narrowing]) -> Narrowing:
     conditions = tuple(part.condition for part in parts if part.condition is not None)
     if len(conditions) < 2:
         return Narrowing(conditions[0] if conditions else None, exact)
-    return Narrowing(Every(conditions), exact)
+    return Narrowing(And(conditions), exact)
 
 
 def _any(parts: Sequence[Narrowing]) -> Narrowing:
@@ -244,7 +244,7 @@ def _any(parts: Sequence[Narrowing]) -> Narrowing:
     conditions = tuple(part.condition for part in parts if part.condition is not None)
     if len(conditions) < len(parts):
         return _ANYTHING
-    return Narrowing(conditions[0] if len(conditions) == 1 else Some(conditions), exact)
+    return Narrowing(conditions[0] if len(conditions) == 1 else Or(conditions), exact)
 
 
 def _walk(found: Mapping[str, Json], above: Path) -> Iterator[tuple[Path, Json]]:

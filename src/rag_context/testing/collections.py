@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import numpy as np
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.where import matches, value_at

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.text.analysis import terms
 
 

@@ -8,22 +8,11 @@ from datetime import datetime
 
 import numpy as np
 
-from rag_context.domain.documents import (
-    Chunk,
-    Counts,
-    Document,
-    Listing,
-    Matrix,
-    Missing,
-    Place,
-    Retrievals,
-    Stored,
-    Tenant,
-    Vector,
-)
+from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.metrics import Bucket, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.domain.search import ChunkRef, Filter, Neighbours, Passage, TextHit, VectorHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -143,7 +132,7 @@ class MemoryStore:
     def stamp(self) -> str | None:
         return f"memory-{id(self)}:{self.version}"
 
-    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         found = [_listing(entry) for entry in self._entries.values() if _passes(entry.document, where)]
         found.sort(key=lambda listing: (-listing.timestamp.timestamp(), listing.id))
         if after is not None:
@@ -306,16 +295,16 @@ class MemoryTexts:
 
     store: MemoryStore
 
-    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         hits = [hit for hit in self._scored(query, self.store.visible(where)) if hit.bm25 > 0]
         return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         wanted = {chunk.id for chunk in chunks}
         found = [item for item in self.store.everything() if item[0].id in wanted]
         return {hit.chunk.id: hit for hit in self._scored(query, found)}
 
-    def _scored(self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]]) -> list[TextHit]:
+    def _scored(self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]]) -> list[KeywordHit]:
         asked = Counter(terms(query))
         if not found:
             return []
@@ -334,7 +323,7 @@ class MemoryTexts:
         )
         shares = idf_share(counts, idf)
         return [
-            TextHit(ref, float(score), float(share))
+            KeywordHit(ref, float(score), float(share))
             for (ref, _, _), score, share in zip(found, scores, shares, strict=True)
         ]
 

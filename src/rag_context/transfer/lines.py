@@ -15,8 +15,9 @@ from rag_context.api.transfer import (
     ExportedModel,
     read_line,
 )
-from rag_context.domain.documents import Chunk, Document, Draft, Matrix, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
 from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash
 
@@ -170,8 +171,10 @@ def _document(line: ExportedDocument) -> Document:
     )
 
 
-def _draft(document: Document) -> Draft:
-    return Draft(document.content, document.content_type, document.session_id, document.source, document.metadata)
+def _draft(document: Document) -> DocumentInput:
+    return DocumentInput(
+        document.content, document.content_type, document.session_id, document.source, document.metadata
+    )
 
 
 def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:

@@ -18,21 +18,21 @@ from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import Rules
 from rag_context.projects.rendering import Renderer
-from rag_context.projects.retrieval import Works
+from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
-from rag_context.search.retrievers import Sources
+from rag_context.search.retrievers import Backends
 from rag_context.service.audit import Audit
 from rag_context.service.binding import BoundEmbedder, OpenFormer, same_vectors
 from rag_context.service.health import HealthMonitor
 from rag_context.service.maintenance import Upkeep
 from rag_context.service.projects import ProjectParts
 from rag_context.service.rebuilding import Rebuilding
-from rag_context.service.service import Parts, Service
+from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.models import ChatSettings
@@ -156,9 +156,9 @@ def _parts(
     open_former: OpenFormer,
     *,
     begin_on_mismatch: bool,
-) -> Parts:
+) -> Dependencies:
     bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
-    sources = Sources(
+    sources = Backends(
         embedder=bound,
         vectors=stores.vectors,
         texts=stores.texts,
@@ -197,7 +197,7 @@ def _parts(
         *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
     )
     load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
-    return Parts(
+    return Dependencies(
         sources=sources,
         embedder=bound,
         metrics=stores.metrics,
@@ -271,7 +271,7 @@ SEARCH_SHARE = 0.8
 
 
 @asynccontextmanager
-async def open_projects(parts: Parts, settings: Settings) -> AsyncIterator[ProjectParts]:
+async def open_projects(parts: Dependencies, settings: Settings) -> AsyncIterator[ProjectParts]:
     """What the use cases of project documents are made of.
 
     Raises:
@@ -282,7 +282,7 @@ async def open_projects(parts: Parts, settings: Settings) -> AsyncIterator[Proje
     chain = SearchChain(sources, parts.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
     registry = SqliteProjectRegistry(settings.data_dir)
     projects = Projects(parts.indexer, sources.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes)
-    works = Works(
+    works = RetrievalDependencies(
         ask=chain.search,
         documents=sources.documents,
         document_store=sources.document_store,

@@ -13,7 +13,7 @@ from rag_context.ingest.generations import GenerationRebuilder, GenerationRegist
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.maintenance import IndexAuditor, ModelRegistry, VectorRebuilder
-from rag_context.ports.reading import Cache, DocumentStore, MetricsStore, TextIndex, VectorStore
+from rag_context.ports.reading import Cache, DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
@@ -45,7 +45,7 @@ class Stores:
 
     documents: DocumentStore
     vectors: VectorStore
-    texts: TextIndex
+    texts: KeywordIndex
     metrics: MetricsStore
     writer: IndexWriter
     registry: ModelRegistry
@@ -78,7 +78,7 @@ class DocumentHome:
 
     documents: DocumentsAndRegistry
     writer: DocumentWriter
-    texts: TextIndex
+    texts: KeywordIndex
     metrics: MetricsStore
 
 

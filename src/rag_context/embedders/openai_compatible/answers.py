@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
 
-from rag_context.domain.documents import Json, Matrix
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import (
     BackendDataError,
     BackendError,

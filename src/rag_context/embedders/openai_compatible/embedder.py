@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix, Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.embedders.checks import Checker
 from rag_context.embedders.openai_compatible.answers import InputTooLongError
 from rag_context.embedders.openai_compatible.api import EmbeddingApi, EncodingFormat

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Vector
 from rag_context.embedders.checks import Checker
 from rag_context.embedders.fingerprint import PROBE, SAME_COSINE, fingerprint
 from rag_context.embedders.openai_compatible.api import EmbeddingApi

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from rag_context.files.formats.extracted import CHAT, MAX_CHARS, Extracted, Label, front_matter
-from rag_context.files.formats.message import Turn
+from rag_context.files.formats.message import Message
 
 NEW_STRETCH = timedelta(hours=1)
 """A pause of this length, or another day, is stamped; every turn's time would cost each chunk a tenth of its size."""
@@ -21,34 +21,34 @@ _NO_NAME = re.compile(r"[\[\]\r\n\t]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Conversation:
     """A conversation: its own id, its title where it has one, and its turns."""
 
     id: str
     title: str
-    turns: Iterable[Turn]
+    turns: Iterable[Message]
     part: str = ""
     """Names it among the others of its file; empty where the file holds nothing else."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """What else its file holds that nobody said, by kind."""
 
 
-def joined(turns: Iterable[Turn]) -> list[Turn]:
+def joined(turns: Iterable[Message]) -> list[Message]:
     """Turns with a text; those that a program wrote down in pieces, one after the other, as one."""
-    pieces: list[tuple[Turn, list[str]]] = []
+    pieces: list[tuple[Message, list[str]]] = []
     for turn in turns:
         if pieces and pieces[-1][0].speaker == turn.speaker:
             pieces[-1][1].append(turn.text)
         elif turn.text:
             pieces.append((turn, [turn.text]))
-    return [Turn(turn.speaker, "\n\n".join(filter(None, texts)), turn.at) for turn, texts in pieces]
+    return [Message(turn.speaker, "\n\n".join(filter(None, texts)), turn.at) for turn, texts in pieces]
 
 
-def documents(talk: Talk, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
+def documents(talk: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
     """The talk as documents: one, or several parts where it is longer than `max_chars`; none without a word in it."""
     head = front_matter(talk.title)
     stretch: list[str] = []
-    turns: list[Turn] = []
+    turns: list[Message] = []
     size, number, stamped = len(head), 0, None
     for turn in talk.turns:
         if not turn.text.strip():
@@ -63,13 +63,13 @@ def documents(talk: Talk, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
                 stretch, turns, size = [], [], len(head)
             stretch.append(line)
             size += len(line)
-        turns.append(Turn(turn.speaker, "", turn.at))
+        turns.append(Message(turn.speaker, "", turn.at))
         stamped = turn.at or stamped
     if stretch:
         yield _document(talk, head, stretch, turns, number + 1)
 
 
-def _lines(turn: Turn, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
+def _lines(turn: Message, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
     """The turn as it is written; one longer than `max_chars` as several of the same speaker."""
     stamp = f"[{turn.at:%Y-%m-%d %H:%M}] " if is_stamped and turn.at is not None else ""
     text = _LIKE_A_TURN.sub("    ", turn.text.strip().replace("\r\n", "\n"))
@@ -83,7 +83,7 @@ def _name(speaker: str) -> str:
     return name if name and name[0].isalpha() else f"User {name}".rstrip()
 
 
-def _document(talk: Talk, head: str, stretch: list[str], turns: list[Turn], number: int) -> Extracted:
+def _document(talk: Conversation, head: str, stretch: list[str], turns: list[Message], number: int) -> Extracted:
     part = talk.part if number == 1 else f"{talk.part}-{number}" if talk.part else str(number)
     return Extracted(
         content=head + "".join(stretch),
@@ -95,7 +95,7 @@ def _document(talk: Talk, head: str, stretch: list[str], turns: list[Turn], numb
     )
 
 
-def _facts(turns: list[Turn]) -> dict[str, Label]:
+def _facts(turns: list[Message]) -> dict[str, Label]:
     facts: dict[str, Label] = {}
     times: list[datetime] = [turn.at for turn in turns if turn.at is not None]
     if times:

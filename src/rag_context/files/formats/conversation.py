@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import chain
 
-from rag_context.files.formats.chat import Talk, joined
+from rag_context.files.formats.chat import Conversation, joined
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.injected import (
     REASONING,
@@ -21,7 +21,7 @@ from rag_context.files.formats.injected import (
     left_out_role,
 )
 from rag_context.files.formats.json_stream import Fields, beginning, fields, lines, whole_elements, word
-from rag_context.files.formats.message import Turn, moment, text_of
+from rag_context.files.formats.message import Message, moment, text_of
 
 USER, ASSISTANT = "User", "Assistant"
 
@@ -133,14 +133,14 @@ class Client:
     files: tuple[str, ...] = ()
 
 
-def read(client: Client, data: bytes, name: str) -> Talk:
+def read(client: Client, data: bytes, name: str) -> Conversation:
     """The conversation in a file; `name` is its id where the file does not say it.
 
     Raises:
         BrokenOffError: the file is one object that ends before its messages do.
     """
     session, title, seen = "", "", set[str]()
-    turns: list[Turn] = []
+    turns: list[Message] = []
     left_out: Counter[str] = Counter()
     for written in client.replay(_records(data)):
         session = word(client.header(written), *client.session) or session
@@ -154,8 +154,8 @@ def read(client: Client, data: bytes, name: str) -> Talk:
             text, kinds = _words(client, record)
             left_out.update(kinds)
             if text:
-                turns.append(Turn(record.speaker, text, record.at))
-    return Talk(session or name, title, joined(turns), left_out=+left_out)
+                turns.append(Message(record.speaker, text, record.at))
+    return Conversation(session or name, title, joined(turns), left_out=+left_out)
 
 
 def _words(client: Client, record: Record) -> tuple[str, set[str]]:

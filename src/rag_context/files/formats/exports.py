@@ -1,20 +1,20 @@
-"""Exported talks of chat programs, each conversation as a `Talk`."""
+"""Exported talks of chat programs, each conversation as a `Conversation`."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from rag_context.files.formats.chat import Talk
+from rag_context.files.formats.chat import Conversation
 from rag_context.files.formats.injected import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.files.formats.message import Turn, moment, role_name, talk_of, text_of, time_of, turn_of
+from rag_context.files.formats.message import Message, moment, role_name, talk_of, text_of, time_of, turn_of
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}
 
 
-def chatgpt(data: bytes) -> Iterator[Talk]:
+def chatgpt(data: bytes) -> Iterator[Conversation]:
     """The conversations of `conversations.json`, each along the branch that was open last.
 
     Raises:
@@ -25,14 +25,14 @@ def chatgpt(data: bytes) -> Iterator[Talk]:
         mapping = conversation.get("mapping")
         nodes = mapping if isinstance(mapping, dict) else {}
         left_out: Counter[str] = Counter()
-        turns: list[Turn] = []
+        turns: list[Message] = []
         for node in _branch(nodes, conversation.get("current_node")):
             found = _chatgpt_turn(fields(node.get("message")))
-            if isinstance(found, Turn):
+            if isinstance(found, Message):
                 turns.append(found)
             elif found:
                 left_out[found] += 1
-        yield Talk(id_, word(conversation, "title"), turns, part=id_, left_out=left_out)
+        yield Conversation(id_, word(conversation, "title"), turns, part=id_, left_out=left_out)
 
 
 def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
@@ -49,7 +49,7 @@ def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
     return path[::-1]
 
 
-def _chatgpt_turn(message: Fields) -> Turn | str:
+def _chatgpt_turn(message: Fields) -> Message | str:
     """What somebody said, or the kind of what nobody did; empty for the root of a conversation."""
     author, content = fields(message.get("author")), fields(message.get("content"))
     role = word(author, "role")
@@ -61,10 +61,10 @@ def _chatgpt_turn(message: Fields) -> Turn | str:
     if word(message, "recipient") not in ("", "all"):
         return TOOL_CALL
     text = text_of(content.get("parts")) or text_of(content.get("text"))
-    return Turn(word(author, "name") or role_name(role), text, moment(message.get("create_time")))
+    return Message(word(author, "name") or role_name(role), text, moment(message.get("create_time")))
 
 
-def claude(data: bytes) -> Iterator[Talk]:
+def claude(data: bytes) -> Iterator[Conversation]:
     """The conversations of `conversations.json`, with the texts that were attached to their messages.
 
     Raises:
@@ -73,17 +73,17 @@ def claude(data: bytes) -> Iterator[Talk]:
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "uuid") or f"conversation-{number}"
         turns = [_claude_turn(message) for message in objects(conversation.get("chat_messages"))]
-        yield Talk(id_, word(conversation, "name"), turns, part=id_)
+        yield Conversation(id_, word(conversation, "name"), turns, part=id_)
 
 
-def _claude_turn(message: Fields) -> Turn:
+def _claude_turn(message: Fields) -> Message:
     attached = [word(file, "extracted_content") for file in objects(message.get("attachments"))]
     text = text_of(message.get("content")) or word(message, "text")
     said = "\n\n".join(filter(None, [text, *attached]))
-    return Turn(role_name(word(message, "sender") or "assistant"), said, moment(message.get("created_at")))
+    return Message(role_name(word(message, "sender") or "assistant"), said, moment(message.get("created_at")))
 
 
-def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Talk:
+def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
     """One day of a channel, each answer in a thread behind what it answers; `names` are those of user ids.
 
     Raises:
@@ -91,10 +91,10 @@ def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Talk:
     """
     found = [item for item in whole_elements(data) if item.get("type") == "message"]
     found.sort(key=lambda item: (_number(item, "thread_ts") or _number(item, "ts"), _number(item, "ts")))
-    return Talk(channel, "", [_slack_turn(item, names) for item in found])
+    return Conversation(channel, "", [_slack_turn(item, names) for item in found])
 
 
-def _slack_turn(item: Fields, names: Mapping[str, str]) -> Turn:
+def _slack_turn(item: Fields, names: Mapping[str, str]) -> Message:
     profile, user = fields(item.get("user_profile")), word(item, "user")
     speaker = word(profile, "display_name", "real_name", "name") or names.get(user) or word(item, "username")
     text = word(item, "text")
@@ -102,7 +102,7 @@ def _slack_turn(item: Fields, names: Mapping[str, str]) -> Turn:
         if id_ in text:
             text = text.replace(f"<@{id_}>", f"@{name}")
     text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    return Turn(speaker or user or "Bot", text, moment(item.get("ts")))
+    return Message(speaker or user or "Bot", text, moment(item.get("ts")))
 
 
 def slack_names(data: bytes) -> dict[str, str]:
@@ -116,13 +116,13 @@ def slack_names(data: bytes) -> dict[str, str]:
     return found
 
 
-def transcript(data: bytes, name: str) -> Iterator[Talk]:
+def transcript(data: bytes, name: str) -> Iterator[Conversation]:
     """The talks of a transcript: one of all its turns, or one of each item that holds turns itself.
 
     Raises:
         BrokenOffError: the file ends before its array does; what was read so far was whole.
     """
-    turns: list[Turn] = []
+    turns: list[Message] = []
     left_out: Counter[str] = Counter()
     items = lines_or_elements(data)
     item, number = next(items, None), 1
@@ -135,13 +135,13 @@ def transcript(data: bytes, name: str) -> Iterator[Talk]:
             id_ = word(item, "id", "conversation_id", "session_id") or (name if is_alone else f"{name}-{number}")
             others: Counter[str] = Counter()
             found = _spoken(filter(None, map(turn_of, inner)), others)
-            yield Talk(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
+            yield Conversation(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
         item, number = following, number + 1
     if turns or left_out:
-        yield Talk(name, "", turns, left_out=left_out)
+        yield Conversation(name, "", turns, left_out=left_out)
 
 
-def _spoken(turns: Iterable[Turn], left_out: Counter[str]) -> list[Turn]:
+def _spoken(turns: Iterable[Message], left_out: Counter[str]) -> list[Message]:
     """The turns of people and models; those of programs are counted."""
     found = []
     for turn in turns:

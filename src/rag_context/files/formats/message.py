@@ -36,7 +36,7 @@ _MILLISECONDS_FROM = 100_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Message:
     """What somebody said, and when, where that is known."""
 
     speaker: str
@@ -44,7 +44,7 @@ class Turn:
     at: datetime | None = None
 
 
-def turn_of(item: Fields) -> Turn | None:
+def turn_of(item: Fields) -> Message | None:
     """The turn that an object writes down; None where it is none. A speaker needs a known role, or a time beside it.
 
     A model that calls a tool says nothing meanwhile: its `content` is null, and it is a turn without a word.
@@ -60,7 +60,7 @@ def turn_of(item: Fields) -> Turn | None:
     for name in _SPEAKERS:
         speaker = _name_of(said.get(name))
         if key is not None and speaker and (at is not None or speaker.lower() in _ROLES):
-            return Turn(role_name(speaker), text_of(said[key]), at)
+            return Message(role_name(speaker), text_of(said[key]), at)
     return None
 
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import PurePath
 
 from rag_context.files.formats import exports
-from rag_context.files.formats.chat import Talk, documents
+from rag_context.files.formats.chat import Conversation, documents
 from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.conversation import read
 from rag_context.files.formats.extracted import MAX_CHARS, ConversionError, Extracted, Format, Limits
@@ -92,7 +92,7 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
 def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits) -> Iterable[Extracted]:
     match format_:
         case Format.CHATGPT:
-            talks: Iterable[Talk] = exports.chatgpt(data)
+            talks: Iterable[Conversation] = exports.chatgpt(data)
         case Format.CLAUDE:
             talks = exports.claude(data)
         case Format.SLACK:
@@ -106,7 +106,7 @@ def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limi
     return _spoken(talks)
 
 
-def _spoken(talks: Iterable[Talk]) -> Iterator[Extracted]:
+def _spoken(talks: Iterable[Conversation]) -> Iterator[Extracted]:
     """The documents of talks. Raises: ConversionError where nobody says anything in any of them."""
     left_out: Counter[str] = Counter()
     is_empty = True

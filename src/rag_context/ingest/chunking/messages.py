@@ -25,7 +25,7 @@ _TURN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Conversation:
     """A talk taken apart: its turns without gaps, each under its speaker, and the time each was last stamped with."""
 
     turns: Sequence[Block]
@@ -37,7 +37,7 @@ def turns(text: str, fences: Sequence[Range] = ()) -> list[Block]:
     return list(talk(text, fences).turns)
 
 
-def talk(text: str, fences: Sequence[Range] = ()) -> Talk:
+def talk(text: str, fences: Sequence[Range] = ()) -> Conversation:
     """The turns of `text`, and when they were, as far as the text says so."""
     found: list[tuple[int, tuple[str, ...], str]] = []
     clock, manner = "", ""
@@ -52,7 +52,7 @@ def talk(text: str, fences: Sequence[Range] = ()) -> Talk:
         found.insert(0, (0, (), ""))
     ends = [*(start for start, _, _ in found[1:]), len(text)]
     blocks = [Block(start, end, path) for (start, path, _), end in zip(found, ends, strict=True)]
-    return Talk(blocks, [clock for _, _, clock in found])
+    return Conversation(blocks, [clock for _, _, clock in found])
 
 
 def _outside(text: str, fences: Sequence[Range]) -> Iterator[re.Match[str]]:

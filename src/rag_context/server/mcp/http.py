@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.server.endpoint import query_fields
 from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
-from rag_context.server.mcp.server import Context, Door, Memory, Visit
+from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.messages import (
     ClientGoneError,
     Exchange,
@@ -189,7 +189,7 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     async def opened() -> Memory:
         return memory
 
-    server = Door(opened, _visit, Toolset.ALL).server()
+    server = McpServer(opened, _visit, Toolset.ALL).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
     async with plain.run(), streaming.run():
@@ -207,14 +207,14 @@ def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool
     )
 
 
-def _visit(context: Context) -> Visit:
+def _visit(context: Context) -> RequestContext:
     request = context.request
     assert request is not None  # noqa: S101  (this transport sets it on every message)
     opened = exchange(request.scope)
     access = opened.caller.access if opened.caller is not None else Access.READ
     structured = query_fields(request.scope).get("structured") == "true"
     session = request.scope["state"].get(_SESSION)
-    return Visit(opened.request_id, access, caller_id(opened, session), structured)
+    return RequestContext(opened.request_id, access, caller_id(opened, session), structured)
 
 
 IDLE_S = 24 * 3600.0

@@ -55,7 +55,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class RequestContext:
     """Who calls, and under which correlation id."""
 
     request_id: str
@@ -67,10 +67,10 @@ class Visit:
     clients that are given both, some show the model both, and some the structured half alone."""
 
 
-_VISIT: ContextVar[Visit] = ContextVar("visit")
+_VISIT: ContextVar[RequestContext] = ContextVar("visit")
 
 
-class Door:
+class McpServer:
     """The handlers of the protocol's requests.
 
     Args:
@@ -80,7 +80,7 @@ class Door:
     """
 
     def __init__(
-        self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], Visit], toolset: Toolset
+        self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], RequestContext], toolset: Toolset
     ) -> None:
         self._memory = memory
         self._visit = visit
@@ -207,7 +207,7 @@ class Door:
             raise MCPError(types.INTERNAL_ERROR, "Internal server error", {"requestId": request_id}) from None
 
 
-def _check_access(tool: Tool[Any], visit: Visit) -> None:
+def _check_access(tool: Tool[Any], visit: RequestContext) -> None:
     if tool.access is Access.WRITE and visit.access is not Access.WRITE:
         raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 

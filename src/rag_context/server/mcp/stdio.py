@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, refusal
-from rag_context.server.mcp.server import Context, Door, Memory, Visit
+from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 from rag_context.server.options import Access
 from rag_context.server.registry import Toolset
@@ -55,7 +55,7 @@ async def serve_stdio(
         answered_ahead: Whether that line has been answered too.
         structured: Whether answers are for programs.
     """
-    server = Door(memory, partial(_visit, structured=structured), toolset).server()
+    server = McpServer(memory, partial(_visit, structured=structured), toolset).server()
     incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
@@ -208,5 +208,5 @@ def _line(message: types.JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _visit(_context: Context, *, structured: bool) -> Visit:
-    return Visit(os.urandom(12).hex(), Access.WRITE, STDIO, structured)
+def _visit(_context: Context, *, structured: bool) -> RequestContext:
+    return RequestContext(os.urandom(12).hex(), Access.WRITE, STDIO, structured)

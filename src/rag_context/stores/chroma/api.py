@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
-from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 
 COMPONENT = "vectors"

@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
-from rag_context.stores.chroma.collections_record import Card, card_of, fields_of, is_foreign, is_ours, place_of
-from rag_context.stores.chroma.collections_storage import Home
+from rag_context.stores.chroma.collections_record import (
+    CollectionRecord,
+    card_of,
+    fields_of,
+    is_foreign,
+    is_ours,
+    place_of,
+)
+from rag_context.stores.chroma.collections_storage import CollectionStorage
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
 from rag_context.stores.names import engine_name
 from rag_context.stores.operations import check_dimension, check_distinct, operations
@@ -112,7 +120,7 @@ class ChromaCollections:
         """All of them, by name. Raises: BackendError."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def counted(card: Card) -> Collection:
+        async def counted(card: CollectionRecord) -> Collection:
             async with limit:
                 return await self._counted(card)
 
@@ -288,17 +296,17 @@ class ChromaCollections:
         status = Status.HEALTHY if error is None else Status.UNAVAILABLE
         return ProviderHealth(status, checked, latency_ms, error, count, size)
 
-    async def _cards(self) -> list[Card]:
+    async def _cards(self) -> list[CollectionRecord]:
         return self._cards_of(await self._api.all())
 
-    def _cards_of(self, all_: Sequence[Opened]) -> list[Card]:
+    def _cards_of(self, all_: Sequence[Opened]) -> list[CollectionRecord]:
         there = {opened.name: opened for opened in all_}
         cards = [
             card_of(opened) for name, opened in there.items() if name.startswith(f"{self._prefix}.") and is_ours(opened)
         ]
         return [card.holding(there.get(card.rows_name)) for card in cards]
 
-    async def _card(self, name: str) -> Card | None:
+    async def _card(self, name: str) -> CollectionRecord | None:
         """The card of a collection, if it is there.
 
         Raises:
@@ -316,29 +324,29 @@ class ChromaCollections:
     def _is_shown(self, opened: Opened) -> bool:
         return is_foreign(opened) and not opened.name.startswith(self._hidden)
 
-    async def _foreign(self, name: str) -> Card | None:
+    async def _foreign(self, name: str) -> CollectionRecord | None:
         """A card for another program's collection, if there is one of this name in Chroma."""
         opened = await self._api.find(name) if _CHROMA_NAME.fullmatch(name) else None
         return None if opened is None or not self._is_shown(opened) else self._card_of_foreign(opened)
 
-    def _card_of_foreign(self, opened: Opened) -> Card:
+    def _card_of_foreign(self, opened: Opened) -> CollectionRecord:
         collection = Collection(opened.name, dimension=opened.dimension, foreign=True)
-        return Card(opened.id, opened.name, collection, rows=opened)
+        return CollectionRecord(opened.id, opened.name, collection, rows=opened)
 
-    async def _any(self, name: str) -> Card:
+    async def _any(self, name: str) -> CollectionRecord:
         """The card of a collection that is read, of whichever program."""
         card = await self._card(name) or await self._foreign(name)
         if card is None:
             raise _unknown(name)
         return card
 
-    async def _known(self, name: str) -> Card:
+    async def _known(self, name: str) -> CollectionRecord:
         card = await self._card(name)
         if card is None:
             raise _unknown(name)
         return card
 
-    async def _counted(self, card: Card) -> Collection:
+    async def _counted(self, card: CollectionRecord) -> Collection:
         try:
             count = 0 if card.rows is None else await self._api.count(card.rows.id)
         except CollectionGoneError:
@@ -355,7 +363,7 @@ class ChromaCollections:
                 raise _unknown(name) from error
             return await self._counted(replace(card, collection=changed))
 
-    async def _write(self, card: Card, dimension: int, made: Rows) -> None:
+    async def _write(self, card: CollectionRecord, dimension: int, made: Rows) -> None:
         _check(card, dimension)
         opened = card.rows or await self._made(card)
         try:
@@ -364,7 +372,7 @@ class ChromaCollections:
             _check(card.holding(await self._api.find(card.rows_name)), dimension)  # another writer was faster
             raise
 
-    async def _made(self, card: Card) -> Opened:
+    async def _made(self, card: CollectionRecord) -> Opened:
         """A place for the documents of a collection."""
         left = await self._api.find(card.rows_name)
         if left is not None and not card.owns(left):
@@ -374,20 +382,20 @@ class ChromaCollections:
             raise RowsMovedError(COMPONENT, f"{self._api.place}: the collection was replaced meanwhile")
         return made
 
-    async def _read(self, name: str, nothing: T, work: Callable[[Home], Awaitable[T]]) -> T:
+    async def _read(self, name: str, nothing: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
         """Do `work` with the documents of a collection; `nothing` where it has none."""
 
-        async def done(card: Card) -> T:
+        async def done(card: CollectionRecord) -> T:
             shape = rows.ForeignShape() if card.collection.foreign else rows.OurShape()
-            return nothing if card.rows is None else await work(Home(self._api, card.rows, shape))
+            return nothing if card.rows is None else await work(CollectionStorage(self._api, card.rows, shape))
 
         return await self._do(name, done, self._any)
 
     async def _do(
         self,
         name: str,
-        work: Callable[[Card], Awaitable[T]],
-        find: Callable[[str], Awaitable[Card]] | None = None,
+        work: Callable[[CollectionRecord], Awaitable[T]],
+        find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
     ) -> T:
         """Do `work`, again where rows, or all of them, were replaced while it was under way."""
         find = find or self._known
@@ -399,7 +407,7 @@ class ChromaCollections:
         return await work(await find(name))
 
 
-def _check(card: Card, dimension: int) -> None:
+def _check(card: CollectionRecord, dimension: int) -> None:
     check_dimension(card.collection.name, card.collection.dimension, dimension)
 
 

@@ -22,7 +22,7 @@ _ROWS = "documents"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CollectionRecord:
     """What is said of a collection, and where that and its documents are in Chroma; its count is not known here."""
 
     id: str
@@ -54,7 +54,7 @@ class Card:
         """Whether documents are its own."""
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
-    def holding(self, rows: Opened | None) -> "Card":
+    def holding(self, rows: Opened | None) -> "CollectionRecord":
         """The card with its documents, where they are its own; their dimension is that of the collection."""
         if rows is None or not self.owns(rows):
             return replace(self, rows=None)
@@ -68,7 +68,7 @@ def place_of(name: str) -> str:
 
 
 def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
-    """A collection's card as fields; `place` and `owner` as those of `Card`."""
+    """A collection's card as fields; `place` and `owner` as those of `CollectionRecord`."""
     held = {
         "name": collection.name,
         "metadata": collection.metadata,
@@ -92,7 +92,7 @@ def is_foreign(opened: Opened) -> bool:
     return _CARD not in opened.fields and _OWNER not in opened.fields
 
 
-def card_of(opened: Opened) -> Card:
+def card_of(opened: Opened) -> CollectionRecord:
     """The card of a collection that has one.
 
     Raises:
@@ -113,4 +113,4 @@ def card_of(opened: Opened) -> Card:
     except (KeyError, TypeError, ValueError) as error:
         message = f"What is said of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
-    return Card(opened.id, opened.name, collection, place=held.get("place"), owner=held.get("owner"))
+    return CollectionRecord(opened.id, opened.name, collection, place=held.get("place"), owner=held.get("owner"))

@@ -5,19 +5,20 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Json, Matrix
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
 from rag_context.stores.foreign import read_fields
 from rag_context.stores.tokens import (
+    And,
+    AnyOf,
     Condition,
-    Every,
-    Holds,
-    Lacks,
     Narrowing,
-    Some,
-    Within,
+    NoneOf,
+    Or,
+    Range,
     conditions_in,
     facts_of,
     narrow,
@@ -160,15 +161,15 @@ def where_of(narrowed: Narrowing) -> tuple[Where | None, bool]:
 
 def _where(condition: Condition) -> Where:
     match condition:
-        case Holds(facts):
+        case AnyOf(facts):
             return _either([{FACTS: {"$contains": fact}} for fact in facts])
-        case Lacks(facts):
+        case NoneOf(facts):
             return _all([{FACTS: {"$not_contains": fact}} for fact in facts])
-        case Within(path, bound, value):
+        case Range(path, bound, value):
             return {f"{_NUMBER}{path}": {f"${bound}": value}}
-        case Every(parts):
+        case And(parts):
             return _all([_where(part) for part in parts])
-        case Some(parts):
+        case Or(parts):
             return _either([_where(part) for part in parts])
 
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from rag_context.domain.clauses import Clause, Comparison, Operator
-from rag_context.domain.documents import Json, Matrix, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Entry, EntryHit, EntryPage
 from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
 from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
@@ -26,7 +27,7 @@ _WIDEST = 2000
 Beyond the last, all rows that pass are compared."""
 
 
-class Home:
+class CollectionStorage:
     """Reads rows. Every call raises CollectionGoneError where they were removed as one.
 
     Args:

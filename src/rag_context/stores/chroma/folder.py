@@ -15,7 +15,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings
 from chromadb.errors import ChromaError, InternalError, NotFoundError
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 from rag_context.stores.chroma.api import (
     COMPONENT,

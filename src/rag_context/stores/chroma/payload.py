@@ -9,8 +9,9 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from rag_context.domain.documents import Chunk, Document, Matrix, Metadata, Span, Tenant
+from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
 

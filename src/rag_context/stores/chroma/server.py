@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from rag_context._version import __version__
-from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import (
     BackendRejectedError,
     BackendTimeoutError,

@@ -5,9 +5,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Document, Held, Matrix, Vector
+from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.stores.chroma.api import (
     COMPONENT,
@@ -154,7 +155,7 @@ class ChromaVectors:
         for some in _pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out. Raises: BackendError."""
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
@@ -164,7 +165,7 @@ class ChromaVectors:
                     document = str(fields.get(DOCUMENT_ID))
                     chunks.setdefault(document, set()).add(id_)
                     revisions.setdefault(document, set()).add(str(fields.get(REVISION)))
-        return {id_: Held(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
+        return {id_: StoredVectors(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
 
     async def held_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, as they are when the first one is asked for."""

@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from rag_context.domain.documents import Counts
-from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
+from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import Judge
+from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.mongodb.chunk_records import chunk_of, words_of
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import (
@@ -33,7 +33,7 @@ COMPARED = 20_000
 LOOKS = 5
 """How often it is tried to count between two writes."""
 
-SPOILT = frozenset({FlawKind.LOST_CONTENT, FlawKind.CHANGED_CONTENT})
+SPOILT = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
 """What only the source of a document can mend."""
 
 _BETWEEN_LOOKS_S = 0.2
@@ -44,18 +44,18 @@ class _Findings:
     """Counts flaws and keeps a few examples of each kind."""
 
     def __init__(self) -> None:
-        self._counts: Counter[FlawKind] = Counter()
-        self._examples: dict[FlawKind, list[str]] = {}
+        self._counts: Counter[IssueKind] = Counter()
+        self._examples: dict[IssueKind, list[str]] = {}
 
-    def add(self, kind: FlawKind, example: str) -> None:
+    def add(self, kind: IssueKind, example: str) -> None:
         self._counts[kind] += 1
         examples = self._examples.setdefault(kind, [])
         if len(examples) < EXAMPLES:
             examples.append(example)
 
-    def flaws(self) -> tuple[Flaw, ...]:
+    def flaws(self) -> tuple[Issue, ...]:
         return tuple(
-            Flaw(kind, self._counts[kind], tuple(self._examples[kind])) for kind in FlawKind if kind in self._counts
+            Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
 
 
@@ -68,7 +68,7 @@ class MongoAuditor:
         self._indexes = indexes
         self._revisions = revisions
 
-    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine all of it; every document is shown to `judge`. Other programs' documents are not looked at.
 
         A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
@@ -80,7 +80,7 @@ class MongoAuditor:
         found = _Findings()
         totals = await self._look_at_counters(found)
         if not await self._indexes.text_index():
-            found.add(FlawKind.TEXT_INDEX, "the text index itself")
+            found.add(IssueKind.TEXT_INDEX, "the text index itself")
         step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
         broken: list[str] = []
         spoilt: list[str] = []
@@ -95,23 +95,23 @@ class MongoAuditor:
                 kinds |= await asyncio.to_thread(_word_flaws, entry, records)
             for kind in kinds:
                 found.add(kind, entry["_id"])
-            if FlawKind.BROKEN_CHUNKS in kinds:
+            if IssueKind.BROKEN_CHUNKS in kinds:
                 broken.append(entry["_id"])
             if kinds & SPOILT:
                 spoilt.append(entry["_id"])
             number += 1
         counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
-        return Examination(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
+        return IntegrityReport(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
 
-    async def mend(self, kinds: Collection[FlawKind]) -> None:
+    async def mend(self, kinds: Collection[IssueKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
 
         Raises:
             BackendError: the server could not be asked; what was mended before stays mended.
         """
-        if FlawKind.TEXT_INDEX in kinds:
+        if IssueKind.TEXT_INDEX in kinds:
             await self._indexes.replace_text_index()
-        if FlawKind.STALE_TERMS in kinds:
+        if IssueKind.STALE_TERMS in kinds:
             await self._analyse_again()
         if kinds:
             await self._count_again()
@@ -143,7 +143,7 @@ class MongoAuditor:
             same = (seen.begun, seen.version) == (after.begun, after.version)
             if same and (seen.settled or look == LOOKS):
                 if seen.totals != counted:
-                    found.add(FlawKind.WRONG_COUNTERS, f"{seen.totals} said, {counted} there")
+                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} said, {counted} there")
                 break
             await asyncio.sleep(_BETWEEN_LOOKS_S)
         return counted
@@ -183,17 +183,17 @@ class MongoAuditor:
                 await self._revisions.rewrite(entry)
 
 
-def _flaws(entry: Entry, records: Sequence[Entry], judge: Judge) -> set[FlawKind]:
+def _flaws(entry: Entry, records: Sequence[Entry], judge: DocumentCheck) -> set[IssueKind]:
     """What is wrong with a document and its chunks."""
     chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
-    named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [FlawKind.BROKEN_CHUNKS]
+    named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
     try:
         return {*judge(document_of(entry), chunks), *named}
     except BackendDataError:
-        return {FlawKind.LOST_CONTENT}
+        return {IssueKind.LOST_CONTENT}
 
 
-def _word_flaws(entry: Entry, records: Sequence[Entry]) -> set[FlawKind]:
+def _word_flaws(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
     """Whether a document's terms are not what the analyser makes of its chunks; so are those of earlier versions."""
     words = [words_of(chunk_of(record)) for record in records]
     sums = {
@@ -207,7 +207,7 @@ def _word_flaws(entry: Entry, records: Sequence[Entry]) -> set[FlawKind]:
         and all(entry.get(name) == value for name, value in sums.items())
         and all(_holds(record, each.fields()) for record, each in zip(records, words, strict=True))
     )
-    return set() if fresh else {FlawKind.STALE_TERMS}
+    return set() if fresh else {IssueKind.STALE_TERMS}
 
 
 def _holds(record: Entry, fields: Entry) -> bool:

@@ -10,7 +10,7 @@ from pymongo import UpdateOne
 from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
-from rag_context.domain.documents import Chunk, Counts, Document, Listing, Missing, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
@@ -136,7 +136,7 @@ class MongoDocuments:
         async with self._mongo.reached():
             return await read_similar(document, self._documents)
 
-    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
         query = condition(where) if after is None else {"$and": [condition(where), behind(after)]}
         order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from bson import ObjectId
 
-from rag_context.domain.documents import DEFAULT_TENANT, Place, Tenant
+from rag_context.domain.documents import DEFAULT_TENANT, Cursor, Tenant
 from rag_context.domain.search import Filter
 from rag_context.stores.mongodb.times import parted
 
@@ -58,7 +58,7 @@ def condition(where: Filter) -> Query:
     return {"$and": parts} if len(parts) > 1 else parts[0]
 
 
-def behind(place: Place) -> Query:
+def behind(place: Cursor) -> Query:
     """What a list that begins with the newest, equal ones by id, shows behind `place`."""
     whole, rest = parted(place.timestamp)
     later_id: list[Query] = [{"_id": {"$gt": key_of(place.id)}}]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant
-from rag_context.domain.search import ChunkRef, Filter, TextHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb.chunk_records import LOOKS, WORDS, settled, words_of
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import Entry, chunks_of, reference
@@ -113,7 +113,7 @@ class MongoTexts:
         self._frequencies = Frequencies(mongo.chunks)
         self._questions: LRUCache[tuple[str, int], _Question] = LRUCache(QUESTIONS)
 
-    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
 
         Raises:
@@ -133,7 +133,7 @@ class MongoTexts:
                 text.cancel()
         return sorted([*hits, *others], key=_best_first)[:limit]
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """Text scores of the given chunks; those that hold none of the terms, or are unknown, may be left out.
 
         Raises:
@@ -153,7 +153,7 @@ class MongoTexts:
                 found = self._mongo.documents.find({**holding(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
                 rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
         known = [rows[id_] for id_ in asked if id_ in rows]
-        return {hit.chunk.id: TextHit(asked[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, known)}
+        return {hit.chunk.id: KeywordHit(asked[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, known)}
 
     async def _question(self, query: str) -> _Question:
         version = self._state.version  # read before anything is asked: what came in between must not pass for known
@@ -170,10 +170,10 @@ class MongoTexts:
         self._questions[query, version] = question
         return question
 
-    async def _current_hits(self, question: _Question, limit: int, where: Filter) -> list[TextHit]:
+    async def _current_hits(self, question: _Question, limit: int, where: Filter) -> list[KeywordHit]:
         """The best `limit` chunks that their documents name; looked for again where a document was just replaced."""
         before: Mapping[str, object] = {}
-        hits: list[TextHit] = []
+        hits: list[KeywordHit] = []
         for _ in range(LOOKS):
             rows = await self._candidates(question, limit, where)
             hits, named, records = await self._named(question, rows, limit)
@@ -184,13 +184,13 @@ class MongoTexts:
 
     async def _named(
         self, question: _Question, rows: Sequence[_Row], limit: int
-    ) -> tuple[list[TextHit], dict[str, object], list[Entry]]:
+    ) -> tuple[list[KeywordHit], dict[str, object], list[Entry]]:
         """The best `limit` of the rows whose documents name their revision; what the documents name, and what of."""
         scored = zip(_hits(question, rows), rows, strict=True)
         ranked = sorted(((hit, row) for hit, row in scored if hit.bm25 > 0.0), key=lambda pair: _best_first(pair[0]))
         named: dict[str, object] = {}
         records: list[Entry] = []
-        best: dict[str, TextHit] = {}
+        best: dict[str, KeywordHit] = {}
         for start in range(0, len(ranked), limit):
             page = ranked[start : start + limit]
             keys = list({row.chunk.document_id for _, row in page} - named.keys())
@@ -266,7 +266,7 @@ class MongoTexts:
             return []
 
 
-def _best_first(hit: TextHit) -> tuple[float, str]:
+def _best_first(hit: KeywordHit) -> tuple[float, str]:
     return -hit.bm25, hit.chunk.id
 
 
@@ -277,7 +277,9 @@ def _spread(counted: Mapping[str, int]) -> dict[str, int]:
     return dict(pairs[number * len(pairs) // taken] for number in range(taken))
 
 
-def _from_holders(question: _Question, holders: Mapping[str, _Row], chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+def _from_holders(
+    question: _Question, holders: Mapping[str, _Row], chunks: Sequence[ChunkRef]
+) -> dict[str, KeywordHit]:
     matching = [holders[chunk.id] for chunk in chunks if chunk.id in holders]
     scores = {hit.chunk.id: hit for hit in _hits(question, matching)}
     return {chunk.id: replace(scores[chunk.id], chunk=chunk) for chunk in chunks if chunk.id in scores}
@@ -340,7 +342,7 @@ def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
         yield _Row(reference(entry, chunk.id, chunk.position), words.length, counts)
 
 
-def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
+def _hits(question: _Question, rows: Sequence[_Row]) -> list[KeywordHit]:
     counts = np.array([row.counts for row in rows], dtype=np.float64).reshape(len(rows), len(question.terms))
     profiles = [profile_for(row.chunk.content_type) for row in rows]
     scores = bm25(
@@ -353,7 +355,7 @@ def _hits(question: _Question, rows: Sequence[_Row]) -> list[TextHit]:
     )
     shares = idf_share(counts, question.idf)
     return [
-        TextHit(row.chunk, score, share)
+        KeywordHit(row.chunk, score, share)
         for row, score, share in zip(rows, scores.tolist(), shares.tolist(), strict=True)
     ]
 

@@ -10,16 +10,17 @@ from datetime import UTC, datetime
 from qdrant_client import models
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.operations import check_distinct
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_foreign import ForeignCollection
-from rag_context.stores.qdrant.collections_registry import CATALOGUE, Card, Catalogue
-from rag_context.stores.qdrant.collections_storage import Home
+from rag_context.stores.qdrant.collections_registry import CATALOGUE, CollectionRecord, CollectionRegistry
+from rag_context.stores.qdrant.collections_storage import CollectionStorage
 from rag_context.stores.qdrant.connection import Connection, Transport, connect
-from rag_context.stores.tokens import CAPABILITIES, Holds, distinct, narrow, present
+from rag_context.stores.tokens import CAPABILITIES, AnyOf, distinct, narrow, present
 from rag_context.where import matches, value_at
 
 PREFIX = "rag-context"
@@ -69,7 +70,7 @@ class QdrantCollections:
     def __init__(self, connection: Connection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
         self._hidden = tuple(hidden)
-        self._catalogue = Catalogue(connection, prefix)
+        self._catalogue = CollectionRegistry(connection, prefix)
         self._creating = asyncio.Lock()
 
     @property
@@ -81,7 +82,7 @@ class QdrantCollections:
         """All of them, by name. Raises: BackendError."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def counted(card: Card) -> Collection:
+        async def counted(card: CollectionRecord) -> Collection:
             async with limit:
                 return await self._counted(card)
 
@@ -245,7 +246,7 @@ class QdrantCollections:
         home = await self._place(name)
         if isinstance(home, ForeignCollection):
             return await home.values(path)
-        there = points.filter_of(Holds((present(path),)))
+        there = points.filter_of(AnyOf((present(path),)))
         return distinct(
             [
                 value_at(points.metadata_of(record.payload), path)
@@ -271,7 +272,7 @@ class QdrantCollections:
     async def _foreign(self, name: str) -> ForeignCollection | None:
         return ForeignCollection(self._connection, name) if name in await self._others() else None
 
-    async def _place(self, name: str) -> "Home | ForeignCollection":
+    async def _place(self, name: str) -> "CollectionStorage | ForeignCollection":
         """Where the documents of a collection are read: ours, or else another program's."""
         card = await self._catalogue.card(name)
         if card is not None:
@@ -281,13 +282,13 @@ class QdrantCollections:
             raise NotFoundError(f"Collection '{name}' not found")
         return foreign
 
-    async def _home(self, name: str) -> Home:
+    async def _home(self, name: str) -> CollectionStorage:
         return self._at(await self._catalogue.known(name))
 
-    def _at(self, card: Card) -> Home:
-        return Home(self._connection, self._catalogue, card)
+    def _at(self, card: CollectionRecord) -> CollectionStorage:
+        return CollectionStorage(self._connection, self._catalogue, card)
 
-    async def _counted(self, card: Card) -> Collection:
+    async def _counted(self, card: CollectionRecord) -> Collection:
         return replace(card.collection, count=await self._at(card).count())
 
 
@@ -295,7 +296,7 @@ def _points(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruc
     return [points.point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
 
 
-async def _matching(home: Home, where: Clause) -> list[str]:
+async def _matching(home: CollectionStorage, where: Clause) -> list[str]:
     """The ids of what a clause lets through, in order."""
     narrowed = narrow(where)
     fields = [points.ID] if narrowed.exact else [points.ID, points.METADATA]
@@ -308,7 +309,7 @@ async def _matching(home: Home, where: Clause) -> list[str]:
     )
 
 
-async def _best(home: Home, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
+async def _best(home: CollectionStorage, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
     """Ids and cosines of the nearest entries, equal ones by id: as many are asked for as that takes."""
     narrowed = narrow(where)
     condition = points.filter_of(narrowed.condition)

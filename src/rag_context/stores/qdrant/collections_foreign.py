@@ -13,7 +13,8 @@ import numpy as np
 from qdrant_client import models
 
 from rag_context.domain.clauses import EVERYTHING, Clause
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage
 from rag_context.stores.foreign import read_fields
 from rag_context.stores.operations import check_dimension

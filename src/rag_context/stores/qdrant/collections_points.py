@@ -7,11 +7,12 @@ from uuid import UUID, uuid5
 
 from qdrant_client import models
 
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
 from rag_context.stores.qdrant.faults import COMPONENT
-from rag_context.stores.tokens import Condition, Every, Holds, Lacks, Some, Within, facts_of, numbers_of
+from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, facts_of, numbers_of
 
 ID = "id"
 TEXT = "text"
@@ -110,20 +111,20 @@ def filter_of(condition: Condition | None) -> models.Filter | None:
 
 def _condition(condition: Condition) -> models.Condition:
     match condition:
-        case Holds(facts):
+        case AnyOf(facts):
             return models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(facts)))
-        case Lacks(facts):
+        case NoneOf(facts):
             held = models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(facts)))
             return models.Filter(must_not=[held])
-        case Within(path, bound, value):
+        case Range(path, bound, value):
             inner: list[models.Condition] = [
                 models.FieldCondition(key=PATH, match=models.MatchValue(value=path)),
                 models.FieldCondition(key=VALUE, range=models.Range.model_validate({bound: value})),
             ]
             return models.NestedCondition(nested=models.Nested(key=NUMBERS, filter=models.Filter(must=inner)))
-        case Every(parts):
+        case And(parts):
             return models.Filter(must=_conditions(parts))
-        case Some(parts):
+        case Or(parts):
             return models.Filter(should=_conditions(parts))
 
 

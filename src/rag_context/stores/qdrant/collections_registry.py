@@ -48,14 +48,14 @@ _ONCE = re.compile(r"\.[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class CollectionRecord:
     """What is said of a collection, and the name of the one that holds its documents; its count is not known here."""
 
     collection: Collection
     home: str
 
 
-class Catalogue:
+class CollectionRegistry:
     """The cards of all collections whose names in Qdrant begin with a prefix."""
 
     def __init__(self, connection: Connection, prefix: str) -> None:
@@ -64,9 +64,9 @@ class Catalogue:
         self._name = connection.collection
         self._prefix = prefix
 
-    async def cards(self) -> list[Card]:
+    async def cards(self) -> list[CollectionRecord]:
         """All of them, by the collections' names."""
-        found: list[Card] = []
+        found: list[CollectionRecord] = []
         offset: models.ExtendedPointId | None = None
         while True:
             page = self._client.scroll(self._name, limit=_PAGE, offset=offset, with_payload=True)
@@ -78,7 +78,7 @@ class Catalogue:
             if offset is None:
                 return sorted(found, key=lambda card: card.collection.name)
 
-    async def card(self, name: str) -> Card | None:
+    async def card(self, name: str) -> CollectionRecord | None:
         """The card of a collection, if it is there."""
         try:
             records = await self._connection.call(self._client.retrieve(self._name, [point_id(name)]))
@@ -86,7 +86,7 @@ class Catalogue:
             return None
         return _card(records[0].payload) if records else None
 
-    async def known(self, name: str) -> Card:
+    async def known(self, name: str) -> CollectionRecord:
         """The card of a collection.
 
         Raises:
@@ -144,7 +144,7 @@ class Catalogue:
             if each.name.startswith(begins) and _ONCE.fullmatch(each.name, len(begins))
         ]
 
-    async def switch(self, name: str, built: Card) -> None:
+    async def switch(self, name: str, built: CollectionRecord) -> None:
         """Let a card say that its documents are where those of `built` are, with the metadata and dimension of that.
 
         One operation of the server; the card of `built` is left alone.
@@ -186,7 +186,7 @@ class Catalogue:
                 raise refusal from refusal.__cause__
 
 
-def _card(payload: Mapping[str, Any] | None) -> Card:
+def _card(payload: Mapping[str, Any] | None) -> CollectionRecord:
     held = payload or {}
     try:
         created = held.get(_CREATED)
@@ -198,7 +198,7 @@ def _card(payload: Mapping[str, Any] | None) -> Card:
             dimension=held.get(_DIMENSION),
             created=datetime.fromisoformat(created) if created else None,
         )
-        return Card(collection, held[_HOME])
+        return CollectionRecord(collection, held[_HOME])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BackendDataError(COMPONENT, "A card in Qdrant's catalogue of collections cannot be read.") from error
 

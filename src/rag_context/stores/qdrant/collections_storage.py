@@ -9,12 +9,12 @@ from typing import TypeVar
 import numpy as np
 from qdrant_client import models
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Entry
 from rag_context.stores.operations import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
-from rag_context.stores.qdrant.collections_registry import Card, Catalogue
+from rag_context.stores.qdrant.collections_registry import CollectionRecord, CollectionRegistry
 from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 
@@ -27,10 +27,10 @@ _HEAVY = 250
 T = TypeVar("T")
 
 
-class Home:
+class CollectionStorage:
     """Where the documents of the collection on `card` are. It is not there before the first vector."""
 
-    def __init__(self, connection: Connection, catalogue: Catalogue, card: Card) -> None:
+    def __init__(self, connection: Connection, catalogue: CollectionRegistry, card: CollectionRecord) -> None:
         self._connection = replace(connection, collection=card.home)
         self._client = connection.client
         self._catalogue = catalogue

@@ -14,9 +14,10 @@ import numpy as np
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
-from rag_context.domain.documents import Chunk, Document, Held, Matrix, Vector
+from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
 from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.collection import Collection as QdrantCollection
@@ -175,7 +176,7 @@ class QdrantVectors:
         for ids in _batches(sorted(document_ids), _PAGE):
             await self._delete(_of_documents(ids))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out.
 
         Raises:
@@ -189,7 +190,7 @@ class QdrantVectors:
                 document_id = str(payload.get(fields.DOCUMENT_ID))
                 chunks[document_id].add(str(record.id))
                 revisions[document_id].add(str(payload.get(fields.CONTENT_HASH)))
-        return {id_: Held(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
+        return {id_: StoredVectors(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
 
     async def held_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, each at least once, page by page.

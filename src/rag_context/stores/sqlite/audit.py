@@ -8,9 +8,9 @@ import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Span
 from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
+from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import Judge
+from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite.filters import facets_of, moment
 from rag_context.stores.sqlite.migration import stored_terms
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
@@ -27,7 +27,7 @@ COMPARED = 20_000
 NORM_TOLERANCE = 1e-3
 """How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
 
-SPOILT = frozenset({FlawKind.LOST_CONTENT, FlawKind.CHANGED_CONTENT})
+SPOILT = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
 """What only the source of a document can mend."""
 
 _BATCH = 1024
@@ -74,29 +74,29 @@ class _Findings:
     """Counts flaws and keeps a few examples of each kind."""
 
     def __init__(self) -> None:
-        self._counts: Counter[FlawKind] = Counter()
-        self._examples: dict[FlawKind, list[str]] = {}
+        self._counts: Counter[IssueKind] = Counter()
+        self._examples: dict[IssueKind, list[str]] = {}
 
-    def add(self, kind: FlawKind, example: str) -> None:
+    def add(self, kind: IssueKind, example: str) -> None:
         self._counts[kind] += 1
         examples = self._examples.setdefault(kind, [])
         if len(examples) < EXAMPLES:
             examples.append(example)
 
-    def flaws(self) -> tuple[Flaw, ...]:
+    def flaws(self) -> tuple[Issue, ...]:
         return tuple(
-            Flaw(kind, self._counts[kind], tuple(self._examples[kind])) for kind in FlawKind if kind in self._counts
+            Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
 
 
-def examine(judge: Judge, thoroughness: Thoroughness, connection: sqlite3.Connection) -> Examination:
+def examine(judge: DocumentCheck, thoroughness: Thoroughness, connection: sqlite3.Connection) -> IntegrityReport:
     """Compare everything with everything it must agree with. A damaged file is not looked into any further."""
     found = _Findings()
     for row in connection.execute(_integrity(thoroughness)):
         if row[0] != "ok":
-            found.add(FlawKind.DAMAGED_FILE, row[0])
+            found.add(IssueKind.DAMAGED_FILE, row[0])
     if found.flaws():
-        return Examination(Counts(0, 0, 0, 0), 0, found.flaws())
+        return IntegrityReport(Counts(0, 0, 0, 0), 0, found.flaws())
     counts = _look_at_counters(connection, found)
     _look_for_orphans(connection, found)
     broken, spoilt = _look_at_documents(judge, connection, found)
@@ -105,7 +105,7 @@ def examine(judge: Judge, thoroughness: Thoroughness, connection: sqlite3.Connec
         compared = _look_at_words(step, connection, found)
     _look_at_vectors(connection, found)
     _look_at_sums(connection, found)
-    return Examination(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
+    return IntegrityReport(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
 
 
 def compare_text_index(connection: sqlite3.Connection) -> bool:
@@ -159,7 +159,7 @@ def _look_at_counters(connection: sqlite3.Connection, found: _Findings) -> Count
     real = connection.execute(RECOUNTED).fetchone()
     for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), said, real, strict=True):
         if one != other:
-            found.add(FlawKind.WRONG_COUNTERS, f"{name}: {one} said, {other} there")
+            found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} said, {other} there")
     return Counts(*real[:4])
 
 
@@ -167,40 +167,40 @@ def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
     for table, lost in ORPHANS.items():
         key = "chunk" if table in ("vectors", "passages") else "key" if table == "chunks" else "document"
         for (number,) in connection.execute(f"SELECT {key} FROM {table} WHERE {lost}"):  # noqa: S608
-            found.add(FlawKind.ORPHANS, f"{table} {number}")
+            found.add(IssueKind.ORPHANS, f"{table} {number}")
 
 
 def _look_at_documents(
-    judge: Judge, connection: sqlite3.Connection, found: _Findings
+    judge: DocumentCheck, connection: sqlite3.Connection, found: _Findings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
     broken: list[str] = []
     spoilt: list[str] = []
-    for kind, condition in ((FlawKind.MISSING_VECTORS, INCOMPLETE), (FlawKind.WRONG_TAGS, WRONGLY_TAGGED)):
+    for kind, condition in ((IssueKind.MISSING_VECTORS, INCOMPLETE), (IssueKind.WRONG_TAGS, WRONGLY_TAGGED)):
         for (id_,) in connection.execute(f"SELECT id FROM documents WHERE {condition}"):  # noqa: S608
             found.add(kind, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE tenant NOT IN (SELECT key FROM tenants)"):
-        found.add(FlawKind.WRONG_ID, id_)
+        found.add(IssueKind.WRONG_ID, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE key NOT IN (SELECT document FROM contents)"):
-        found.add(FlawKind.LOST_CONTENT, id_)
+        found.add(IssueKind.LOST_CONTENT, id_)
         spoilt.append(id_)
     for key, id_ in connection.execute("SELECT key, id FROM documents ORDER BY key"):
         kinds = _kinds(judge, key, id_, connection)
         for kind in kinds:
             found.add(kind, id_)
-        if FlawKind.BROKEN_CHUNKS in kinds:
+        if IssueKind.BROKEN_CHUNKS in kinds:
             broken.append(id_)
         if kinds & SPOILT:
             spoilt.append(id_)
     return broken, spoilt
 
 
-def _kinds(judge: Judge, key: int, id_: str, connection: sqlite3.Connection) -> set[FlawKind]:
+def _kinds(judge: DocumentCheck, key: int, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
     """What is wrong with a document and its chunks, as far as they can be read."""
     try:
         document = read_document(id_, connection)
     except BackendDataError:
-        return {FlawKind.LOST_CONTENT}
+        return {IssueKind.LOST_CONTENT}
     if document is None:
         return set()
     try:
@@ -209,7 +209,7 @@ def _kinds(judge: Judge, key: int, id_: str, connection: sqlite3.Connection) -> 
         chunks = []  # they can be cut again
     kinds = set(judge(document, chunks))
     if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
-        kinds.add(FlawKind.STALE_TERMS)
+        kinds.add(IssueKind.STALE_TERMS)
     return kinds
 
 
@@ -239,23 +239,23 @@ def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) 
             compared += 1
             fresh = words_of(text, context)
             if stored_terms(fresh) != stored or len(fresh) != length:
-                found.add(FlawKind.STALE_TERMS, id_)
+                found.add(IssueKind.STALE_TERMS, id_)
     for term, chunks, times in connection.execute("SELECT term, doc, cnt FROM vocabulary"):
         if (holding.pop(term, 0), occurring.pop(term, 0)) != (chunks, times):
-            found.add(FlawKind.TEXT_INDEX, term)
+            found.add(IssueKind.TEXT_INDEX, term)
     for term in holding:
-        found.add(FlawKind.TEXT_INDEX, term)
+        found.add(IssueKind.TEXT_INDEX, term)
     return compared
 
 
 def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
     for _, id_ in find_bad_vectors(connection):
-        found.add(FlawKind.BAD_VECTORS, id_)
+        found.add(IssueKind.BAD_VECTORS, id_)
     unknown = recorded_model(connection) is None
     (recorded,) = connection.execute("SELECT count(*) FROM meta WHERE name = 'model'").fetchone()
     (vectors,) = connection.execute("SELECT count(*) FROM vectors").fetchone()
     if unknown and (recorded or vectors):
-        found.add(FlawKind.NO_MODEL, f"{vectors} vectors")
+        found.add(IssueKind.NO_MODEL, f"{vectors} vectors")
 
 
 def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
@@ -266,4 +266,4 @@ def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
     )
     for slot in sorted(counted.keys() | said.keys() | tallied.keys()):
         if not counted.get(slot) == said.get(slot) == tallied.get(slot):
-            found.add(FlawKind.STATISTICS, moment(slot * SLOT_US).isoformat())
+            found.add(IssueKind.STATISTICS, moment(slot * SLOT_US).isoformat())

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.documents import Matrix, Vector
+from rag_context.domain.vectors import Matrix, Vector
 
 Rows = NDArray[np.intp]
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from rag_context.domain.documents import Chunk, Document, Matrix, Tenant
+from rag_context.domain.documents import Chunk, Document, Tenant
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values

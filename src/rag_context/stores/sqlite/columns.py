@@ -64,7 +64,7 @@ class Codes(Generic[K]):
         """A value came for the first time."""
 
 
-class Sources(Codes[str]):
+class SourceCodes(Codes[str]):
     """Sources, sorted too, so that a prefix is a slice."""
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class Columns:
         self._texts: dict[int, Codes[str | None]] = {
             field: Codes() for field in (_TYPE, _SESSION, _CATEGORY, _GAME, _THREAD)
         }
-        self._sources = Sources()
+        self._sources = SourceCodes()
         self._tags = TagLists()
 
     def append(self, rows: Sequence[StoredVector]) -> None:

@@ -9,20 +9,10 @@ from functools import partial
 
 from cachetools import LRUCache
 
-from rag_context.domain.documents import (
-    Chunk,
-    Counts,
-    Document,
-    Listing,
-    Matrix,
-    Missing,
-    Place,
-    Retrievals,
-    Stored,
-    Tenant,
-)
+from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.domain.vectors import Matrix
 from rag_context.stores.sqlite import changes, listings, passages, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, microseconds
@@ -105,7 +95,7 @@ class SqliteDocuments:
         """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
         return await self._database.read(partial(passages.read_similar, document))
 
-    async def listing(self, where: Filter, *, limit: int, after: Place | None = None) -> list[Listing]:
+    async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
         return await self._database.read(partial(listings.read_listing, where, limit, after))
 

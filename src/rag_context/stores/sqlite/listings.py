@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from rag_context.domain.documents import Listing, Place, Retrievals, Stored, Tenant
+from rag_context.domain.documents import Cursor, Listing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.filters import condition, microseconds, moment
@@ -27,7 +27,7 @@ _AFTER_ALL = 1 << 62
 """Microseconds later than any moment that can be written."""
 
 
-def read_listing(where: Filter, limit: int, after: Place | None, connection: sqlite3.Connection) -> list[Listing]:
+def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
     """The documents that pass, newest first, equal ones by id; those behind `after`."""
     said, values = condition(where)
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.search import Filter, VectorHit
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.blocks import Blocks, best
 from rag_context.stores.sqlite.columns import Columns, StoredVector
 from rag_context.stores.sqlite.faults import COMPONENT
 
 
-class Gate:
+class ReadWriteLock:
     """Many may read or one may write; a writer that waits lets no new reader in."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class VectorMatrix:
     """Vectors with their columns. Safe to use from several threads, changed by one at a time."""
 
     def __init__(self) -> None:
-        self._gate = Gate()
+        self._gate = ReadWriteLock()
         self._dimension: int | None = None
         self._vectors = Blocks()
         self._columns = Columns()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 
-from rag_context.domain.documents import Matrix
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
+from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, vector_blobs
 from rag_context.stores.sqlite.database import Database

@@ -4,9 +4,9 @@ import sqlite3
 from collections.abc import Callable, Collection
 from functools import partial
 
-from rag_context.domain.integrity import Examination, Flaw, FlawKind, Thoroughness
+from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
-from rag_context.ports.maintenance import Judge
+from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite import audit
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
@@ -34,7 +34,7 @@ class SqliteAuditor:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def examine(self, judge: Judge, thoroughness: Thoroughness) -> Examination:
+    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine all of it in one snapshot; every document is shown to `judge`.
 
         Raises:
@@ -44,14 +44,14 @@ class SqliteAuditor:
         """
         found = await self._database.read(partial(audit.examine, judge, thoroughness))
         kinds = {flaw.kind for flaw in found.flaws}
-        if thoroughness is Thoroughness.QUICK or kinds & {FlawKind.DAMAGED_FILE, FlawKind.TEXT_INDEX}:
+        if thoroughness is Thoroughness.QUICK or kinds & {IssueKind.DAMAGED_FILE, IssueKind.TEXT_INDEX}:
             return found
         if await self._database.write(audit.compare_text_index):
             return found
-        flaw = Flaw(FlawKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
-        return Examination(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken, found.spoilt)
+        flaw = Issue(IssueKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
+        return IntegrityReport(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken, found.spoilt)
 
-    async def mend(self, kinds: Collection[FlawKind]) -> None:
+    async def mend(self, kinds: Collection[IssueKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
 
         Raises:
@@ -60,11 +60,11 @@ class SqliteAuditor:
         for kind, mend in _MENDING.items():
             if kind in kinds:
                 await self._database.write(mend)
-        if FlawKind.STALE_TERMS in kinds:
+        if IssueKind.STALE_TERMS in kinds:
             last = 0
             while (key := await self._database.write(partial(analyse_again, last))) is not None:
                 last = key
-            if FlawKind.TEXT_INDEX in kinds:  # what was no text cannot be taken out of it word by word
+            if IssueKind.TEXT_INDEX in kinds:  # what was no text cannot be taken out of it word by word
                 await self._database.write(rebuild_texts)
         if kinds:
             await self._database.write(count_again)
@@ -159,12 +159,12 @@ def count_again(connection: sqlite3.Connection) -> None:
     )
 
 
-_MENDING: dict[FlawKind, Callable[[sqlite3.Connection], object]] = {
-    FlawKind.TEXT_INDEX: rebuild_texts,  # before anything that takes passages out of it
-    FlawKind.ORPHANS: drop_orphans,
-    FlawKind.WRONG_TAGS: tag_again,
-    FlawKind.NO_MODEL: forget_vectors,
-    FlawKind.BAD_VECTORS: drop_bad_vectors,
-    FlawKind.MISSING_VECTORS: await_vectors,
-    FlawKind.STATISTICS: sum_up_again,
+_MENDING: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
+    IssueKind.TEXT_INDEX: rebuild_texts,  # before anything that takes passages out of it
+    IssueKind.ORPHANS: drop_orphans,
+    IssueKind.WRONG_TAGS: tag_again,
+    IssueKind.NO_MODEL: forget_vectors,
+    IssueKind.BAD_VECTORS: drop_bad_vectors,
+    IssueKind.MISSING_VECTORS: await_vectors,
+    IssueKind.STATISTICS: sum_up_again,
 }

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 
-from rag_context.domain.documents import Chunk, Counts, Document, Held, Matrix
+from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
+from rag_context.domain.vectors import Matrix
 from rag_context.stores.sqlite import changes, rebuild, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
@@ -138,7 +139,7 @@ class SqliteVectorHalf(SqliteVectors):
         """Forget the vectors of these documents."""
         await self._database.write(partial(_discard, list(document_ids)))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, Held]:
+    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out."""
         return await self._database.read(partial(_held, list(document_ids)))
 
@@ -206,9 +207,9 @@ def _discard(document_ids: Sequence[str], connection: sqlite3.Connection) -> Non
         changes.delete_document(id_, connection)
 
 
-def _held(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Held]:
+def _held(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, StoredVectors]:
     rows = connection.execute(_HELD, (json.dumps(document_ids),))
-    return {id_: Held(frozenset(json.loads(chunks)), frozenset({revision})) for id_, revision, chunks in rows}
+    return {id_: StoredVectors(frozenset(json.loads(chunks)), frozenset({revision})) for id_, revision, chunks in rows}
 
 
 def _holding(after: str, connection: sqlite3.Connection) -> list[str]:

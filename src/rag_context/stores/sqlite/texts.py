@@ -16,7 +16,7 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from rag_context.domain.search import ChunkRef, Filter, TextHit
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, facets_asked
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
@@ -140,7 +140,7 @@ class SqliteTexts:
         self._frequencies: LRUCache[tuple[int, str], tuple[int, int]] = LRUCache(REMEMBERED_FREQUENCIES)
         self._lock = threading.Lock()
 
-    async def search(self, query: str, *, limit: int, where: Filter) -> list[TextHit]:
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
 
         Raises:
@@ -150,7 +150,7 @@ class SqliteTexts:
             return []
         return await self._database.read(partial(self._search, query, limit, where))
 
-    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, TextHit]:
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
         """Text scores of the given chunks, matching or not; unknown ones are left out.
 
         Raises:
@@ -196,7 +196,7 @@ class SqliteTexts:
         else:
             self._postings.holding(word, snapshot, connection)
 
-    def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[TextHit]:
+    def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[KeywordHit]:
         version = self._database.version  # read before the snapshot: what came in between must not pass for known
         snapshot = self._snapshot(connection)
         question = self._question(query, version, snapshot, connection)
@@ -210,7 +210,7 @@ class SqliteTexts:
         hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
         return hits[:limit]
 
-    def _score(self, query: str, chunks: Sequence[ChunkRef], connection: sqlite3.Connection) -> dict[str, TextHit]:
+    def _score(self, query: str, chunks: Sequence[ChunkRef], connection: sqlite3.Connection) -> dict[str, KeywordHit]:
         version = self._database.version
         question = self._question(query, version, self._snapshot(connection), connection)
         cached = self._cached.of([chunk.id for chunk in chunks], connection)
@@ -337,7 +337,7 @@ def _passing(keys: Sequence[int], where: Filter, connection: sqlite3.Connection)
     return [ChunkRef(*row) for row in json.loads(rows)]
 
 
-def _hits(question: _Question, chunks: Sequence[ChunkRef], cached: Mapping[str, Terms]) -> list[TextHit]:
+def _hits(question: _Question, chunks: Sequence[ChunkRef], cached: Mapping[str, Terms]) -> list[KeywordHit]:
     """Scores of the chunks whose terms are known."""
     known = [chunk for chunk in chunks if chunk.id in cached]
     counts = _counts(question.terms, [cached[chunk.id][1] for chunk in known])
@@ -352,7 +352,7 @@ def _hits(question: _Question, chunks: Sequence[ChunkRef], cached: Mapping[str, 
     )
     shares = idf_share(counts, question.idf)
     return [
-        TextHit(chunk, score, share)
+        KeywordHit(chunk, score, share)
         for chunk, score, share in zip(known, scores.tolist(), shares.tolist(), strict=True)
     ]
 

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from rag_context.domain.documents import Vector
 from rag_context.domain.search import Filter, Passage, VectorHit
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite.columns import StoredVector
 from rag_context.stores.sqlite.database import Database

@@ -9,7 +9,8 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Matrix
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Matrix
 from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.operations import check_dimension, check_distinct
 from rag_context.stores.sqlite.collections.reading import find, read_collection

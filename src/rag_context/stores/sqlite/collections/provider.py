@@ -12,7 +12,8 @@ from pathlib import Path as FilePath
 from typing import TypeVar
 
 from rag_context.domain.clauses import EVERYTHING, Clause, Path
-from rag_context.domain.documents import Json, Matrix, Status, Vector
+from rag_context.domain.documents import Json, Status
+from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, ConfigurationError
 from rag_context.ports.provider import (
     Capabilities,

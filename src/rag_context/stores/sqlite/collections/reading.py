@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rag_context.domain.documents import Vector
+from rag_context.domain.vectors import Vector
 from rag_context.errors import NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryPage
 from rag_context.stores.sqlite.filters import moment

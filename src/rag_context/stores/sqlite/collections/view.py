@@ -20,7 +20,8 @@ from rag_context.domain.clauses import (
     Path,
     Scalar,
 )
-from rag_context.domain.documents import Json, Vector
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
 from rag_context.stores.sqlite.blocks import Blocks, Rows, best
 from rag_context.stores.sqlite.collections.columns import FieldColumn, Mask
 
