@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from benchmarks.corpus import Writer, unit_vectors
 from benchmarks.figures import Figure
 from benchmarks.processes import PATIENCE_S, serving, until_ready
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 
 DIMENSION = 384
 DOCUMENTS = 100_000

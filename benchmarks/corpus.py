@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 
 SYLLABLES = ("ba", "ce", "di", "fo", "gu", "ha", "ki", "lo", "mu", "ne", "pa", "ri", "so", "tu", "ve", "wi", "ya", "zo")
 COMMON = ("system", "server", "request", "error", "time", "data", "user", "value", "file", "change", "test", "update")

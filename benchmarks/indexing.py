@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from rag_context.api.index import BulkLine
-from rag_context.domain.documents import Matrix
+from rag_context.domain.vectors import Matrix
 from rag_context.embedders.onnx_model import BUNDLED, load
 from rag_context.settings import Settings
 from rag_context.wiring import open_service

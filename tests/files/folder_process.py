@@ -23,7 +23,8 @@ from rag_context.files.reading import Labels
 from rag_context.files.sending import OnReceipt
 from rag_context.files.sync import FolderSync, Gone
 from rag_context.files.walk import Root
-from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.mappers import bulk_receipt, draft_of
 from rag_context.stores.file_manifest import SqliteLedger, open_ledger

@@ -13,7 +13,8 @@ from rag_context.files.formats import Converter
 from rag_context.files.reading import Labels
 from rag_context.files.sending import OnReceipt
 from rag_context.files.sync import FolderSync, Gone
-from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.maintenance import FileLedger
 from rag_context.ports.models import Embedder

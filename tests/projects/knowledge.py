@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, Tenant
 from rag_context.files.reading import FILES_SESSION
-from rag_context.ingest.indexer import Indexer, IndexingPolicy
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.projects.config import ProjectConfig

@@ -3,9 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -26,6 +25,7 @@ from rag_context.ingest.context import (
     with_about,
 )
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
+from rag_context.ingest.receipts import IndexingPolicy, Outcome, Receipt, RedactionMode
 from rag_context.ingest.redaction import redact
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
@@ -47,52 +47,6 @@ SLICE_S = 30.0
 
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
-
-
-class Outcome(StrEnum):
-    """What became of a draft."""
-
-    INDEXED = "indexed"
-    UNCHANGED = "unchanged"
-    REPLACED = "replaced"
-    PENDING = "pending"
-
-
-class RedactionMode(StrEnum):
-    """What happens to secrets."""
-
-    REDACT = "redact"
-    REJECT = "reject"
-    OFF = "off"
-
-
-@dataclass(frozen=True, slots=True)
-class Receipt:
-    """What was done with a draft; `pending` where its vectors are still to come."""
-
-    document_id: str
-    outcome: Outcome
-    chunk_ids: tuple[str, ...]
-    pending: bool
-    redactions: Mapping[str, int] = field(default_factory=dict)
-    duplicates_of: tuple[str, ...] = ()
-    warning: str | None = None
-    content_hash: str = ""
-    is_unfinished: bool = False
-    """Whether nothing but time was lacking for its vectors: `Indexer.finish` goes on where this ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class IndexingPolicy:
-    """How documents come in.
-
-    `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
-    its vectors.
-    """
-
-    window: int
-    timeout_s: float = 5.0
-    redaction: RedactionMode = RedactionMode.REDACT
 
 
 @dataclass(frozen=True, slots=True)

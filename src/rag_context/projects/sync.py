@@ -19,7 +19,8 @@ from rag_context.errors import BackendError, InvalidInputError
 from rag_context.files.globs import path_patterns
 from rag_context.files.reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
 from rag_context.files.walk import Root, find_changed, outermost, walk
-from rag_context.ingest.indexer import Indexer, Outcome, Receipt
+from rag_context.ingest.indexer import Indexer
+from rag_context.ingest.receipts import Outcome, Receipt
 from rag_context.projects.documents import Reader, drafted, revision, text_digest
 from rag_context.projects.listing import Catalogues, DocumentList
 from rag_context.projects.paths import SUFFIXES, relative_path

@@ -1,12 +1,17 @@
-"""What a point carries beside its vector: a chunk and its document as a payload, and back."""
+"""What a point carries beside its vector, and back; ids and conditions by which points are found."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
+from uuid import UUID
+
+import numpy as np
+from qdrant_client import models
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
+from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.faults import COMPONENT
@@ -127,3 +132,32 @@ def _stamp(moment: datetime) -> str:
 
 def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
     return BackendDataError(COMPONENT, f"The point {chunk_id!r} in Qdrant was not stored by rag-context ({error!r}).")
+
+
+def of_documents(document_ids: list[str]) -> models.Filter:
+    match = models.MatchAny(any=document_ids)
+    return models.Filter(must=[models.FieldCondition(key=fields.DOCUMENT_ID, match=match)])
+
+
+def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
+    """What there is of a document beside the points in `kept`."""
+    where = of_documents([document_id])
+    return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
+
+
+def vector_of(record: models.Record) -> Vector:
+    if not isinstance(record.vector, list):
+        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
+    return np.asarray(record.vector, dtype=np.float32)
+
+
+def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
+    """The ids that a point can have, each once: Qdrant refuses a whole call for one that is no UUID."""
+    return [id_ for id_ in dict.fromkeys(chunk_ids) if is_uuid(id_)]
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False

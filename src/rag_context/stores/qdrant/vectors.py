@@ -8,9 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
-from uuid import UUID
 
-import numpy as np
 from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
@@ -25,7 +23,15 @@ from rag_context.stores.qdrant.collection import CollectionPlan
 from rag_context.stores.qdrant.connection import ORDERING, Connection, Consistency, Transport, connect
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
 from rag_context.stores.qdrant.filters import BLOCK_BYTES, MOST_BLOCKS, conditions, source_blocks
-from rag_context.stores.qdrant.payload import passage_of, payload_of, ref_of
+from rag_context.stores.qdrant.payload import (
+    of_documents,
+    passage_of,
+    payload_of,
+    point_ids,
+    ref_of,
+    stale_points,
+    vector_of,
+)
 
 TIMEOUT_S = 30.0
 
@@ -121,7 +127,7 @@ class QdrantVectors:
         Raises:
             BackendError: as `search`.
         """
-        ids = _point_ids(chunk_ids)
+        ids = point_ids(chunk_ids)
         return await self._asked(self._score(vector, ids), {}) if ids else {}
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -131,7 +137,7 @@ class QdrantVectors:
             BackendError: as `search`.
         """
         found: dict[str, Passage] = {}
-        for ids in _batches(_point_ids(chunk_ids), _PAGE):
+        for ids in _batches(point_ids(chunk_ids), _PAGE):
             asked = self._client.retrieve(self._name, ids, consistency=self._connection.consistency)
             records = await self._asked(self._connection.call(asked), [])
             found.update((str(record.id), passage_of(str(record.id), record.payload)) for record in records)
@@ -165,7 +171,7 @@ class QdrantVectors:
         points = _points(document, chunks, vectors)
         if points:
             await self._store(points, vectors.shape[1])
-        await self._delete(_stale(document.id, [point.id for point in points]))
+        await self._delete(stale_points(document.id, [point.id for point in points]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Forget the vectors of these documents.
@@ -174,7 +180,7 @@ class QdrantVectors:
             BackendError: not all of them are forgotten.
         """
         for ids in _batches(sorted(document_ids), _PAGE):
-            await self._delete(_of_documents(ids))
+            await self._delete(of_documents(ids))
 
     async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out.
@@ -185,7 +191,7 @@ class QdrantVectors:
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
         for ids in _batches(sorted(document_ids), _PAGE):
-            async for record in self._scroll(_of_documents(ids), [fields.DOCUMENT_ID, fields.CONTENT_HASH]):
+            async for record in self._scroll(of_documents(ids), [fields.DOCUMENT_ID, fields.CONTENT_HASH]):
                 payload = record.payload or {}
                 document_id = str(payload.get(fields.DOCUMENT_ID))
                 chunks[document_id].add(str(record.id))
@@ -212,7 +218,7 @@ class QdrantVectors:
             BackendError: the server could not be asked.
         """
         found: dict[str, Vector] = {}
-        for ids in _batches(_point_ids(chunk_ids), _BATCH):
+        for ids in _batches(point_ids(chunk_ids), _BATCH):
             asked = self._client.retrieve(
                 self._name, ids, with_payload=False, with_vectors=True, consistency=self._connection.consistency
             )
@@ -220,7 +226,7 @@ class QdrantVectors:
                 records = await self._connection.call(asked)
             except NoCollectionError:
                 return {}
-            found.update((str(record.id), _vector(record)) for record in records)
+            found.update((str(record.id), vector_of(record)) for record in records)
         return found
 
     async def count(self) -> int:
@@ -367,35 +373,6 @@ def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> lis
         models.PointStruct(id=chunk.id, vector=row.tolist(), payload=payload_of(document, chunk))
         for chunk, row in zip(chunks, vectors, strict=True)
     ]
-
-
-def _of_documents(document_ids: list[str]) -> models.Filter:
-    match = models.MatchAny(any=document_ids)
-    return models.Filter(must=[models.FieldCondition(key=fields.DOCUMENT_ID, match=match)])
-
-
-def _stale(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
-    """What there is of a document beside the points in `kept`."""
-    where = _of_documents([document_id])
-    return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
-
-
-def _vector(record: models.Record) -> Vector:
-    if not isinstance(record.vector, list):
-        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
-    return np.asarray(record.vector, dtype=np.float32)
-
-
-def _point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
-    """The ids that a point can have, each once: Qdrant refuses a whole call for one that is no UUID."""
-    return [id_ for id_ in dict.fromkeys(chunk_ids) if _is_uuid(id_)]
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        return str(UUID(text)) == text
-    except ValueError:
-        return False
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[list[T]]:
