@@ -291,7 +291,7 @@ class MemoryVectors:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTexts:
-    """Fits `ports.TextIndex`."""
+    """Fits `KeywordIndex`."""
 
     store: MemoryStore
 

@@ -96,7 +96,7 @@ class _Question:
 
 
 class MongoTexts:
-    """`TextIndex` over the collections of chunks and documents.
+    """`KeywordIndex` over the collections of chunks and documents.
 
     Args:
         mongo: the database.

@@ -130,7 +130,7 @@ class _Question:
 
 
 class SqliteTexts:
-    """`TextIndex` over the embedded file."""
+    """`KeywordIndex` over the embedded file."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
