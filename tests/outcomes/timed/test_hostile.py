@@ -26,6 +26,11 @@ ARCHIVES_S = 8.0
 TIMEOUT_S = 60.0
 QUESTION = {"query": "who keeps the tide tables?"}
 
+LATE_SHARE = 0.01
+LATEST_FACTOR = 2.0
+"""The first search after a very large document reads its terms, which takes up to half a second on two busy cores;
+what stops a process keeps every search waiting for seconds."""
+
 
 @dataclass
 class Beside:
@@ -88,7 +93,8 @@ def asked_beside(url: str) -> Iterator[None]:
             thread.join()
     late = [each for each in beside.late if each[1] > beside.most_s + beside.stall_s]
     assert beside.asked > 2
-    assert not late, late
+    assert len(late) <= 1 + LATE_SHARE * beside.asked, late
+    assert all(took_s <= LATEST_FACTOR * beside.most_s + beside.stall_s for _, took_s in late), late
 
 
 @pytest.fixture(scope="module")
