@@ -36,7 +36,7 @@ test: $(STAMP) ## Run the tests and check their coverage
 	$(VENV)/bin/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder \
 		--ignore tests/faults --ignore tests/outcomes/timed
 	@# without coverage, because they assert on time: two at once where they mostly wait for servers, the rest alone
-	$(VENV)/bin/pytest -n 2 --dist worksteal tests/faults
+	$(VENV)/bin/pytest tests/faults
 	$(VENV)/bin/pytest tests/outcomes/timed
 	$(VENV)/bin/coverage combine --quiet
 	$(VENV)/bin/coverage report --fail-under=90
