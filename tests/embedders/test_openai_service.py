@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from rag_context.api.search import SearchRequest, SearchResponse
 from rag_context.errors import IndexMismatchError
 from rag_context.service import Service
 from rag_context.settings import EmbedderSettings, Settings
+from rag_context.testing import FakeEmbedder
 from rag_context.wiring import OnMismatch, open_service
+from rag_context.wiring.embedder import former_embedders
 from tests.servers.embedding_stub import EmbeddingStub, embedding_stub
 
 PATIENCE_S = 30.0
@@ -113,3 +116,15 @@ async def test_another_model_at_the_start_is_refused_in_one_sentence_and_taken_w
 async def _is_whole(service: Service) -> bool:
     report = await service.health()
     return report.healthy and report.pending_documents == 0
+
+
+async def test_a_server_that_has_changed_its_model_is_not_asked_for_the_one_before(tmp_path: Path) -> None:
+    async with embedding_stub(dimension=384) as stub:
+        model = FakeEmbedder("all-MiniLM-L6-v2", dimension=384).model
+        chosen = EmbedderSettings(kind="openai_compatible", url=stub.url, model=model.name)
+        async with former_embedders(Settings(data_dir=tmp_path, embedder=chosen)) as open_former:
+            assert await open_former(model) is None
+            assert stub.asked == []
+            other = replace(model, name="stub", fingerprint="f00d")
+            assert await open_former(other) is None, "it has another fingerprint"
+            assert stub.asked != []

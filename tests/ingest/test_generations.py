@@ -1,5 +1,6 @@
 """A new generation of vectors beside the one that answers, on every vector store that is one of two."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -8,10 +9,13 @@ from uuid import uuid4
 import pytest
 
 from rag_context.domain.documents import Document
+from rag_context.domain.embedding_model import Rebuild
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings
+from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.sqlite.split import SqliteDocumentsApart
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.apart import chunks_of, document
@@ -23,6 +27,7 @@ from tests.servers.qdrant import endpoint
 pytestmark = LEFT_SOCKETS
 
 OLD, NEW = FakeEmbedder("old", dimension=16), FakeEmbedder("new", dimension=24)
+OTHER = FakeEmbedder("other", dimension=24)
 TEXTS = {
     "fox": ("Red foxes hunt mice at night", "They sleep by day"),
     "ship": ("Container vessels cross the ocean",),
@@ -173,3 +178,37 @@ async def test_an_abandoned_generation_is_removed(stores: Stores, clock: FrozenC
     await rebuilder.begin(NEW.model)
     assert len(await rebuilder.lacking("", 10)) == 3
     assert (await best(stores, OLD, "foxes hunt mice"))[0] == document("fox").id
+
+
+async def test_processes_that_begin_at_once_make_one_generation(stores: Stores, settings: Settings) -> None:
+    async with open_stores(settings) as other:
+        begun = await asyncio.gather(*(rebuilder_of(each).begin(NEW.model) for each in (stores, other, stores)))
+        assert sorted(begun) == [False, False, True]
+        for each, sentences in TEXTS.items():
+            assert await add(other if each == "fox" else stores, document(each, *sentences))
+        assert await rebuilder_of(other).switch(NEW.model.fingerprint, ())
+    assert await rebuilder_of(stores).under_way() is None
+    assert (await best(stores, NEW, "foxes hunt mice"))[0] == document("fox").id
+
+
+async def test_a_process_that_is_late_changes_no_other_run(stores: Stores) -> None:
+    registry, rebuilder = stores.documents, rebuilder_of(stores)
+    assert isinstance(registry, SqliteDocumentsApart | MongoDocuments)
+    await rebuilder.begin(NEW.model)
+    await rebuilder.abandon()
+    left = await registry.debris()
+    assert left is not None
+    assert await rebuilder.begin(OTHER.model)
+    made = await registry.debris()
+    assert made != left, "what is removed late is not what is made now"
+    await registry.forget_debris(left)
+    await registry.touch_run(NEW.model.fingerprint, 0.0)
+    assert not await registry.begin_run(Rebuild(NEW.model, 0.0), left, left)
+    run = await registry.run_under_way()
+    assert run is not None
+    assert run.model == OTHER.model
+    assert run.touched > 0.0
+    assert await registry.debris() == made
+    await rebuilder.abandon()
+    await registry.touch_run(OTHER.model.fingerprint, 1.0)
+    assert await registry.run_under_way() is None

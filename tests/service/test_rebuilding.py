@@ -125,6 +125,27 @@ async def test_meanwhile_the_old_model_answers_where_it_can_be_loaded(old: Proce
         assert (counts.documents, counts.pending, counts.vectors) == (6, 0, 6)
 
 
+async def test_the_old_model_answers_no_longer_than_the_run(old: Process) -> None:
+    async with beside(old, former=FakeEmbedder("old")) as new:
+        await new.rebuilding.begin()
+        assert new.bound.model.name == "old"
+        assert await new.work()
+        await old.rebuilding.begin()
+        assert await old.work()
+        await new.bound.bind()
+        with pytest.raises(BackendRejectedError):  # nothing says that what was loaded then is still that model
+            _ = new.bound.model
+
+
+async def test_a_run_that_another_process_gave_up_is_no_success(old: Process) -> None:
+    async with beside(old) as new:
+        await new.rebuilding.begin()
+        with pytest.raises(BackendRejectedError, match="reindex"):
+            await new.rebuilding.require_ended()
+        assert await new.work()
+        await new.rebuilding.require_ended()
+
+
 async def test_where_the_old_model_is_gone_new_documents_wait_for_the_end_of_the_run(old: Process) -> None:
     async with beside(old) as new:
         await new.rebuilding.begin()

@@ -7,7 +7,6 @@ itself, and a process that has not heard of it yet asks what it has asked before
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
@@ -53,8 +52,23 @@ class GenerationRegistry(Protocol):
         """A generation that may be there and does not answer; while a run is under way, the one it makes."""
         ...
 
-    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
-        """Record the run under way, or that there is none, and what may be left of one."""
+    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
+        """Record a run, in place of another one, and the generation that it makes.
+
+        False, and nothing changes, where `debris` is not what is recorded: another process was faster.
+        """
+        ...
+
+    async def touch_run(self, made_by: str, touched: float) -> None:
+        """Record that the run of the model `made_by` got on, where it is still under way."""
+        ...
+
+    async def abandon_run(self) -> None:
+        """Record that no run is under way; what the last one made is debris."""
+        ...
+
+    async def forget_debris(self, generation: int) -> None:
+        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
         ...
 
     async def end_run(self, made_by: str, generation: int) -> bool:
@@ -97,7 +111,7 @@ class VectorGenerations:
     async def remove(self, generation: int) -> None:
         """Remove a generation. Raises: BackendError."""
         await self.of(generation).remove()
-        del self._homes[generation]
+        self._homes.pop(generation, None)  # another task may have removed it meanwhile
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         return await (await self._current()).search(vector, limit=limit, where=where)
@@ -177,26 +191,40 @@ class GenerationRebuilder:
         """The run under way; where there is none, what one has left is removed after a while."""
         generation = await self._vectors.follow()
         run = await self._registry.run_under_way()
-        self._vectors.next = None if run is None else self._vectors.of(generation + 1)
-        debris = await self._registry.debris() if run is None else None
+        if run is not None:
+            self._vectors.next = self._vectors.of(await self._being_made())
+            return run
+        self._vectors.next = None
+        debris = await self._registry.debris()
         if debris is None or debris == generation:
             self._debris_since = None
         elif self._debris_since is None:
             self._debris_since = self._clock()
         elif self._clock() - self._debris_since >= GRACE_S:
             await self._vectors.remove(debris)
-            await self._registry.record_run(None, None)
-        return run
+            await self._registry.forget_debris(debris)
+        return None
 
-    async def begin(self, model: EmbeddingModel) -> None:
-        """Begin to make the vectors of `model`; what another run, or the last one, has left is removed."""
-        generation = await self._vectors.follow()
-        debris = await self._registry.debris()
+    async def begin(self, model: EmbeddingModel) -> bool:
+        """Begin to make the vectors of `model`; what a run of another model, or the last one, has left is removed.
+
+        False where another process has begun a run of this model.
+        """
+        while True:
+            generation = await self._vectors.follow()
+            debris = await self._registry.debris()
+            run = await self._registry.run_under_way()
+            if run is not None and run.model.fingerprint == model.fingerprint:
+                return False
+            # No number is given to two runs: a process that removes what bore it may be late.
+            new = max(generation, debris or 0) + 1
+            if await self._registry.begin_run(Rebuild(model, self._now()), new, debris):
+                break
+        self._vectors.next = self._vectors.of(new)
+        await self._vectors.next.prepare(model)
         if debris is not None and debris != generation:
             await self._vectors.remove(debris)
-        await self._registry.record_run(Rebuild(model, self._now()), generation + 1)
-        self._vectors.next = self._vectors.of(generation + 1)
-        await self._vectors.next.prepare(model)
+        return True
 
     async def lacking(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents behind the id `after` that lack new vectors."""
@@ -228,7 +256,7 @@ class GenerationRebuilder:
             return False
         if self._clock() - self._touched >= TOUCH_S:
             self._touched = self._clock()
-            await self._registry.record_run(replace(run, touched=self._now()), await self._vectors.follow() + 1)
+            await self._registry.touch_run(run.model.fingerprint, self._now())
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
@@ -238,7 +266,7 @@ class GenerationRebuilder:
             BackendRejectedError: no run of this model is under way.
         """
         await self._require_run(made_by)
-        generation = await self._vectors.follow() + 1
+        generation = await self._being_made()
         documents = (await self._documents.counts()).documents
         lacking = await self.lacking("", documents + PAGE)
         if len(set(lacking) - set(without)) > STRAGGLERS * documents:
@@ -261,11 +289,15 @@ class GenerationRebuilder:
 
     async def abandon(self) -> None:
         """Forget the run; what it has made is removed after a while."""
-        await self._registry.record_run(None, await self._vectors.follow() + 1)
+        await self._registry.abandon_run()
         self._vectors.next = None
 
     async def _next(self) -> VectorHome:
-        return self._vectors.next or self._vectors.of(await self._vectors.follow() + 1)
+        return self._vectors.next or self._vectors.of(await self._being_made())
+
+    async def _being_made(self) -> int:
+        """The generation that the run under way makes."""
+        return await self._registry.debris() or await self._vectors.follow() + 1
 
     async def _require_run(self, made_by: str) -> Rebuild:
         run = await self._registry.run_under_way()

@@ -43,8 +43,11 @@ class VectorRebuilder(Protocol):
         """The run that was begun and is not complete."""
         ...
 
-    async def begin(self, model: EmbeddingModel) -> None:
-        """Begin to make the vectors of `model`; what another run has made is forgotten."""
+    async def begin(self, model: EmbeddingModel) -> bool:
+        """Begin to make the vectors of `model`; what a run of another model has made is forgotten.
+
+        False where a run of this model is under way: another process was faster.
+        """
         ...
 
     async def lacking(self, after: str, limit: int) -> list[str]:

@@ -61,7 +61,9 @@ class BoundEmbedder:
         """Compare with the index, and give an index without a model this one. Raises: BackendError."""
         try:
             recorded = await self._agreed()
-            if recorded is not None and not same_vectors(self._inner.model, recorded):
+            if recorded is None or same_vectors(self._inner.model, recorded):
+                self._former = None
+            else:
                 self._former = self._former or await self._opened(recorded)
             self._recorded = recorded
         except BackendError as error:
@@ -97,7 +99,9 @@ class BoundEmbedder:
 
     async def ping(self) -> str:
         said = await self._inner.ping()
-        self._matching()
+        embedder, _ = self._matching()
+        if embedder is not self._inner:
+            await embedder.ping()
         return said
 
     def _matching(self) -> tuple[Embedder, EmbeddingModel]:

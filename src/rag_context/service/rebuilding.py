@@ -62,19 +62,33 @@ class Rebuilding:
         self._now = now
         self._is_ours = False
         self._one_at_a_time = asyncio.Lock()
+        self._beginning = asyncio.Lock()
 
     async def begin(self) -> None:
         """Begin a run, unless one of the model in use is under way. Raises: BackendError (no model, no store)."""
-        model = self._inner.model
-        run = await self._rebuilder.under_way()
-        if run is None or not same_vectors(run.model, model):
-            await self._rebuilder.begin(model)
-            self._is_ours = True
+        async with self._beginning:
+            model = self._inner.model
+            run = await self._rebuilder.under_way()
+            if run is None or not same_vectors(run.model, model):
+                self._is_ours = await self._rebuilder.begin(model)
         await self._bound.bind()
 
     async def remaining(self) -> int | None:
         """How many documents lack new vectors; None where no run is under way. Raises: BackendError."""
         return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
+
+    async def require_ended(self) -> None:
+        """Make sure that the index has the vectors of the model in use.
+
+        Raises:
+            BackendRejectedError: it has not: another process put an end to the run.
+        """
+        await self._bound.bind()
+        recorded = self._bound.recorded
+        if recorded is None or not same_vectors(self._inner.model, recorded):
+            raise BackendRejectedError(
+                "vectors", "another process ended the run; `rag-context reindex` begins it again"
+            )
 
     async def work(self, on_done: Told = lambda _done: None, *, together: int = 1) -> bool:
         """Go on with the run under way, where there is one for the model in use, to its end.

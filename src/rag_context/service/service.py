@@ -355,7 +355,8 @@ class Service:
             on_progress(0, total)
             while not await rebuilding.work(lambda done: on_progress(done, max(total, done)), together=SWEEP_TOGETHER):
                 left = await rebuilding.remaining()
-                if left is None:  # this process's upkeep, or another process, was faster
+                if left is None:  # this process's upkeep, or another process, was faster, or another model's run
+                    await rebuilding.require_ended()
                     break
                 on_progress(max(total - left, 0), total)
                 await asyncio.sleep(LOOK_EVERY_S)

@@ -93,7 +93,10 @@ async def former_embedders(settings: Settings) -> AsyncIterator[OpenFormer]:
 async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | OpenAIEmbedder | None":
     if await asyncio.to_thread(_fingerprint, BUNDLED) == model.fingerprint:
         return OnnxEmbedder(BUNDLED, workers=1)
-    return None if settings.embedder.url is None else _server(settings.embedder, settings.embedder.url, model.name)
+    chosen = settings.embedder
+    if chosen.url is None or (chosen.kind == "openai_compatible" and chosen.model == model.name):
+        return None  # a server has one model of a name
+    return _server(chosen, chosen.url, model.name)
 
 
 def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":

@@ -87,8 +87,13 @@ class ServedModel:
             await self._compare_names()
             self._known = self._learn(vector)
         elif not _alike(vector, self._known.probe):
-            logger.warning("%s has another model than before", self._api.server)
-            self._known = self._learn(vector)
+            former, self._known = self._known.model, self._learn(vector)
+            logger.warning(
+                "%s has another model than before (%.12s instead of %.12s)",
+                self._api.server,
+                self._known.model.fingerprint,
+                former.fingerprint,
+            )
         self._announced = answer.model
         self._confirmed_at = asked_at
 

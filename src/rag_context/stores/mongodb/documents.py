@@ -349,10 +349,21 @@ class MongoDocuments:
         """A generation that may be there and does not answer."""
         return await self._state.debris()
 
-    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
-        """Record the run under way, or that there is none, and what may be left of one."""
-        model, touched = (None, 0.0) if run is None else (model_entry(run.model), run.touched)
-        await self._state.record_run(model, touched, debris)
+    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
+        """Record a run and the generation that it makes, unless other debris than this is recorded."""
+        return await self._state.begin_run(model_entry(run.model), run.touched, generation, debris)
+
+    async def touch_run(self, made_by: str, touched: float) -> None:
+        """Record that the run of the model `made_by` got on, where it is still under way."""
+        await self._state.touch_run(made_by, touched)
+
+    async def abandon_run(self) -> None:
+        """Record that no run is under way; what the last one made is debris."""
+        await self._state.abandon_run()
+
+    async def forget_debris(self, generation: int) -> None:
+        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
+        await self._state.forget_debris(generation)
 
     async def end_run(self, made_by: str, generation: int) -> bool:
         """Have this generation answer, unless no run of the model `made_by` is under way."""

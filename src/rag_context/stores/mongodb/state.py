@@ -183,12 +183,29 @@ class IndexState:
         """A generation of vectors that may be there and does not answer. Raises: BackendError."""
         return (await self._entry()).get("debris")
 
-    async def record_run(self, model: Mapping[str, Any] | None, touched: float, debris: int | None) -> None:
-        """Record the run under way, or that there is none, and what may be left. Raises: BackendError."""
-        said = {"next": model and dict(model), "nextTouched": touched, "debris": debris}
+    async def begin_run(self, model: Mapping[str, Any], touched: float, generation: int, debris: int | None) -> bool:
+        """Record a run and what it makes, unless other debris is recorded. Raises: BackendError."""
         await self.look()  # which makes the record where it is missing
+        begun = {"next": dict(model), "nextTouched": touched, "debris": generation}
+        return await self._record(begun, {"debris": debris})
+
+    async def touch_run(self, made_by: str, touched: float) -> None:
+        """Record that this model's run got on, where it is still under way. Raises: BackendError."""
+        await self._record({"nextTouched": touched}, {"next.fingerprint": made_by})
+
+    async def abandon_run(self) -> None:
+        """Record that no run is under way. Raises: BackendError."""
+        await self._record({"next": None, "nextTouched": 0.0}, {})
+
+    async def forget_debris(self, generation: int) -> None:
+        """Record that this generation is gone, unless a run is under way. Raises: BackendError."""
+        await self._record({"debris": None}, {"next.fingerprint": None, "debris": generation})
+
+    async def _record(self, fields: Entry, where: Entry) -> bool:
+        """Change the record where it is as expected; whether it was."""
         async with self._writing.reached():
-            await self._records.update_one({"_id": _ID}, {"$set": said})
+            result = await self._records.update_one({"_id": _ID, **where}, {"$set": fields})
+        return result.matched_count == 1
 
     async def end_run(self, made_by: str, generation: int) -> bool:
         """Have a generation answer, unless no run of the model `made_by` is under way; the version grows.

@@ -53,9 +53,9 @@ class SqliteRebuilder:
         """The run that was begun and is not complete."""
         return await self._database.read(read_run)
 
-    async def begin(self, model: EmbeddingModel) -> None:
-        """Begin to make the vectors of `model`; what another run has made is forgotten."""
-        await self._database.write(partial(_begin, model, self._now()))
+    async def begin(self, model: EmbeddingModel) -> bool:
+        """Begin to make the vectors of `model`, unless they are being made; what another run has made is forgotten."""
+        return await self._database.write(partial(_begin, model, self._now()))
 
     async def lacking(self, after: str, limit: int) -> list[str]:
         """Ids, ascending, of documents behind the id `after` that lack new vectors."""
@@ -104,9 +104,13 @@ def read_run(connection: sqlite3.Connection) -> Rebuild | None:
     return Rebuild(model_from(said[MODEL]), float(said[TOUCHED])) if MODEL in said else None
 
 
-def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> None:
+def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> bool:
+    run = read_run(connection)
+    if run is not None and run.model.fingerprint == model.fingerprint:
+        return False
     forget_rebuild(connection)
     connection.execute("INSERT INTO meta VALUES (?, ?), (?, ?)", (MODEL, json.dumps(asdict(model)), TOUCHED, now))
+    return True
 
 
 def _lacking(after: str, limit: int, connection: sqlite3.Connection) -> list[str]:

@@ -34,6 +34,7 @@ SELECT id FROM documents AS d WHERE id > ? AND EXISTS (
 
 _GENERATION = "generation"
 _DEBRIS = "debris"
+_NO_RUN = {rebuild.MODEL: None, rebuild.TOUCHED: None}
 
 _SETTLED_COUNTS = """
 SELECT documents, pending, chunks, chunks - (
@@ -63,14 +64,21 @@ class SqliteDocumentsApart(SqliteDocuments):
         """A generation that may be there and does not answer."""
         return await self._database.read(partial(_number, _DEBRIS))
 
-    async def record_run(self, run: Rebuild | None, debris: int | None) -> None:
-        """Record the run under way, or that there is none, and what may be left of one."""
-        values = {
-            rebuild.MODEL: None if run is None else json.dumps(asdict(run.model)),
-            rebuild.TOUCHED: None if run is None else run.touched,
-            _DEBRIS: debris,
-        }
-        await self._database.write(partial(_note, values))
+    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
+        """Record a run and the generation that it makes, unless other debris than this is recorded."""
+        return await self._database.write(partial(_begin_run, run, generation, debris))
+
+    async def touch_run(self, made_by: str, touched: float) -> None:
+        """Record that the run of the model `made_by` got on, where it is still under way."""
+        await self._database.write(partial(_touch_run, made_by, touched))
+
+    async def abandon_run(self) -> None:
+        """Record that no run is under way; what the last one made is debris."""
+        await self._database.write(partial(_note, _NO_RUN))
+
+    async def forget_debris(self, generation: int) -> None:
+        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
+        await self._database.write(partial(_forget_debris, generation))
 
     async def end_run(self, made_by: str, generation: int) -> bool:
         """Have this generation answer, unless no run of the model `made_by` is under way."""
@@ -191,13 +199,37 @@ def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
     return _number(_GENERATION, connection) or 0, None if model is None else model.fingerprint
 
 
+def _begin_run(run: Rebuild, generation: int, debris: int | None, connection: sqlite3.Connection) -> bool:
+    if _number(_DEBRIS, connection) != debris:
+        return False
+    model = json.dumps(asdict(run.model))
+    _note({rebuild.MODEL: model, rebuild.TOUCHED: run.touched, _DEBRIS: generation}, connection)
+    return True
+
+
+def _touch_run(made_by: str, touched: float, connection: sqlite3.Connection) -> None:
+    if _fingerprint(connection) == made_by:
+        _note({rebuild.TOUCHED: touched}, connection)
+
+
+def _forget_debris(generation: int, connection: sqlite3.Connection) -> None:
+    if _fingerprint(connection) is None and _number(_DEBRIS, connection) == generation:
+        _note({_DEBRIS: None}, connection)
+
+
+def _fingerprint(connection: sqlite3.Connection) -> str | None:
+    """Of the model of the run under way."""
+    run = rebuild.read_run(connection)
+    return None if run is None else run.model.fingerprint
+
+
 def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> bool:
     run = rebuild.read_run(connection)
     if run is None or run.model.fingerprint != made_by:
         return False
     former, _ = _answering(connection)
-    _note({rebuild.MODEL: None, rebuild.TOUCHED: None, _GENERATION: generation, _DEBRIS: former}, connection)
-    _note({"model": json.dumps(asdict(run.model))}, connection)
+    recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _DEBRIS: former}
+    _note({**_NO_RUN, **recorded}, connection)
     connection.execute("UPDATE totals SET version = version + 1")
     return True
 
