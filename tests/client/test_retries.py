@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 
+from rag_context.api.operations import Access
 from rag_context.client import (
     AccessDeniedError,
     AsyncClient,
@@ -30,7 +31,7 @@ from rag_context.client import (
 from rag_context.client.calls import Call
 from rag_context.client.http import AsyncHttp
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from tests.server.running import running
 from tests.server.stub_service import StubService
 

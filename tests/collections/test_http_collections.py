@@ -8,8 +8,9 @@ from urllib.parse import quote
 import httpx2
 import pytest
 
+from rag_context.api.operations import Access
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
 from rag_context.testing.faults import Fault, Faulty

@@ -7,10 +7,10 @@ from typing import Any, cast
 import mcp_types as types
 
 from mcp import Client
+from rag_context.api.operations import Access, Toolset
 from rag_context.api.wire import Vocabulary
 from rag_context.server.mcp.server import McpServer, Memory, RequestContext
-from rag_context.server.options import Access
-from rag_context.server.registry import Service, Toolset
+from rag_context.server.registry import Service
 from rag_context.server.tools import build_tools
 
 REQUEST_ID = "r-1"

@@ -11,11 +11,10 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from rag_context.api.operations import Access, Toolset
 from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
 from rag_context.server.mcp.messages import negotiable
 from rag_context.server.mcp.server import McpServer, Memory, RequestContext
-from rag_context.server.options import Access
-from rag_context.server.registry import Toolset
 
 
 def opening(**changed: Any) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from mcp import Client
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
+from rag_context.api.operations import Access
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.registry import Progress
 from tests.server.running import Running, running
 from tests.server.stub_service import StubService

@@ -11,13 +11,12 @@ import jsonschema
 import pytest
 
 from mcp import Client
+from rag_context.api.operations import Access, Toolset
 from rag_context.api.wire import Vocabulary
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.mcp.text import readable
-from rag_context.server.options import Access
-from rag_context.server.registry import Toolset
 from rag_context.server.tools import build_tools
 from tests.mcp.doors import raw
 from tests.projects.hall import Hall, open_hall

@@ -6,10 +6,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, TextContent, TextResourceContents
 
+from rag_context.api.operations import Access, Toolset
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.documents import PAGE, PREFIX
-from rag_context.server.options import Access
-from rag_context.server.registry import Toolset
 from rag_context.testing import Fault
 from tests.service.house import House
 

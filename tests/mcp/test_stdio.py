@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from rag_context.api.operations import Toolset
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import answer_ahead
 from rag_context.server.mcp.server import Memory
 from rag_context.server.mcp.stdio import serve_stdio
 from rag_context.server.mcp.wire import LINE_BYTES, Wire
-from rag_context.server.registry import Toolset
 from tests.server.stub_service import StubService
 
 from .doors import memory_of

@@ -9,9 +9,9 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
+from rag_context.api.operations import Access
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.errors import BackendUnavailableError
-from rag_context.server.options import Access
 from rag_context.testing import Fault
 from tests.server.stub_service import StubService
 from tests.service.house import House

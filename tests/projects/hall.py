@@ -7,13 +7,14 @@ from typing import Any
 
 import httpx2
 
+from rag_context.api.operations import Access
 from rag_context.client.calls import activation_of, in_project
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.service import Service
 from rag_context.service.projects import ProjectParts
 from tests.collections.services import memory_service

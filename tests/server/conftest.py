@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.api.operations import Access
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 
 from .running import Running, running
 from .stub_service import StubService

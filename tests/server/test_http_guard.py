@@ -7,9 +7,10 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
+from rag_context.api.operations import Access
 from rag_context.errors import ConfigurationError
 from rag_context.server.guard import AuthMiddleware, RateLimit
-from rag_context.server.options import Access, ApiKey, ServerOptions, hash_key
+from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.request_ids import RequestIdMiddleware
 
 from .running import DOCUMENT, INDEX, SEARCH, Running, running

@@ -1,9 +1,9 @@
 """Indexing: one document by a tool, or a stream of them, and the receipts."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, create_model
+from pydantic import Field
 
 from rag_context.api.failure import Detail
 from rag_context.api.metadata import MetadataFields
@@ -19,10 +19,8 @@ from rag_context.api.wire import (
     Otherwise,
     RootHash,
     Sentences,
-    Vocabulary,
     WireRequest,
     WireResponse,
-    one_of,
 )
 
 CONTENT_CHARS = 100_000
@@ -81,16 +79,6 @@ class IndexRequest(WireRequest):
     ] = None
     branch: Branch = None
     path_hash: RootHash = None
-
-    @classmethod
-    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
-        """This request with `contentType` held to the vocabulary."""
-        return create_model(
-            cls.__name__,
-            __base__=cls,
-            __doc__=cls.__doc__,
-            content_type=(one_of(vocabulary.content_types), cls.model_fields["content_type"]),
-        )
 
 
 class IndexResponse(WireResponse):

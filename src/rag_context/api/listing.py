@@ -3,9 +3,9 @@
 import base64
 import json
 from datetime import datetime
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field
 
 from rag_context.api.get import Readiness
 from rag_context.api.metadata import ReturnedMetadata
@@ -21,10 +21,8 @@ from rag_context.api.wire import (
     RootHash,
     Tag,
     UtcTime,
-    Vocabulary,
     WireRequest,
     WireResponse,
-    one_of,
     whole,
 )
 from rag_context.domain.documents import Cursor
@@ -80,18 +78,6 @@ class ListRequest(WireRequest):
     project: Project = None
     branch: Branch = None
     path_hash: RootHash = None
-
-    @classmethod
-    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
-        """This request with `contentType` and `category` held to the vocabulary."""
-        fields = cls.model_fields
-        return create_model(
-            cls.__name__,
-            __base__=cls,
-            __doc__=cls.__doc__,
-            category=(one_of(vocabulary.categories) | None, fields["category"]),
-            content_type=(one_of(vocabulary.content_types) | None, fields["content_type"]),
-        )
 
 
 class ListedDocument(WireResponse):

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, create_model
+from pydantic import BeforeValidator, Field
 
 from rag_context.api.metadata import ReturnedMetadata
 from rag_context.api.wire import (
@@ -23,10 +23,8 @@ from rag_context.api.wire import (
     Sentences,
     Tag,
     UtcTime,
-    Vocabulary,
     WireRequest,
     WireResponse,
-    one_of,
     whole,
 )
 
@@ -112,18 +110,6 @@ class SearchRequest(WireRequest):
     ] = None
     branch: Branch = None
     path_hash: RootHash = None
-
-    @classmethod
-    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
-        """This request with `contentType` and `category` held to the vocabulary."""
-        fields = cls.model_fields
-        return create_model(
-            cls.__name__,
-            __base__=cls,
-            __doc__=cls.__doc__,
-            category=(one_of(vocabulary.categories) | None, fields["category"]),
-            content_type=(one_of(vocabulary.content_types) | None, fields["content_type"]),
-        )
 
 
 class LegScore(WireResponse):

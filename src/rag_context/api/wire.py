@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
+    create_model,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
@@ -58,6 +59,31 @@ class Sentences:
     long: str | None = None
 
 
+CATEGORIES = ("strategy", "bugfix", "architecture", "casino")
+"""The built-in categories of a search filter; the configuration may add more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Kinds of content and categories: the built-in ones, and those the configuration adds."""
+
+    content_types: tuple[str, ...] = CONTENT_TYPES
+    categories: tuple[str, ...] = CATEGORIES
+
+    @classmethod
+    def extended(cls, content_types: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> "Vocabulary":
+        """The built-in words and the given ones, without repetition."""
+        return cls(
+            tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))),
+            tuple(dict.fromkeys((*CATEGORIES, *categories))),
+        )
+
+
+def one_of(values: tuple[str, ...]) -> Any:
+    """The type of a string that is one of `values`."""
+    return Literal[values]
+
+
 class WireRequest(BaseModel):
     """A request: strict types, unknown fields refused, frozen."""
 
@@ -80,6 +106,17 @@ class WireRequest(BaseModel):
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
     """Fields of which a request names one and only one. Strict clients refuse `oneOf` at the top of a tool's schema,
     so only OpenAPI tells of it."""
+
+    @classmethod
+    def speaking(cls, vocabulary: Vocabulary) -> type[Self]:
+        """This request with `contentType` and `category` held to the vocabulary; itself where it has neither."""
+        held = {"content_type": vocabulary.content_types, "category": vocabulary.categories}
+        narrowed: dict[str, Any] = {}
+        for name, names in held.items():
+            field = cls.model_fields.get(name)
+            if field is not None:
+                narrowed[name] = (one_of(names) if field.is_required() else one_of(names) | None, field)
+        return create_model(cls.__name__, __base__=cls, __doc__=cls.__doc__, **narrowed) if narrowed else cls
 
     @model_validator(mode="after")
     def _check_one(self) -> Self:
@@ -207,31 +244,6 @@ class VersionsResponse(WireResponse):
     """Which of them are not there."""
 
     missing: Annotated[list[str], Field(description="Documents that are not stored, or not in this version")]
-
-
-CATEGORIES = ("strategy", "bugfix", "architecture", "casino")
-"""The built-in categories of a search filter; the configuration may add more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """Kinds of content and categories: the built-in ones, and those the configuration adds."""
-
-    content_types: tuple[str, ...] = CONTENT_TYPES
-    categories: tuple[str, ...] = CATEGORIES
-
-    @classmethod
-    def extended(cls, content_types: tuple[str, ...] = (), categories: tuple[str, ...] = ()) -> "Vocabulary":
-        """The built-in words and the given ones, without repetition."""
-        return cls(
-            tuple(dict.fromkeys((*CONTENT_TYPES, *content_types))),
-            tuple(dict.fromkeys((*CATEGORIES, *categories))),
-        )
-
-
-def one_of(values: tuple[str, ...]) -> Any:
-    """The type of a string that is one of `values`."""
-    return Literal[values]
 
 
 Project = Annotated[

@@ -8,16 +8,17 @@ import ssl
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import httpx2
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.delete import DeleteRequest
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
-from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse
-from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest, WireResponse
+from rag_context.api.operations import Operation
+from rag_context.api.operations.memory import DELETE, LIST
+from rag_context.api.operations.operation import Request, Response
+from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -37,8 +38,6 @@ _BULK_TIMEOUT = httpx2.Timeout(300.0, connect=5.0)
 _BUSY = (429, 503)
 _NO_ENTRY = (401, 403)
 
-Response = TypeVar("Response", bound=WireResponse)
-
 
 class Connection(Target, Protocol):
     """The use cases of the command line. All raise `RagContextError` only."""
@@ -48,15 +47,9 @@ class Connection(Target, Protocol):
         """Where the work is done, for people."""
         ...
 
-    async def search(self, request: SearchRequest) -> SearchResponse: ...
-
-    async def run(self, tool: str, request: WireRequest, model: type[Response]) -> Response:
-        """Run any tool; `model` is what it answers with."""
+    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
+        """Run any operation."""
         ...
-
-    async def health(self) -> HealthResponse: ...
-
-    async def stats(self, request: StatsRequest) -> StatsResponse: ...
 
 
 class Remote:
@@ -67,17 +60,9 @@ class Remote:
         self._url = url
         self.place = f"the server at {url}"
 
-    async def search(self, request: SearchRequest) -> SearchResponse:
-        """Ask the server."""
-        return await self._tool("rag_context_search", _json(request), SearchResponse)
-
-    async def health(self) -> HealthResponse:
-        """Ask the server how it is."""
-        return await self._tool("rag_context_health", b"{}", HealthResponse)
-
-    async def stats(self, request: StatsRequest) -> StatsResponse:
-        """Ask the server for its statistics."""
-        return await self._tool("rag_context_stats", _json(request), StatsResponse)
+    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
+        """Have the server run any operation."""
+        return await self._ask(operation.path, _json(request), operation.response)
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Send the documents in one request; receipts count as they arrive, also if the rest never does."""
@@ -106,23 +91,16 @@ class Remote:
 
     async def remove(self, document_id: str) -> None:
         """Have the server delete a document."""
-        await self._tool("rag_context_delete", _json(DeleteRequest(document_id=document_id)), DeleteResponse)
+        await self.run(DELETE, DeleteRequest(document_id=document_id))
 
     async def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
         """Have the server list what came from below a prefix."""
         request: ListRequest | None = first_page(prefix)
         while request is not None:
-            page = await self._tool("rag_context_list", _json(request), ListResponse)
+            page = await self.run(LIST, request)
             for each in page.documents:
                 yield each.source, each.document_id
             request = next_page(request, page)
-
-    async def run(self, tool: str, request: WireRequest, model: type[Response]) -> Response:
-        """Have the server run any tool."""
-        return await self._tool(tool, _json(request), model)
-
-    async def _tool(self, name: str, body: bytes, model: type[Response]) -> Response:
-        return await self._ask(f"/tools/{name}", body, model)
 
     async def _ask(self, path: str, body: bytes, model: type[Response]) -> Response:
         try:

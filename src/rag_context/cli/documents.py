@@ -7,12 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
-from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.operations import Operation, memory
+from rag_context.api.operations.operation import Response
 from rag_context.api.reading import read_fields
-from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.api.wire import WireResponse
 from rag_context.cli.connection import open_connection
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.exits import ExitCode
@@ -40,12 +38,6 @@ from rag_context.settings import Loaded
 
 DocumentId = Annotated[str, typer.Argument(metavar="DOCUMENT_ID", help="As search and list print it.")]
 
-_TOOLS: Mapping[str, tuple[type[WireRequest], type[WireResponse]]] = {
-    "rag_context_get": (GetRequest, GetResponse),
-    "rag_context_list": (ListRequest, ListResponse),
-    "rag_context_similar": (SimilarRequest, SimilarResponse),
-    "rag_context_delete": (DeleteRequest, DeleteResponse),
-}
 Fields = Mapping[str, Any]
 """A request's fields by their names on the wire; None where one was not given."""
 
@@ -61,7 +53,7 @@ def get(
 ) -> None:
     """Print one document in full."""
     fields = {"documentId": document_id, "project": project, "branch": branch, "pathHash": path_hash}
-    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), "rag_context_get", fields, as_json=as_json))
+    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), memory.GET, fields, as_json=as_json))
 
 
 def list_documents(
@@ -101,7 +93,7 @@ def list_documents(
         "branch": branch,
         "pathHash": path_hash,
     }
-    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), "rag_context_list", fields, as_json=as_json))
+    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), memory.LIST, fields, as_json=as_json))
 
 
 def similar(
@@ -124,7 +116,7 @@ def similar(
         "branch": branch,
         "pathHash": path_hash,
     }
-    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), "rag_context_similar", fields, as_json=as_json))
+    raise typer.Exit(run_tool(Chosen(config, {"data_dir": data_dir}), memory.SIMILAR, fields, as_json=as_json))
 
 
 def delete(
@@ -155,33 +147,30 @@ def delete(
     raise typer.Exit(run_delete(chosen, fields, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
-def run_tool(chosen: Chosen, tool: str, fields: Fields, *, as_json: bool) -> ExitCode:
+def run_tool(chosen: Chosen, operation: Operation[Any, Any], fields: Fields, *, as_json: bool) -> ExitCode:
     """Run a tool, and print its answer."""
     loaded = load_available(chosen)
-    _print(asyncio.run(_ask(loaded, tool, fields)), as_json=as_json)
+    _print(asyncio.run(_ask(loaded, operation, fields)), as_json=as_json)
     return ExitCode.OK
 
 
 def run_delete(chosen: Chosen, fields: Fields, *, dry_run: bool, yes: bool, as_json: bool) -> ExitCode:
     """Say what would be deleted, ask whether it should be, and delete it."""
     loaded = load_available(chosen)
-    tool = "rag_context_delete"
-    preview = asyncio.run(_ask(loaded, tool, {**fields, "dryRun": True}))
-    assert isinstance(preview, DeleteResponse)  # noqa: S101  (that tool answers nothing else)
+    preview = asyncio.run(_ask(loaded, memory.DELETE, {**fields, "dryRun": True}))
     if dry_run or not preview.deleted_count:
         _print(preview, as_json=as_json)
         return ExitCode.OK
     if not yes:
         ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
-    _print(asyncio.run(_ask(loaded, tool, {**fields, "confirm": True})), as_json=as_json)
+    _print(asyncio.run(_ask(loaded, memory.DELETE, {**fields, "confirm": True})), as_json=as_json)
     return ExitCode.OK
 
 
-async def _ask(loaded: Loaded, tool: str, fields: Fields) -> WireResponse:
-    request_model, response_model = _TOOLS[tool]
-    request = read_fields(request_model, {name: value for name, value in fields.items() if value is not None})
+async def _ask(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+    request = read_fields(operation.request, {name: value for name, value in fields.items() if value is not None})
     async with open_connection(loaded) as connection:
-        return await connection.run(tool, request, response_model)
+        return await connection.run(operation, request)
 
 
 def _print(body: WireResponse, *, as_json: bool) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from rag_context.api.files import MAX_TOLD, IndexFilesRequest, IndexFilesResponse, LeftOutFile
 from rag_context.api.index import FileReceipt
+from rag_context.api.operations.memory import INDEX_FILES
+from rag_context.api.wire import Vocabulary
 from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
 from rag_context.cli.summary import Shortlist, Summary
@@ -16,8 +18,7 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.reading import Labels
 from rag_context.files.sync import Gone
 from rag_context.files.walk import roots
-from rag_context.server.options import Access
-from rag_context.server.registry import Answer, Call, Tool
+from rag_context.server.registry import Answer, Call, Tool, tool_of
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 
@@ -86,24 +87,9 @@ class FileIntake:
             await sync.run(roots([path]))
 
 
-def file_tool(intake: FileIntake) -> Tool[IndexFilesRequest]:
+def file_tool(intake: FileIntake, vocabulary: Vocabulary) -> Tool[IndexFilesRequest]:
     """The tool over an intake."""
-    return Tool(
-        name="rag_context_index_files",
-        title="Keep files",
-        description=(
-            "Take in a file or all of a folder on this machine, such as a repository or notes, so that later searches "
-            "find it. Call it again to bring it up to date: only what changed is read. Ignore files are respected; "
-            "lock files, vendored and generated files are skipped and named in leftOut."
-        ),
-        request=IndexFilesRequest,
-        response=IndexFilesResponse,
-        run=intake.run,
-        access=Access.WRITE,
-        read_only=False,
-        destructive=True,
-        example={"path": "~/src/my-project"},
-    )
+    return tool_of(INDEX_FILES, intake.run, vocabulary)
 
 
 def _found(given: str) -> Path:

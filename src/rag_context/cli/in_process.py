@@ -9,15 +9,15 @@ from pathlib import Path
 from rag_context.api.delete import DeleteRequest
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.listing import ListRequest
-from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse
-from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.wire import VersionsRequest, Vocabulary, WireRequest
-from rag_context.cli.connection import Response, first_page, next_page
+from rag_context.api.operations import Operation, memory
+from rag_context.api.operations.operation import Request, Response
+from rag_context.api.wire import VersionsRequest
+from rag_context.cli.connection import first_page, next_page
 from rag_context.errors import BackendError
 from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
-from rag_context.server.registry import Call
-from rag_context.server.tools import build_tools
+from rag_context.server.registry import Answer, Call, WorkByName
+from rag_context.server.tools import memory_work
 from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
@@ -25,6 +25,8 @@ from rag_context.wiring import open_service
 
 MODEL_PATIENCE_S = 10.0
 """How long a command waits for the model to load before it begins (M-2)."""
+
+_WITHOUT_MODEL = frozenset({memory.GET.name, memory.LIST.name, memory.DELETE.name, memory.STATS.name})
 
 BULK_PATIENCE_S = 120.0
 """How long a large document may take here, where no request waits for it."""
@@ -39,18 +41,11 @@ class InProcess:
         self._turn = asyncio.Semaphore(concurrency)
         self.place = f"the index in {data_dir}"
 
-    async def search(self, request: SearchRequest) -> SearchResponse:
-        """Search here."""
-        await self._wait_ready()
-        outcome = await self._service.search(request, request_id=new_request_id())
-        return outcome.response
-
-    async def run(self, tool: str, request: WireRequest, model: type[Response]) -> Response:
-        """Run any tool here."""
-        await self._wait_ready()
-        answer = await build_tools(self._service, Vocabulary())[tool].run(request, Call(new_request_id()))
-        assert isinstance(answer.body, model)  # noqa: S101  (the tool's own response)
-        return answer.body
+    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
+        """Run an operation of the memory here."""
+        if operation.name not in _WITHOUT_MODEL:
+            await self._wait_ready()
+        return await run_here(memory_work(self._service), operation, request, Call(new_request_id()))
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Index here, a few at a time; those of one source one after the other."""
@@ -99,20 +94,19 @@ class InProcess:
         assert projects is not None  # noqa: S101  (`open_service` always makes them)
         return projects
 
-    async def health(self) -> HealthResponse:
-        """Examine the parts here."""
-        await self._wait_ready()
-        return await self._service.health()
-
     async def _wait_ready(self) -> None:
         """Wait for the model, once; what needs none does not wait for it."""
         if not self._has_waited:
             await self._service.wait_ready(MODEL_PATIENCE_S)
             self._has_waited = True
 
-    async def stats(self, request: StatsRequest) -> StatsResponse:
-        """Sum up here."""
-        return await self._service.stats(request)
+
+async def run_here(work: WorkByName, operation: Operation[Request, Response], request: Request, call: Call) -> Response:
+    """What does an operation in this process, done."""
+    given = await work[operation.name](request, call)
+    body = given.body if isinstance(given, Answer) else given
+    assert isinstance(body, operation.response)  # noqa: S101  (what the operation declares)
+    return body
 
 
 def new_request_id() -> str:

@@ -145,8 +145,8 @@ async def _serve(
     settings: Settings, tools: str, wire: Wire, first: bytes, *, answered_ahead: bool, structured: bool
 ) -> ExitCode:
     # The protocol's library takes most of a second to load, after the opening request was answered.
+    from rag_context.api.operations import Toolset  # noqa: PLC0415
     from rag_context.server.mcp.stdio import serve_stdio  # noqa: PLC0415
-    from rag_context.server.registry import Toolset  # noqa: PLC0415
 
     opening = _Opening(settings, tools)
     keeper = asyncio.create_task(opening.keep(), name="memory")
@@ -215,10 +215,11 @@ class _Opening:
 
 def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":
     """Load what the memory is made of, in a thread beside the conversation."""
+    from rag_context.api.operations import Toolset  # noqa: PLC0415
     from rag_context.api.wire import Vocabulary  # noqa: PLC0415
     from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
     from rag_context.server.mcp.server import Memory  # noqa: PLC0415
-    from rag_context.server.registry import Registry, Toolset  # noqa: PLC0415
+    from rag_context.server.registry import Registry  # noqa: PLC0415
     from rag_context.server.tools import build_tools  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
@@ -230,7 +231,7 @@ def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None
                 return await service.wait_ready(MODEL_PATIENCE_S)
 
             intake = FileIntake(service, settings)
-            registry = Registry(*build_tools(service, words).values(), file_tool(intake))
+            registry = Registry(*build_tools(service, words).values(), file_tool(intake, words))
             opened.set_result(Memory(service, registry.only(Toolset(tools)), ready))
             try:
                 await asyncio.Event().wait()

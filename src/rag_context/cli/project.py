@@ -10,35 +10,25 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.operations import Operation
+from rag_context.api.operations import projects as operations
+from rag_context.api.operations.operation import Request, Response
 from rag_context.api.project_tenants import (
     ActivateProjectRequest,
-    ActivateProjectResponse,
-    DeleteDocumentsRequest,
-    ListProjectsRequest,
 )
 from rag_context.api.projects import (
     LabelledResponse,
-    ListDocTypesRequest,
-    ListDocTypesResponse,
-    ProjectRequest,
     ProjectResponse,
-    RagQueryRequest,
     RagQueryResponse,
-    ReadDocumentRequest,
-    ReadDocumentResponse,
-    SemanticSearchRequest,
     SemanticSearchResponse,
-    UpdatePromotionLevelRequest,
-    UpdatePromotionLevelResponse,
 )
 from rag_context.api.reading import read_fields
-from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.cli.connection import Remote, open_connection
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
@@ -57,8 +47,6 @@ _CALLER = CallerId(session="cli")
 _SHOWN_WARNINGS = 20
 _ABSENT = {"min_relevance_score": "the model's own"}
 """What an option is where nobody says it, if not nothing."""
-
-Response = TypeVar("Response", bound=WireResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +73,7 @@ def run_activate(chosen: Chosen, path: Path, branch: str | None, *, force: bool,
 
 def run_query(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
     """Ask, and print the context."""
-    response = asyncio.run(_asked(chosen, named, "rag_query", RagQueryRequest, fields, RagQueryResponse))
+    response = asyncio.run(_asked(chosen, named, operations.RAG_QUERY, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -96,9 +84,7 @@ def run_query(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_jso
 
 def run_search(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
     """Search, and print the documents."""
-    response = asyncio.run(
-        _asked(chosen, named, "semantic_search", SemanticSearchRequest, fields, SemanticSearchResponse)
-    )
+    response = asyncio.run(_asked(chosen, named, operations.SEMANTIC_SEARCH, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -111,7 +97,7 @@ def run_read(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json
     """Print lines of a document."""
     here = None if named.project is not None else project_here(Path.cwd())
     asked = {**fields, "path": _in_docs(fields["path"], here, Path.cwd())}
-    response = asyncio.run(_asked(chosen, named, "read_document", ReadDocumentRequest, asked, ReadDocumentResponse))
+    response = asyncio.run(_asked(chosen, named, operations.READ_DOCUMENT, asked))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -126,16 +112,7 @@ def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> Exit
     """Write a promotion level."""
     here = project_here(Path.cwd())
     fields = {"document_path": _in_docs(path, here, Path.cwd()), "promotion_level": level}
-    response = asyncio.run(
-        _asked(
-            chosen,
-            Named(),
-            "update_promotion_level",
-            UpdatePromotionLevelRequest,
-            fields,
-            UpdatePromotionLevelResponse,
-        )
-    )
+    response = asyncio.run(_asked(chosen, Named(), operations.UPDATE_PROMOTION_LEVEL, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -147,7 +124,7 @@ def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> Exit
 def run_status(chosen: Chosen, named: Named, *, as_json: bool) -> ExitCode:
     """Say which project is meant, what it has, and where each of its settings comes from."""
     here = None if named.project is not None else project_here(Path.cwd())
-    response = asyncio.run(_asked(chosen, named, "list_doc_types", ListDocTypesRequest, {}, ListDocTypesResponse))
+    response = asyncio.run(_asked(chosen, named, operations.LIST_DOC_TYPES, {}))
     screen = Screen()
     options = _options(here) if here is not None else []
     if as_json:
@@ -214,9 +191,9 @@ def project_here(folder: Path) -> Activation | None:
 async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json: bool) -> ExitCode:
     screen = Screen()
     async with open_tools(chosen) as tools:
-        response = await tools.run("activate_project", request, ActivateProjectResponse)
+        response = await tools.run(operations.ACTIVATE_PROJECT, request)
         while not response.complete and not isinstance(tools, Remote):  # nobody goes on with it behind this process
-            response = await tools.run("activate_project", request, ActivateProjectResponse)
+            response = await tools.run(operations.ACTIVATE_PROJECT, request)
     if as_json:
         screen.line(response.to_json().decode())
         return ExitCode.OK
@@ -234,19 +211,17 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
 async def _asked(
     chosen: Chosen,
     named: Named,
-    tool: str,
-    request: type[ProjectRequest],
+    operation: Operation[Any, Response],
     fields: Mapping[str, Any],
-    model: type[Response],
 ) -> Response:
-    """Run a tool on the project that is meant; in this process the files are looked at first, if they are its own."""
+    """Run an operation on the project that is meant; in this process its own files are looked at first."""
     here = None if named.project is not None else await asyncio.to_thread(project_here, Path.cwd())
     is_checked_out = False
     if here is not None:
         own = Named(here.tenant.project, here.tenant.branch, here.tenant.path_hash)
         named = replace(own, branch=named.branch or own.branch, path_hash=named.path_hash or own.path_hash)
         is_checked_out = named == own
-    asked = read_request(request, {**fields, **named.fields})
+    asked = read_request(operation.request, {**fields, **named.fields})
     async with open_tools(chosen) as tools:
         if named.project is None:
             raise InvalidInputError(
@@ -255,8 +230,8 @@ async def _asked(
             )
         if here is not None and is_checked_out and not isinstance(tools, Remote):
             activation = ActivateProjectRequest(config_path=str(here.config.path))
-            await tools.run("activate_project", activation, ActivateProjectResponse)
-        return await tools.run(tool, asked, model)
+            await tools.run(operations.ACTIVATE_PROJECT, activation)
+        return await tools.run(operation, asked)
 
 
 class _Here:
@@ -266,46 +241,29 @@ class _Here:
         self._projects = projects
         self.place = place
 
-    async def run(self, _tool: str, request: WireRequest, model: type[Response]) -> Response:
-        """Run the tool that takes such a request."""
-        try:
-            body = await self._body(request)
-        except FileSystemError:
-            raise
-        except ProjectError as error:  # told as by a server
-            raise InvalidInputError(str(error), error.details) from error
-        except NotFoundError as error:
-            raise InvalidInputError(str(error)) from error
-        assert isinstance(body, model)  # noqa: S101  (every request has one response)
-        return body
+    async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
+        """Run an operation of project documents here."""
+        from rag_context.cli.in_process import run_here  # noqa: PLC0415  (already loaded, in this case)
+        from rag_context.server.project_tools import project_work  # noqa: PLC0415
+        from rag_context.server.registry import Call  # noqa: PLC0415
 
-    async def _body(self, request: WireRequest) -> WireResponse:
-        projects, request_id = self._projects, os.urandom(12).hex()
-        match request:
-            case ActivateProjectRequest():
-                console = Screen().err
-                with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-                    task = bar.add_task("indexing", total=None)
+        console = Screen().err
+        is_long = operation is operations.ACTIVATE_PROJECT and console.is_terminal
+        with Progress(console=console, transient=True, disable=not is_long) as bar:
+            task = bar.add_task("indexing", total=None)
 
-                    async def heard(done: int, total: int) -> None:
-                        bar.update(task, completed=done, total=total)
+            async def heard(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
 
-                    return await projects.activate(request, heard, caller=_CALLER)
-            case RagQueryRequest():
-                return await projects.query(request, caller=_CALLER, request_id=request_id)
-            case SemanticSearchRequest():
-                return await projects.search(request, caller=_CALLER, request_id=request_id)
-            case ReadDocumentRequest():
-                return await projects.read(request, caller=_CALLER)
-            case UpdatePromotionLevelRequest():
-                return await projects.update_promotion_level(request, caller=_CALLER)
-            case ListProjectsRequest():
-                return await projects.list_projects()
-            case DeleteDocumentsRequest():
-                return await projects.delete_documents(request, caller=_CALLER)
-            case ListDocTypesRequest():
-                return await projects.list_doc_types(request, caller=_CALLER)
-        raise AssertionError(type(request).__name__)
+            call = Call(os.urandom(12).hex(), heard, _CALLER)
+            try:
+                return await run_here(project_work(self._projects), operation, request, call)
+            except FileSystemError:
+                raise
+            except ProjectError as error:  # told as by a server
+                raise InvalidInputError(str(error), error.details) from error
+            except NotFoundError as error:
+                raise InvalidInputError(str(error)) from error
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.api.operations import projects as operations
 from rag_context.api.project_tenants import (
     DeleteDocumentsRequest,
     DeleteDocumentsResponse,
@@ -215,7 +216,7 @@ def _list(chosen: Chosen, *, as_json: bool) -> ExitCode:
 
     async def listed() -> ListProjectsResponse:
         async with work.open_tools(chosen) as tools:
-            return await tools.run("list_projects", ListProjectsRequest(), ListProjectsResponse)
+            return await tools.run(operations.LIST_PROJECTS, ListProjectsRequest())
 
     response = asyncio.run(listed())
     screen = Screen()
@@ -240,7 +241,7 @@ def _forget(chosen: Chosen, fields: Mapping[str, str | None], *, dry_run: bool, 
     async def deletion(*, dry_run: bool) -> DeleteDocumentsResponse:
         request = work.read_request(DeleteDocumentsRequest, {**fields, "dry_run": dry_run})
         async with work.open_tools(chosen) as tools:
-            return await tools.run("delete_documents", request, DeleteDocumentsResponse)
+            return await tools.run(operations.DELETE_DOCUMENTS, request)
 
     response = asyncio.run(deletion(dry_run=True))
     if not dry_run:

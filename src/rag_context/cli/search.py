@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 from rich.text import Text
 
+from rag_context.api.operations.memory import SEARCH
 from rag_context.api.reading import read_fields
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import Vocabulary
@@ -220,7 +221,7 @@ def _on_disk(source: str, cwd: Path) -> str | None:
 
 async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
     async with open_connection(loaded) as connection:
-        return await connection.search(request)
+        return await connection.run(SEARCH, request)
 
 
 def _print(response: SearchResponse, screen: Screen, cwd: Path) -> None:

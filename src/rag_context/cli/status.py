@@ -8,7 +8,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.maintenance import HealthResponse, StatsRequest, StatsResponse, TimeRange
+from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
+from rag_context.api.operations.memory import HEALTH, STATS
 from rag_context.cli.connection import open_connection
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.exits import ExitCode
@@ -62,12 +63,12 @@ def run_stats(chosen: Chosen, time_range: TimeRange, *, as_json: bool) -> ExitCo
 
 async def _health(loaded: Loaded) -> tuple[str, HealthResponse]:
     async with open_connection(loaded) as connection:
-        return connection.place, await connection.health()
+        return connection.place, await connection.run(HEALTH, HealthRequest())
 
 
 async def _stats(loaded: Loaded, time_range: TimeRange) -> StatsResponse:
     async with open_connection(loaded) as connection:
-        return await connection.stats(StatsRequest(time_range=time_range))
+        return await connection.run(STATS, StatsRequest(time_range=time_range))
 
 
 def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:

@@ -24,16 +24,16 @@ from rag_context.api.maintenance import (
     TimeRange,
 )
 from rag_context.api.metadata import metadata_json
+from rag_context.api.operations import OPERATIONS, Operation, memory, projects
+from rag_context.api.operations.operation import Request, Response
 from rag_context.api.reading import invalid_input
 from rag_context.api.search import Mode, SearchRequest, SearchResponse
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.wire import WireRequest, WireResponse
+from rag_context.api.wire import WireRequest
 from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError
 
 Answer = TypeVar("Answer")
-Request = TypeVar("Request", bound=WireRequest)
-Response = TypeVar("Response", bound=WireResponse)
 
 MetadataLike: TypeAlias = Metadata | Mapping[str, object]
 BulkLike: TypeAlias = BulkLine | Mapping[str, object]
@@ -41,16 +41,9 @@ BulkLike: TypeAlias = BulkLine | Mapping[str, object]
 
 
 PROJECT_TOOLS = frozenset(
-    {
-        "rag_query",
-        "semantic_search",
-        "index_document",
-        "list_doc_types",
-        "update_promotion_level",
-        "delete_documents",
-        "search_external_docs",
-        "rag_query_external",
-    }
+    name
+    for name, operation in OPERATIONS.items()
+    if operation.needs_project and "activation" in operation.request.model_fields
 )
 """Tools that work on the project that was activated."""
 
@@ -110,13 +103,13 @@ class Call(Generic[Answer]):
 
 def search(query: str, options: SearchOptions) -> Call[SearchResponse]:
     """Ask a question."""
-    return _tool("rag_context_search", _request(SearchRequest, {"query": query, **options}), SearchResponse)
+    return _tool(memory.SEARCH, _request(SearchRequest, {"query": query, **options}))
 
 
 def index(content: str, content_type: str, session_id: str, source: str, options: IndexOptions) -> Call[IndexResponse]:
     """Keep a document."""
     request = index_request(content, content_type, session_id, source, options)
-    return _tool("rag_context_index", request, IndexResponse)
+    return _tool(memory.INDEX, request)
 
 
 def index_request(content: str, content_type: str, session_id: str, source: str, options: IndexOptions) -> IndexRequest:
@@ -128,18 +121,18 @@ def index_request(content: str, content_type: str, session_id: str, source: str,
 
 def get(document_id: str, tenant: TenantOptions) -> Call[GetResponse]:
     """Read a document."""
-    return _tool("rag_context_get", _request(GetRequest, {"document_id": document_id, **tenant}), GetResponse)
+    return _tool(memory.GET, _request(GetRequest, {"document_id": document_id, **tenant}))
 
 
 def listing(limit: int, cursor: str | None, filters: Filters) -> Call[ListResponse]:
     """Read one page of the list."""
-    return _tool("rag_context_list", _request(ListRequest, {"limit": limit, "cursor": cursor, **filters}), ListResponse)
+    return _tool(memory.LIST, _request(ListRequest, {"limit": limit, "cursor": cursor, **filters}))
 
 
 def similar(document_id: str, limit: int, tenant: TenantOptions) -> Call[SimilarResponse]:
     """Ask for documents like one."""
     request = _request(SimilarRequest, {"document_id": document_id, "limit": limit, **tenant})
-    return _tool("rag_context_similar", request, SimilarResponse)
+    return _tool(memory.SIMILAR, request)
 
 
 def delete(
@@ -153,23 +146,23 @@ def delete(
     """Remove documents."""
     named = {"document_id": document_id, "source": source, "session_id": session_id}
     fields = {**named, "dry_run": dry_run, "confirm": confirm}
-    return _tool("rag_context_delete", _request(DeleteRequest, {**fields, **tenant}), DeleteResponse)
+    return _tool(memory.DELETE, _request(DeleteRequest, {**fields, **tenant}))
 
 
 def reindex(force: bool, status_only: bool) -> Call[ReindexResponse]:
     """Have all vectors made anew."""
-    return _tool("rag_context_reindex", ReindexRequest(force=force, status_only=status_only), ReindexResponse)
+    return _tool(memory.REINDEX, ReindexRequest(force=force, status_only=status_only))
 
 
 def health() -> Call[HealthResponse]:
     """Ask how the system is."""
-    return _tool("rag_context_health", HealthRequest(), HealthResponse)
+    return _tool(memory.HEALTH, HealthRequest())
 
 
 def stats(time_range: timedelta | TimeRange) -> Call[StatsResponse]:
     """Ask what the searches add up to."""
     named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
-    return _tool("rag_context_stats", _request(StatsRequest, {"time_range": named}), StatsResponse)
+    return _tool(memory.STATS, _request(StatsRequest, {"time_range": named}))
 
 
 def time_range_of(span: timedelta) -> TimeRange:
@@ -198,7 +191,7 @@ def in_project(name: str, arguments: Mapping[str, object], activation: str | Non
 
 def activation_of(name: str, answer: Mapping[str, Json]) -> str | None:
     """The activation that an answer names; None where it is none to `activate_project`."""
-    made = answer.get("activation") if name == "activate_project" else None
+    made = answer.get("activation") if name == projects.ACTIVATE_PROJECT.name else None
     return made if isinstance(made, str) else None
 
 
@@ -221,8 +214,8 @@ def step_of(name: str) -> str:
     return step
 
 
-def _tool(name: str, request: WireRequest, response: type[Response]) -> Call[Response]:
-    return Call(f"/tools/{name}", response.model_validate_json, _body(request))
+def _tool(operation: Operation[Request, Response], request: Request) -> Call[Response]:
+    return Call(operation.path, operation.response.model_validate_json, _body(request))
 
 
 def _request(model: type[Request], fields: Mapping[str, object]) -> Request:

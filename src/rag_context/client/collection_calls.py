@@ -21,8 +21,9 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
+from rag_context.api.operations.operation import Response
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
-from rag_context.client.calls import Call, Response, step_of
+from rag_context.client.calls import Call, step_of
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 

@@ -6,24 +6,21 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 import httpx2
 
-from rag_context.api.delete import DeleteResponse
 from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import HealthResponse
+from rag_context.api.operations import Operation, memory
+from rag_context.api.operations.operation import Response
 from rag_context.api.search import SearchResponse
-from rag_context.api.wire import WireResponse
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
 from rag_context.settings import mask_url
 
 _COMPONENT = "server"
-_DELETE = "rag_context_delete"
 READY_EVERY_S = 0.2
-
-Response = TypeVar("Response", bound=WireResponse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +100,11 @@ class Server:
 
     async def health(self) -> HealthResponse:
         """How it is, in full. Raises: BackendError."""
-        return await self.tool("rag_context_health", {}, HealthResponse)
+        return await self.run(memory.HEALTH, {})
 
     async def search(self, **body: Any) -> SearchResponse:
         """Ask it. Raises: BackendError."""
-        return await self.tool("rag_context_search", body, SearchResponse)
+        return await self.run(memory.SEARCH, body)
 
     @asynccontextmanager
     async def scratch(self) -> AsyncIterator["Scratch"]:
@@ -118,7 +115,7 @@ class Server:
         """
         listed = await self.api.get("/tools")
         rows = listed.get("tools", ()) if isinstance(listed, dict) else ()
-        can_delete = any(isinstance(row, dict) and row.get("name") == _DELETE for row in rows)
+        can_delete = any(isinstance(row, dict) and row.get("name") == memory.DELETE.name for row in rows)
         scratch = Scratch(self, f"validate-{uuid4().hex[:16]}", can_delete)
         try:
             yield scratch
@@ -134,14 +131,14 @@ class Server:
             return False
         return True
 
-    async def tool(self, name: str, body: Mapping[str, Any], model: type[Response]) -> Response:
-        """What a tool answers. Raises: BackendError."""
+    async def run(self, operation: Operation[Any, Response], body: Mapping[str, Any]) -> Response:
+        """What an operation answers. Raises: BackendError."""
         sent = {key: value for key, value in body.items() if value is not None}
-        reply = await self.api.reply("POST", f"/tools/{name}", sent)
+        reply = await self.api.reply("POST", operation.path, sent)
         try:
-            return model.model_validate_json(reply.content)
+            return operation.response.model_validate_json(reply.content)
         except ValueError as error:
-            raise BackendDataError(_COMPONENT, f"{name} answered something else than expected") from error
+            raise BackendDataError(_COMPONENT, f"{operation.name} answered something else than expected") from error
 
 
 @dataclass(slots=True)
@@ -159,7 +156,7 @@ class Scratch:
     async def index(self, **body: Any) -> IndexResponse:
         """Index a document here. Raises: BackendError."""
         self.sources[str(body["source"])] += 1
-        return await self.server.tool("rag_context_index", {**body, "project": self.project}, IndexResponse)
+        return await self.server.run(memory.INDEX, {**body, "project": self.project})
 
     async def embedded(self, timeout_s: float) -> bool:
         """Wait until no document of the server lacks its vectors; False where that takes too long."""
@@ -177,7 +174,7 @@ class Scratch:
         for source, count in self.sources.items():
             body = {"source": source, "project": self.project, "confirm": True}
             try:
-                gone = await self.server.tool(_DELETE, body, DeleteResponse) if self.can_delete else None
+                gone = await self.server.run(memory.DELETE, body) if self.can_delete else None
             except BackendError:
                 gone = None
             self.left_behind += count if gone is None else 0

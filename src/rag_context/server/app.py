@@ -19,6 +19,7 @@ from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import BareHealth
+from rag_context.api.operations import OPERATIONS, Access
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest
@@ -39,7 +40,7 @@ from rag_context.server.guard import AuthMiddleware, BodyLimit, HostOriginMiddle
 from rag_context.server.mcp.mount import McpMount
 from rag_context.server.messages import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
 from rag_context.server.openapi import build_openapi
-from rag_context.server.options import Access, ServerOptions
+from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool
 from rag_context.server.request_ids import RequestIdMiddleware
 from rag_context.server.tools import build_tools
@@ -103,7 +104,7 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
         app,
         default=options.body_bytes,
         paths={
-            "/tools/rag_context_index": options.index_body_bytes,
+            **{each.path: options.index_body_bytes for each in OPERATIONS.values() if each.is_large},
             "/mcp": options.index_body_bytes,
             "/bulk": None,
         },

@@ -24,13 +24,14 @@ from rag_context.api.collection_fields import (
 from rag_context.api.collections import CreateCollectionRequest, MetadataRequest, QueryRequest
 from rag_context.api.documents import RESERVED_ID
 from rag_context.api.failure import ErrorCode
+from rag_context.api.operations import Access
 from rag_context.api.providers import TestRequest
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
 from rag_context.server.messages import Exchange, RefusalError, Reply, exchange, read_body, while_connected
-from rag_context.server.options import Access, ServerOptions
+from rag_context.server.options import ServerOptions
 from rag_context.service.collections import CollectionService
 
 DOCUMENT_WRITES = re.compile(r"/collections/.+/documents")

@@ -6,9 +6,9 @@ from urllib.parse import parse_qsl
 from starlette.types import Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
+from rag_context.api.operations import Access
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.messages import Exchange, RefusalError, Reply
-from rag_context.server.options import Access
 
 JSON_KINDS = ("application/json",)
 SEND_JSON = "Send Content-Type: application/json"

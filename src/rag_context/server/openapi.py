@@ -8,13 +8,14 @@ from rag_context.api.embeddings import EmbeddingsRequest, EmbeddingsResponse, Mo
 from rag_context.api.failure import ErrorCode, ErrorResponse
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.maintenance import BareHealth
+from rag_context.api.operations import Access, Toolset
 from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
 from rag_context.server.openapi_collections import collection_paths, collection_schemas
-from rag_context.server.options import Access, ServerOptions
-from rag_context.server.registry import Registry, Tool, Toolset
+from rag_context.server.options import ServerOptions
+from rag_context.server.registry import Registry, Tool
 
 _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     400: (ErrorCode.INVALID_INPUT, "The request is wrong; details name every field at fault", "Query cannot be empty"),

@@ -5,21 +5,14 @@ import hmac
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.errors import ConfigurationError
 from rag_context.settings import is_loopback
 
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-class Access(StrEnum):
-    """What a caller may do."""
-
-    READ = "read"
-    WRITE = "write"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,22 @@
 """What every door is made from: the tools by name, and the service behind them."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from functools import cached_property
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexRequest, ReindexResponse, StatsRequest, StatsResponse
-from rag_context.api.schema import Schema, json_schema
+from rag_context.api.operations import Operation, Toolset
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.wire import VersionsRequest, VersionsResponse, WireRequest, WireResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, WireRequest, WireResponse
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.callers import NOBODY, CallerId
-from rag_context.server.options import Access
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
 
@@ -81,16 +78,6 @@ class Service(Protocol):
         ...
 
 
-class Toolset(StrEnum):
-    """Tools that are offered together."""
-
-    MEMORY = "memory"
-    OPERATIONS = "operations"
-    PROJECTS = "projects"
-    COLLECTIONS = "collections"
-    ALL = "all"
-
-
 async def unheard(_done: int, _total: int) -> None:
     """Nobody listens."""
 
@@ -114,46 +101,31 @@ class Answer:
     retry_after_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Tool(Generic[Request]):
-    """One tool. `description` is written for a model that must choose; `example` is a body it takes."""
+Work: TypeAlias = Callable[[Request, Call], Awaitable[WireResponse | Answer]]
+WorkByName: TypeAlias = dict[str, Callable[[Any, Call], Awaitable[WireResponse | Answer]]]
 
-    name: str
-    title: str
-    description: str
-    request: type[Request]
-    response: type[WireResponse]
+
+def does(operation: Operation[Request, Any], work: Work[Request]) -> tuple[str, Work[Any]]:
+    """What does an operation, by its name."""
+    return operation.name, work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool(Operation[Request, WireResponse]):
+    """An operation of a running server: in its vocabulary, with what it does."""
+
     run: Callable[[Request, Call], Awaitable[Answer]]
-    access: Access
-    read_only: bool
-    example: Mapping[str, Any]
-    destructive: bool = False
-    idempotent: bool = True
-    names_one: bool = False
-    """Whether it is about one thing that may not be there (404)."""
 
-    toolset: Toolset = Toolset.MEMORY
-    needs_project: bool = False
-    """Whether a project must be active, or named (409)."""
 
-    in_url: bool = False
-    """Whether GET works too, with the fields in the query string."""
+def tool_of(operation: Operation[Request, Any], work: Work[Request], vocabulary: Vocabulary) -> Tool[Request]:
+    """The operation, done by `work`."""
 
-    @cached_property
-    def input_schema(self) -> Schema:
-        """JSON Schema of the arguments."""
-        return json_schema(self.request, "validation")
+    async def run(request: Request, call: Call) -> Answer:
+        given = await work(request, call)
+        return given if isinstance(given, Answer) else Answer(given)
 
-    @cached_property
-    def output_schema(self) -> Schema:
-        """JSON Schema of the result."""
-        return json_schema(self.response, "serialization")
-
-    @property
-    def may_be_empty(self) -> bool:
-        """Whether an empty body is `{}`."""
-        required = any(field.is_required() for field in self.request.model_fields.values())
-        return not required and not self.request.exactly_one_of
+    declared = {each.name: getattr(operation, each.name) for each in fields(operation)}
+    return Tool(**{**declared, "request": operation.request.speaking(vocabulary)}, run=run)
 
 
 class Registry(Mapping[str, Tool[Any]]):

@@ -22,6 +22,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
+from rag_context.api.operations import Access, Toolset
 from rag_context.server.endpoint import query_fields
 from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
 from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
@@ -34,8 +35,7 @@ from rag_context.server.messages import (
     exchange,
     read_body,
 )
-from rag_context.server.options import Access, ServerOptions
-from rag_context.server.registry import Toolset
+from rag_context.server.options import ServerOptions
 
 _PROGRESS = b'"progressToken"'
 _JSON = "application/json"

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode, ErrorResponse
+from rag_context.api.operations import Access, Toolset
 from rag_context.api.reading import read_fields
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import WireResponse
@@ -29,8 +30,7 @@ from rag_context.server.mcp.prompts import RECALL, REMEMBER, filled, named
 from rag_context.server.mcp.schemas import for_clients, for_models
 from rag_context.server.mcp.text import readable
 from rag_context.server.messages import RefusalError
-from rag_context.server.options import Access
-from rag_context.server.registry import Answer, Call, Registry, Service, Tool, Toolset
+from rag_context.server.registry import Answer, Call, Registry, Service, Tool
 
 logger = logging.getLogger(__name__)
 

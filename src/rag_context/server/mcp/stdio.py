@@ -18,12 +18,11 @@ import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
+from rag_context.api.operations import Access, Toolset
 from rag_context.projects.callers import CallerId
 from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, refusal
 from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.mcp.wire import OversizedLineError, Wire
-from rag_context.server.options import Access
-from rag_context.server.registry import Toolset
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,222 @@
+"""The operations of collections, those that read first."""
+
+from rag_context.api.collection_tools import (
+    AddDocumentsTool,
+    CreateCollectionTool,
+    DeleteCollectionTool,
+    DeleteDocumentsTool,
+    GetCollectionTool,
+    ListCollectionsTool,
+    ListDocumentsTool,
+    ListValuesTool,
+    QueryTool,
+    SetMetadataTool,
+    UpdateDocumentTool,
+)
+from rag_context.api.collections import (
+    AddedDocumentsResponse,
+    CollectionResponse,
+    CollectionsResponse,
+    CreatedCollectionResponse,
+    DeletedMatchingResponse,
+    DocumentsResponse,
+    DroppedCollectionResponse,
+    MetadataResponse,
+    QueryResponse,
+    UpdatedDocumentResponse,
+    ValuesResponse,
+)
+from rag_context.api.converse import ConverseRequest, ConverseResponse
+from rag_context.api.operations.operation import Access, Operation, Toolset
+
+_NAME = "handbook"
+_FILTER = (
+    'where compares metadata: {"doc_type": "code"}, or with $and, $or, $not, $eq, $ne, $gt, $gte, $lt, $lte, $in, '
+    "$nin, $exists, $contains."
+)
+
+CONVERSE = Operation(
+    name="rag_context_converse",
+    title="Search collections in a conversation",
+    description=(
+        "Find documents in named collections for the user's last message. From the second message on, give "
+        "currentTopic: the topic of the conversation so far, with its names spelt out. It replaces the message as "
+        "the query, because words such as it and that refer to earlier messages. Only collections whose texts "
+        "this server embeds can be searched; the others are in omitted. Scores are cosines, the nearest first. To "
+        "search the agents' own memory, use rag_context_search instead."
+    ),
+    request=ConverseRequest,
+    response=ConverseResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={
+        "userMessage": "Does it integrate with OpenShift AI?",
+        "currentTopic": "InstructLab and OpenShift AI integration",
+        "collections": ["handbook"],
+    },
+)
+
+COLLECTION_QUERY = Operation(
+    name="collection_query",
+    title="Search a collection",
+    description=(
+        "Find documents in a named collection. mode vector is vector search (the server embeds text, or give an "
+        "embedding), text is keyword search, hybrid is both. " + _FILTER
+    ),
+    request=QueryTool,
+    response=QueryResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "text": "How long are logs kept?", "mode": "hybrid", "top_k": 3},
+)
+
+COLLECTION_LIST = Operation(
+    name="collection_list",
+    title="List collections",
+    description=(
+        "List the named collections of a connection, with their number of documents. Those with read_only belong "
+        "to other programs: they can be read and queried, not written to."
+    ),
+    request=ListCollectionsTool,
+    response=CollectionsResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={},
+)
+
+COLLECTION_GET = Operation(
+    name="collection_get",
+    title="Describe a collection",
+    description=("Describe a collection: its metadata, its labels, the dimension and model of its vectors."),
+    request=GetCollectionTool,
+    response=CollectionResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME},
+)
+
+COLLECTION_DOCUMENTS = Operation(
+    name="collection_documents",
+    title="List documents of a collection",
+    description=(
+        "List documents by id, those that match a filter or those of the given ids, a page at a time. " + _FILTER
+    ),
+    request=ListDocumentsTool,
+    response=DocumentsResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "where": {"section_id": "retention"}, "limit": 10},
+)
+
+COLLECTION_VALUES = Operation(
+    name="collection_values",
+    title="List the values of a metadata field",
+    description=("List the distinct values of a metadata field of a collection's documents, to find possible filters."),
+    request=ListValuesTool,
+    response=ValuesResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "field": "section_id"},
+)
+
+COLLECTION_CREATE = Operation(
+    name="collection_create",
+    title="Create a collection",
+    description=(
+        "Create an empty named collection. With embedding_provider rag-context the server embeds the texts of its "
+        "documents itself; otherwise each document needs an embedding."
+    ),
+    request=CreateCollectionTool,
+    response=CreatedCollectionResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=False,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "embedding_provider": "rag-context"},
+)
+
+COLLECTION_ADD = Operation(
+    name="collection_add",
+    title="Store documents in a collection",
+    description=("Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata."),
+    request=AddDocumentsTool,
+    response=AddedDocumentsResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "documents": [{"id": "retention-1", "text": "Logs are kept for 31 days."}]},
+)
+
+COLLECTION_UPDATE_DOCUMENT = Operation(
+    name="collection_update_document",
+    title="Change a document's metadata",
+    description=("Replace the metadata of one document, or set some keys of it with merge; its text and vector stay."),
+    request=UpdateDocumentTool,
+    response=UpdatedDocumentResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "id": "retention-1", "metadata": {"reviewed": True}, "merge": True},
+)
+
+COLLECTION_SET_METADATA = Operation(
+    name="collection_set_metadata",
+    title="Change a collection's metadata",
+    description=("Replace the metadata of a collection, or set some keys of it with merge."),
+    request=SetMetadataTool,
+    response=MetadataResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "metadata": {"owner": "docs"}, "merge": True},
+)
+
+COLLECTION_DELETE_DOCUMENTS = Operation(
+    name="collection_delete_documents",
+    title="Delete documents of a collection",
+    description=(
+        "Remove documents by ids, by a filter, or every one; name exactly one of the three. A filter that matches "
+        "many needs confirm: call with dry_run first, and check the result. This cannot be undone. " + _FILTER
+    ),
+    request=DeleteDocumentsTool,
+    response=DeletedMatchingResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME, "where": {"section_id": "retention"}, "dry_run": True},
+)
+
+COLLECTION_DELETE = Operation(
+    name="collection_delete",
+    title="Delete a collection",
+    description=("Remove a collection with all documents in it. This cannot be undone."),
+    request=DeleteCollectionTool,
+    response=DroppedCollectionResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    toolset=Toolset.COLLECTIONS,
+    example={"name": _NAME},
+)

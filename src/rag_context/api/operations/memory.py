@@ -1,0 +1,189 @@
+"""The operations of the agents' memory."""
+
+from rag_context.api.delete import MANY, MAX_DELETED, DeleteRequest, DeleteResponse
+from rag_context.api.files import IndexFilesRequest, IndexFilesResponse
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.index import IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.maintenance import (
+    HealthRequest,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
+from rag_context.api.operations.operation import Access, Operation, Toolset
+from rag_context.api.search import SearchRequest, SearchResponse
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+
+_AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
+
+SEARCH = Operation(
+    name="rag_context_search",
+    title="Search context",
+    description=(
+        "Search earlier chats, decisions, code and documentation for the passages that answer a question. Call "
+        "it before you rely on memory: something may have been decided, tried or written before. Ask in plain "
+        "words or with exact names and error codes. A filter excludes documents: use one only if you mean it. "
+        "maxTokens limits the answer; rag_context_get returns the whole document of a passage."
+    ),
+    request=SearchRequest,
+    response=SearchResponse,
+    access=Access.READ,
+    read_only=True,
+    example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
+)
+
+INDEX = Operation(
+    name="rag_context_index",
+    title="Store context",
+    description=(
+        "Store a chat, decision, piece of code or document so that later searches find it. Code replaces the "
+        "earlier version of the same source; documentation and a decision replace the earlier one with the same "
+        "source and sessionId; a chat replaces nothing. The same text again changes nothing. Keys and tokens are "
+        "masked before storing."
+    ),
+    request=IndexRequest,
+    response=IndexResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    is_large=True,
+    example={
+        "content": "We retry a failed payment three times, then tell the customer.",
+        "contentType": "decision",
+        "sessionId": "payments",
+        "source": "docs/decisions/payment-retries.md",
+        "metadata": {"category": "architecture", "tags": ["payments", "retries"]},
+    },
+)
+
+GET = Operation(
+    name="rag_context_get",
+    title="Read a document",
+    description=(
+        "Read one document in full by its documentId, which rag_context_search and rag_context_list return: when"
+        " a passage is right but not enough."
+    ),
+    request=GetRequest,
+    response=GetResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    example={"documentId": _AN_ID},
+)
+
+LIST = Operation(
+    name="rag_context_list",
+    title="List documents",
+    description=(
+        "List stored documents, newest first, without the texts: those of a session, or those since a time. To "
+        "find a document by its content, use rag_context_search."
+    ),
+    request=ListRequest,
+    response=ListResponse,
+    access=Access.READ,
+    read_only=True,
+    example={"sessionId": "payments", "limit": 10},
+)
+
+SIMILAR = Operation(
+    name="rag_context_similar",
+    title="Find similar documents",
+    description=(
+        "Find the documents that are most similar to a stored one: related decisions, an earlier instance of the"
+        " same problem, near-duplicates. Each has its nearest passage and a score from 0 to 1. method says "
+        "whether vectors (vector) or only keywords (text) were compared."
+    ),
+    request=SimilarRequest,
+    response=SimilarResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    toolset=Toolset.OPERATIONS,
+    example={"documentId": _AN_ID, "limit": 3},
+)
+
+DELETE = Operation(
+    name="rag_context_delete",
+    title="Delete context",
+    description=(
+        "Remove documents for good: one by documentId, all of a source, or all of a session; name exactly one of"
+        " the three. This cannot be undone: call it with dryRun first and check the result. At most "
+        f"{MAX_DELETED} are removed in one call, the oldest first; more than {MANY}, or more than half of all, "
+        "only with confirm."
+    ),
+    request=DeleteRequest,
+    response=DeleteResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
+)
+
+REINDEX = Operation(
+    name="rag_context_reindex",
+    title="Re-embed the index",
+    description=(
+        "Re-embed the whole index after a change of the embedding model, and report the progress. Nothing is "
+        "lost: the old vectors answer until the new ones are complete. It runs in the background, once, and "
+        "survives a restart; call it again, or with statusOnly, for the progress. If the vectors are already the "
+        "model's it does nothing, unless force is set. Call it only if the user asks for it, or if "
+        "rag_context_health reports another model."
+    ),
+    request=ReindexRequest,
+    response=ReindexResponse,
+    access=Access.WRITE,
+    read_only=False,
+    toolset=Toolset.OPERATIONS,
+    example={"statusOnly": True},
+)
+
+HEALTH = Operation(
+    name="rag_context_health",
+    title="Check health",
+    description=(
+        "Report whether searching and indexing work now: the state of the vector store, the embedder and the "
+        "document store, and the number of indexed and of pending documents. Use it when answers look incomplete."
+    ),
+    request=HealthRequest,
+    response=HealthResponse,
+    access=Access.READ,
+    read_only=True,
+    toolset=Toolset.OPERATIONS,
+    in_url=True,
+    example={},
+)
+
+STATS = Operation(
+    name="rag_context_stats",
+    title="Usage statistics",
+    description=(
+        "Statistics of the searches of the last hour, day, week or month: number, latency, cache hit rate, share"
+        " of fallback levels, and agents."
+    ),
+    request=StatsRequest,
+    response=StatsResponse,
+    access=Access.READ,
+    read_only=True,
+    toolset=Toolset.OPERATIONS,
+    in_url=True,
+    example={"timeRange": "24h"},
+)
+
+INDEX_FILES = Operation(
+    name="rag_context_index_files",
+    title="Keep files",
+    description=(
+        "Take in a file or all of a folder on this machine, such as a repository or notes, so that later "
+        "searches find it. Call it again to bring it up to date: only what changed is read. Ignore files are "
+        "respected; lock files, vendored and generated files are skipped and named in leftOut."
+    ),
+    request=IndexFilesRequest,
+    response=IndexFilesResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    example={"path": "~/src/my-project"},
+)

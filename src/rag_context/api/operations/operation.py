@@ -1,0 +1,79 @@
+"""What an operation is: its name, what it takes and gives, who may call it, and how it is told."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Generic, TypeVar
+
+from rag_context.api.schema import Schema, json_schema
+from rag_context.api.wire import WireRequest, WireResponse
+
+Request = TypeVar("Request", bound=WireRequest)
+Response = TypeVar("Response", bound=WireResponse)
+
+
+class Access(StrEnum):
+    """What a caller may do."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Toolset(StrEnum):
+    """Tools that are offered together."""
+
+    MEMORY = "memory"
+    OPERATIONS = "operations"
+    PROJECTS = "projects"
+    COLLECTIONS = "collections"
+    ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Generic[Request, Response]):
+    """One operation. `description` is written for a model that must choose; `example` is a body it takes."""
+
+    name: str
+    title: str
+    description: str
+    request: type[Request]
+    response: type[Response]
+    access: Access
+    read_only: bool
+    example: Mapping[str, Any]
+    destructive: bool = False
+    idempotent: bool = True
+    names_one: bool = False
+    """Whether it is about one thing that may not be there (404)."""
+
+    toolset: Toolset = Toolset.MEMORY
+    needs_project: bool = False
+    """Whether a project must be active, or named (409)."""
+
+    is_large: bool = False
+    """Whether it takes a whole document: the larger limit holds for its body."""
+
+    in_url: bool = False
+    """Whether GET works too, with the fields in the query string."""
+
+    @property
+    def path(self) -> str:
+        """Its address; it is called with POST."""
+        return f"/tools/{self.name}"
+
+    @cached_property
+    def input_schema(self) -> Schema:
+        """JSON Schema of the arguments."""
+        return json_schema(self.request, "validation")
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        """JSON Schema of the result."""
+        return json_schema(self.response, "serialization")
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty body is `{}`."""
+        required = any(field.is_required() for field in self.request.model_fields.values())
+        return not required and not self.request.exactly_one_of

@@ -1,0 +1,223 @@
+"""The operations of project documents: a team's Markdown files, per project and branch."""
+
+from rag_context.api.operations.operation import Access, Operation, Toolset
+from rag_context.api.project_tenants import (
+    ActivateProjectRequest,
+    ActivateProjectResponse,
+    DeleteDocumentsRequest,
+    DeleteDocumentsResponse,
+    ListProjectsRequest,
+    ListProjectsResponse,
+)
+from rag_context.api.projects import (
+    IndexDocumentRequest,
+    IndexDocumentResponse,
+    ListDocTypesRequest,
+    ListDocTypesResponse,
+    RagQueryExternalRequest,
+    RagQueryExternalResponse,
+    RagQueryRequest,
+    RagQueryResponse,
+    ReadDocumentRequest,
+    ReadDocumentResponse,
+    SearchExternalDocsRequest,
+    SearchExternalDocsResponse,
+    SemanticSearchRequest,
+    SemanticSearchResponse,
+    UpdatePromotionLevelRequest,
+    UpdatePromotionLevelResponse,
+)
+
+_WHOSE = "Works on the project that you activated, unless project names another."
+
+ACTIVATE_PROJECT = Operation(
+    name="activate_project",
+    title="Work on a project",
+    description=(
+        "Activate a project: read its configuration, bring the index up to date with its files, and follow them "
+        "from now on. Call it once before the other project tools; they then work on this project. config_path "
+        "is .rag-context/config.json of the repository, on the machine that this server runs on. Pass the "
+        "returned activation to the other tools if your client has no session. Reports the number of documents "
+        "of each type, and errors of single files."
+    ),
+    request=ActivateProjectRequest,
+    response=ActivateProjectResponse,
+    access=Access.READ,
+    read_only=False,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"config_path": "/home/me/my-app/.rag-context/config.json"},
+)
+
+RAG_QUERY = Operation(
+    name="rag_query",
+    title="Ask the project's documents",
+    description=(
+        "Get the context that answers a question from the project's documents: the critical documents first, "
+        "then documents by relevance, then those that they link to, each under its own heading with its path. "
+        "Answer from it and name the paths. max_tokens limits it: a document that does not fit is included as an "
+        "excerpt with its line numbers, and read_document returns the rest. answer is filled only if a chat "
+        f"model is configured. For a list without texts use semantic_search. {_WHOSE}"
+    ),
+    request=RagQueryRequest,
+    response=RagQueryResponse,
+    access=Access.READ,
+    read_only=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
+)
+
+SEMANTIC_SEARCH = Operation(
+    name="semantic_search",
+    title="Find project documents",
+    description=(
+        "List the project's documents that are relevant to a question, best first, without their texts: path, "
+        "title, summary, type, date, promotion level, a relevance from 0 to 1, and the matching passage with its "
+        f"heading and lines. Use it for an overview; use rag_query for the texts. {_WHOSE}"
+    ),
+    request=SemanticSearchRequest,
+    response=SemanticSearchResponse,
+    access=Access.READ,
+    read_only=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
+)
+
+READ_DOCUMENT = Operation(
+    name="read_document",
+    title="Read a project document",
+    description=(
+        "Read one document of the project, or some of its lines: a document that rag_query returned as an "
+        "excerpt, or one that a search result names by path and lines. A reply has at most some 40 000 "
+        f"characters; if truncated is true, read on from end_line + 1. {_WHOSE}"
+    ),
+    request=ReadDocumentRequest,
+    response=ReadDocumentResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"path": "problems/pool-exhaustion.md", "start_line": 1, "end_line": 80},
+)
+
+INDEX_DOCUMENT = Operation(
+    name="index_document",
+    title="Index a project document",
+    description=(
+        "Index one file of the project now, and report errors in its front matter. Files are followed anyway: "
+        "call it only to be sure that the next question finds a file just written. path is relative to the docs "
+        f"folder or the repository. {_WHOSE}"
+    ),
+    request=IndexDocumentRequest,
+    response=IndexDocumentResponse,
+    access=Access.WRITE,
+    read_only=False,
+    names_one=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"path": "problems/pool-exhaustion.md"},
+)
+
+LIST_DOC_TYPES = Operation(
+    name="list_doc_types",
+    title="List document types",
+    description=(
+        "List the project's doc types: name, purpose, folder, the JSON Schema of the front matter, and the "
+        f"number of documents. Read it before you write a document, or restrict a question by doc_types. {_WHOSE}"
+    ),
+    request=ListDocTypesRequest,
+    response=ListDocTypesResponse,
+    access=Access.READ,
+    read_only=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={},
+)
+
+UPDATE_PROMOTION_LEVEL = Operation(
+    name="update_promotion_level",
+    title="Promote a document",
+    description=(
+        "Set the promotion level of a document: standard, important (ranked a little higher) or critical (at the"
+        " beginning of every answer). Writes promotion_level into the file's front matter and leaves the rest of"
+        f" the file unchanged; the index follows at once. Call it only if the user asks for it. {_WHOSE}"
+    ),
+    request=UpdatePromotionLevelRequest,
+    response=UpdatePromotionLevelResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"document_path": "problems/pool-exhaustion.md", "promotion_level": "critical"},
+)
+
+DELETE_DOCUMENTS = Operation(
+    name="delete_documents",
+    title="Forget a project",
+    description=(
+        "Remove all documents of a project from the index, or of one of its branches or repositories. The files "
+        "stay, and are no longer followed; activate_project indexes them again. Call it with dry_run first and "
+        "check the number of documents."
+    ),
+    request=DeleteDocumentsRequest,
+    response=DeleteDocumentsResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
+)
+
+LIST_PROJECTS = Operation(
+    name="list_projects",
+    title="List projects",
+    description=(
+        "List the stored projects: name, branch and path hash, number of documents, last use, path of the files "
+        "and whether they still exist. delete_documents removes one."
+    ),
+    request=ListProjectsRequest,
+    response=ListProjectsResponse,
+    access=Access.READ,
+    read_only=True,
+    toolset=Toolset.PROJECTS,
+    example={},
+)
+
+SEARCH_EXTERNAL_DOCS = Operation(
+    name="search_external_docs",
+    title="Find external documents",
+    description=(
+        "The same as semantic_search for the external documents in the project's configuration, which are "
+        f"separate from the project's own and never written to. {_WHOSE}"
+    ),
+    request=SearchExternalDocsRequest,
+    response=SearchExternalDocsResponse,
+    access=Access.READ,
+    read_only=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"query": "connection string options", "limit": 5},
+)
+
+RAG_QUERY_EXTERNAL = Operation(
+    name="rag_query_external",
+    title="Ask external documents",
+    description=(
+        "The same as rag_query for the external documents in the project's configuration: whole documents by "
+        f"relevance and those that they link to. {_WHOSE}"
+    ),
+    request=RagQueryExternalRequest,
+    response=RagQueryExternalResponse,
+    access=Access.READ,
+    read_only=True,
+    needs_project=True,
+    toolset=Toolset.PROJECTS,
+    example={"query": "connection string options", "max_sources": 3},
+)
