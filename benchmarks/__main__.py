@@ -1,64 +1,128 @@
-"""Run all benchmarks: `python -m benchmarks [--quick]`. Writes results.json here, and docs/benchmarks.md."""
+"""Run all benchmarks, or some: `python -m benchmarks [--quick] [STAGE ...]`.
+
+The figures of each stage replace its earlier ones in results.json, and docs/benchmarks.md is written from all of them.
+"""
 
 import argparse
 import asyncio
 import sys
 import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, start_up, statistics
-from benchmarks.figures import Figure, as_json, as_markdown
+from benchmarks.figures import Figure, as_json, as_markdown, from_json
 from benchmarks.page import write_page
 
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parent / "results.json"
+DOCS = Path(__file__).parent.parent / "docs"
 TEN_THOUSAND = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Where a run works, and whether it measures a tenth of the size."""
+
+    scratch: Path
+    quick: bool
+
+    @property
+    def index(self) -> Path:
+        """The data directory that the stage `indexing` fills and others search."""
+        return self.scratch / "index"
+
+    def of(self, number: int) -> int:
+        """A size, or a tenth of it."""
+        return number // 10 if self.quick else number
+
+
+STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
+    "indexing": (
+        "about 10 000 chunks through the service, in turn with the bare model",
+        lambda run: indexing.fill(run.index, run.of(TEN_THOUSAND) // indexing.CHUNKS_PER_DOCUMENT),
+    ),
+    "start": ("starting five times", lambda run: searching.start(run.index)),
+    "commands": ("commands beside a bare Python", lambda run: start_up.measure(run.index)),
+    "search": ("searching over HTTP, in turn with the floor", lambda run: searching.against_floor(run.index)),
+    "mcp": (
+        "searching over MCP, in turn with plain HTTP; starting it five times",
+        lambda run: [*mcp.against_rest(run.index), *mcp.start(run.index)],
+    ),
+    "faults": (
+        "eight clients, with an intact server and with faults",
+        lambda run: searching.under_load(run.index, run.scratch),
+    ),
+    "load": (
+        "1 to 128 clients, and a pause",
+        lambda run: load.measure(run.index, load.SECONDS / (5 if run.quick else 1)),
+    ),
+    "collections": (
+        "a collection, beside Chroma's server",
+        lambda run: collections.measure(run.scratch / "collections", run.of(collections.DOCUMENTS)),
+    ),
+    "projects": (
+        "a knowledge base of Markdown files",
+        lambda run: projects.measure(run.scratch / "projects", run.of(projects.DOCUMENTS)),
+    ),
+    "large": (
+        "pages with and without three documents of 1 MiB",
+        lambda run: projects.beside_large(run.scratch / "beside", run.of(projects.PAGES)),
+    ),
+    "hundred-thousand": (
+        "100 000 chunks",
+        lambda run: [] if run.quick else asyncio.run(hundred_thousand.measure(run.scratch / "large")),
+    ),
+    "statistics": (
+        "statistics of 1 000 000 searches",
+        lambda run: [] if run.quick else statistics.measure(run.scratch / "statistics"),
+    ),
+}
+"""What is measured, by name and in order. All but the last five search the index that the first one fills."""
+
+ON_THE_INDEX = ("start", "commands", "search", "mcp", "faults", "load")
+
+
 def main() -> int:
-    """Measure, print and write down; exit 1 where a target was missed."""
+    """Measure, print and write down; exit 1 where a target was missed or a stage failed."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("stages", metavar="STAGE", nargs="*", help=f"of {', '.join(STAGES)}; default: all")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, nothing written: does it run?")
-    quick = parser.parse_args().quick
-    figures: list[Figure] = []
+    options = parser.parse_args()
+    if unknown := [name for name in options.stages if name not in STAGES]:
+        parser.error(f"no stage is called {unknown[0]!r}; the stages are {', '.join(STAGES)}")
+    wanted = [name for name in STAGES if name in options.stages] or list(STAGES)
+    if "indexing" not in wanted and any(name in ON_THE_INDEX for name in wanted):
+        wanted.insert(0, "indexing")
+    measured: dict[str, list[Figure]] = {}
     with tempfile.TemporaryDirectory(prefix="rag-context-bench-") as name:
-        scratch = Path(name)
-        index = scratch / "index"
-        chunks = TEN_THOUSAND // 10 if quick else TEN_THOUSAND
-        _say(f"indexing about {chunks} chunks through the service, then with the bare model")
-        figures += indexing.fill(index, chunks // indexing.CHUNKS_PER_DOCUMENT)
-        _say("starting five times")
-        figures += searching.start(index)
-        _say("commands beside a bare Python")
-        figures += start_up.measure(index)
-        _say("searching over HTTP, in turn with the floor")
-        figures += searching.against_floor(index)
-        _say("searching over MCP, in turn with plain HTTP; starting it five times")
-        figures += mcp.against_rest(index)
-        figures += mcp.start(index)
-        _say("eight clients, sound and with faults")
-        figures += searching.under_load(index, scratch)
-        _say("1 to 128 clients, and a pause")
-        figures += load.measure(index, load.SECONDS / (5 if quick else 1))
-        _say("a collection, beside Chroma's server")
-        figures += collections.measure(scratch / "collections", collections.DOCUMENTS // (10 if quick else 1))
-        _say("a knowledge base of Markdown files")
-        figures += projects.measure(scratch / "projects", projects.DOCUMENTS // (10 if quick else 1))
-        _say("pages with and without three documents of 1 MiB")
-        figures += projects.beside_large(scratch / "beside", projects.PAGES // (10 if quick else 1))
-        if not quick:
-            _say("100 000 chunks")
-            figures += asyncio.run(hundred_thousand.measure(scratch / "large"))
-            _say("statistics of 1 000 000 searches")
-            figures += statistics.measure(scratch / "statistics")
-    sys.stdout.write(as_markdown(figures))
-    if not quick:
-        (HERE / "results.json").write_text(as_json(figures), encoding="utf-8")
-        write_page(figures, HERE.parent / "docs")
-    return 1 if any(figure.met is False for figure in figures) else 0
+        run = Run(Path(name), options.quick)
+        for stage in wanted:
+            _say(f"{STAGES[stage][0]} ...")
+            try:
+                measured[stage] = STAGES[stage][1](run)
+            except Exception:  # noqa: BLE001  (what the other stages measured is kept)
+                _say(f"{stage} failed:\n{traceback.format_exc()}")
+                continue
+            sys.stdout.write(as_markdown(measured[stage]))
+            sys.stdout.flush()
+            if not options.quick:
+                _write_down(measured)
+    figures = [figure for stage in measured.values() for figure in stage]
+    return 1 if len(measured) < len(wanted) or any(figure.met is False for figure in figures) else 0
+
+
+def _write_down(measured: dict[str, list[Figure]]) -> None:
+    """The figures of these stages in place of their earlier ones."""
+    earlier = from_json(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    known = {stage: measured.get(stage) or earlier.get(stage, []) for stage in STAGES}
+    RESULTS.write_text(as_json(known), encoding="utf-8")
+    write_page([figure for stage in known.values() for figure in stage], DOCS)
 
 
 def _say(what: str) -> None:
-    sys.stderr.write(f"{what} ...\n")
+    sys.stderr.write(f"{what}\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 
@@ -30,10 +31,19 @@ def shown(figure: Figure) -> str:
     return f"{figure.value:.{digits}f} {figure.unit}"
 
 
-def as_json(figures: list[Figure]) -> str:
-    """For programs; says on what kind of machine."""
+def as_json(stages: Mapping[str, list[Figure]]) -> str:
+    """For programs: the figures by stage, and on what kind of machine."""
     machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
-    return json.dumps({"machine": machine, "figures": [asdict(figure) for figure in figures]}, indent=2) + "\n"
+    figures = {stage: [asdict(figure) for figure in measured] for stage, measured in stages.items()}
+    return json.dumps({"machine": machine, "figures": figures}, indent=2) + "\n"
+
+
+def from_json(text: str) -> dict[str, list[Figure]]:
+    """The figures by stage, as `as_json` wrote them; none of another form."""
+    stages = json.loads(text)["figures"]
+    if not isinstance(stages, dict):
+        return {}
+    return {stage: [Figure(**fields) for fields in measured] for stage, measured in stages.items()}
 
 
 def as_markdown(figures: list[Figure]) -> str:

@@ -14,6 +14,7 @@ from benchmarks.searching import quantile
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 
 CHUNKS = 100_000
@@ -35,7 +36,7 @@ async def measure(folder: Path) -> list[Figure]:
         await _fill(store)
     started = time.perf_counter()
     async with open_database(path) as store:
-        await store.vectors.search(unit_vectors(1, DIMENSION)[0], limit=10, where=Filter())
+        await _first_answer(store)
         opened = time.perf_counter() - started
         figures = [Figure("open with 100 000 chunks, to the first vector answer", opened, "s", 2.0)]
         queries = unit_vectors(QUERIES, DIMENSION, seed=9)
@@ -50,6 +51,17 @@ async def measure(folder: Path) -> list[Figure]:
         )
         figures.append(Figure("text search, 100 000 chunks, common words, p50", statistics.median(times), "ms"))
     return figures
+
+
+async def _first_answer(store: SqliteStore) -> None:
+    """Search until the vectors are in memory: a store that still reads them says so."""
+    query = unit_vectors(1, DIMENSION)[0]
+    while True:
+        try:
+            await store.vectors.search(query, limit=10, where=Filter())
+        except BackendStartingError:
+            continue
+        return
 
 
 async def _times(calls: list[Callable[[], Awaitable[object]]]) -> list[float]:

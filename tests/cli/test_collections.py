@@ -164,7 +164,7 @@ def test_what_is_deleted_is_asked_for_or_said_with_yes(beside: Inside) -> None:
     beside("collections", "add", "doomed", "doomed.jsonl")
     for command in ("delete", "empty"):
         kept = beside("collections", command, "doomed")
-        assert (kept.status, "Say so with --yes" in kept.err) == (2, True)
+        assert (kept.status, "Confirm with --yes" in kept.err) == (2, True)
     assert beside("collections", "remove", "doomed", "a").err == "1 document deleted.\n"
     missing = beside("collections", "remove", "doomed", "a")
     assert (missing.status, missing.err) == (1, "error: Document 'a' not found.\n")

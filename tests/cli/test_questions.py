@@ -6,39 +6,40 @@ from pathlib import Path
 import pytest
 
 from rag_context.cli.console import safe
+from rag_context.cli.fields import Fields
 from rag_context.cli.options import parse_time
-from rag_context.cli.search import Question, request_of, shown_source, snippet, source_filter
+from rag_context.cli.search import request_of, shown_source, snippet, source_filter
 from rag_context.errors import InvalidInputError
-from rag_context.settings import Loaded, Settings
+from rag_context.settings import Settings
 
 NOW = datetime(2026, 6, 15, 12, tzinfo=UTC)
 
 
-def request_fields(question: Question, cwd: Path, settings: Settings | None = None) -> dict[str, object]:
-    request = request_of(question, Loaded(settings or Settings(), {}, None), cwd=cwd, now=NOW)
+def request_fields(typed: Fields, cwd: Path, settings: Settings | None = None) -> dict[str, object]:
+    request = request_of(typed, settings or Settings(), cwd=cwd, now=NOW)
     return request.model_dump(exclude_unset=True)
 
 
 def test_only_what_was_said_is_sent(tmp_path: Path) -> None:
-    assert request_fields(Question("x"), tmp_path) == {"query": "x", "agent": "cli", "explain": False}
+    assert request_fields({"query": "x"}, tmp_path) == {"query": "x", "agent": "cli"}
 
 
 def test_every_option_has_its_field(tmp_path: Path) -> None:
-    question = Question(
-        query="x",
-        limit=3,
-        category="bugfix",
-        session_id="s",
-        content_type="code",
-        game="g",
-        tags=["a", "b"],
-        source="h0und://chat/1",
-        since="7d",
-        until="2026-06-15T00:00:00Z",
-        min_score=0.5,
-        mode="text",
-        explain=True,
-    )
+    question = {
+        "query": "x",
+        "limit": 3,
+        "category": "bugfix",
+        "session_id": "s",
+        "content_type": "code",
+        "game": "g",
+        "tags": ["a", "b"],
+        "source": "h0und://chat/1",
+        "since": "7d",
+        "until": "2026-06-15T00:00:00Z",
+        "min_score": 0.5,
+        "mode": "text",
+        "explain": True,
+    }
 
     assert request_fields(question, tmp_path) == {
         "query": "x",
@@ -60,7 +61,7 @@ def test_every_option_has_its_field(tmp_path: Path) -> None:
 
 def test_words_of_the_configuration_are_known(tmp_path: Path) -> None:
     settings = Settings.model_validate({"vocabulary": {"categories": ["harbour"], "content_types": ["ticket"]}})
-    question = Question("x", category="harbour", content_type="ticket")
+    question = {"query": "x", "category": "harbour", "content_type": "ticket"}
 
     assert request_fields(question, tmp_path, settings)["category"] == "harbour"
     with pytest.raises(InvalidInputError):
@@ -68,25 +69,25 @@ def test_words_of_the_configuration_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "field"),
+    ("typed", "field"),
     [
-        (Question("x", limit=21), "limit"),
-        (Question("x" * 1001), "query"),
-        (Question("x", mode="fast"), "mode"),
-        (Question("x", min_score=1.5), "minScore"),
-        (Question("\udcff"), "query"),
+        ({"query": "x", "limit": 21}, "limit"),
+        ({"query": "x" * 1001}, "query"),
+        ({"query": "x", "mode": "fast"}, "mode"),
+        ({"query": "x", "min_score": 1.5}, "minScore"),
+        ({"query": "\udcff"}, "query"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_field(tmp_path: Path, question: Question, field: str) -> None:
+def test_what_cannot_be_asked_is_refused_by_field(tmp_path: Path, typed: Fields, field: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        request_fields(question, tmp_path)
+        request_fields(typed, tmp_path)
 
     assert [detail.field for detail in caught.value.details] == [field]
 
 
 def test_a_refusal_names_what_was_typed_a_line_each(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        request_fields(Question("", limit=0, content_type="poem", min_score=2, tags=["a", ""]), tmp_path)
+        request_fields({"query": "", "limit": 0, "content_type": "poem", "min_score": 2, "tags": ["a", ""]}, tmp_path)
 
     assert str(caught.value).splitlines() == [
         "Query cannot be empty",

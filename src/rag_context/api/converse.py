@@ -1,4 +1,4 @@
-"""Asking collections within a talk."""
+"""Searching collections within a conversation."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -25,7 +25,7 @@ DEFAULT_TOP_K = 5
 
 
 class ConverseRequest(WireRequest):
-    """A message, the topic that the talk has reached, and where to look."""
+    """A message, the topic that the conversation has reached, and where to look."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {
         "user_message": Sentences("Message cannot be empty", f"Message too long (max {MESSAGE_CHARS} characters)"),

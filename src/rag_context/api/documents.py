@@ -41,7 +41,7 @@ CheckMetadata: TypeAlias = Callable[[Mapping[str, Json], str], None]
 
 @dataclass(frozen=True, slots=True)
 class GivenDocument:
-    """A document as it was handed in; its vector, where it came with one, of length 1."""
+    """A document as it was submitted; its vector, where it came with one, of length 1."""
 
     text: str
     metadata: Mapping[str, Json]

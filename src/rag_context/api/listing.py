@@ -120,5 +120,5 @@ def place_of(cursor: str) -> Cursor:
             return place
     except (ValueError, TypeError, RecursionError):
         pass
-    message = "cursor must be the nextCursor of an earlier page; leave it out to begin anew"
+    message = "cursor must be the nextCursor of an earlier page; leave it out to start again"
     raise InvalidInputError(message, [FieldError("cursor", message)])

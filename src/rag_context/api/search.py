@@ -129,7 +129,7 @@ class Explain(WireResponse):
 
 
 class Surroundings(WireResponse):
-    """What was said right before and after a passage of a talk."""
+    """The messages right before and after a passage of a conversation."""
 
     before: str | None = None
     after: str | None = None

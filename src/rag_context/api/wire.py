@@ -85,7 +85,7 @@ def one_of(values: tuple[str, ...]) -> Any:
 
 
 class WireRequest(BaseModel):
-    """A request: strict types, unknown fields refused, frozen."""
+    """A request: strict types, unknown fields rejected, frozen."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -104,7 +104,7 @@ class WireRequest(BaseModel):
     them, and every list of tools is paid for in tokens."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ()
-    """Fields of which a request names one and only one. Strict clients refuse `oneOf` at the top of a tool's schema,
+    """Fields of which a request names one and only one. Strict clients reject `oneOf` at the top of a tool's schema,
     so only OpenAPI tells of it."""
 
     @classmethod

@@ -257,7 +257,7 @@ def _brought_up(servers: Entry, entry: Entry) -> Entry:
     held = servers.get(NAME)
     if not isinstance(held, dict):
         return entry
-    # Some clients refuse an entry with what belongs to the other way to reach a server.
+    # Some clients reject an entry with what belongs to the other way to reach a server.
     foreign = _OURS | (_OF_ADDRESSES if "command" in entry else _OF_COMMANDS)
     return entry | {key: value for key, value in held.items() if key not in foreign}
 

@@ -102,7 +102,7 @@ async def _add(chosen: Chosen, what: Addition, summary: _Summary) -> None:
 
 
 async def _store(client: CollectionsClient, name: str, batch: list[_Line], summary: _Summary) -> None:
-    """Store a batch; lines that are refused are said, and the others tried without them."""
+    """Store a batch; rejected lines are reported, and the others are tried without them."""
     while batch:
         body = b'{"documents":[' + b",".join(line.text for line in batch) + b"]}"
         try:
@@ -166,13 +166,13 @@ def _batches(file: BinaryIO, name: str, summary: _Summary) -> Iterator[tuple[lis
 
 
 def _id(value: object, name: str) -> str | None:
-    """The id that a document has, or will have in the collection of this name; None where it will be refused."""
+    """The id that a document has, or will have in the collection of this name; None where it will be rejected."""
     found = value if isinstance(value, dict) else {}
     if isinstance(found.get("id"), str):
         return str(found["id"])
     text, metadata = found.get("text"), found.get("metadata") or {}
     if isinstance(text, str) and isinstance(metadata, dict):
-        with suppress(RecursionError):  # so deep that it will be refused
+        with suppress(RecursionError):  # so deep that it will be rejected
             return entry_id(name, text, metadata)
     return None
 

@@ -38,7 +38,7 @@ def ask_first(question: str) -> None:
         Abort: The answer is no.
     """
     if not sys.stdin.isatty():
-        raise InvalidInputError(f"{question} Say so with --yes, where nobody can be asked.")
+        raise InvalidInputError(f"{question} Confirm with --yes where there is no terminal.")
     typer.confirm(question, abort=True, err=True)
 
 

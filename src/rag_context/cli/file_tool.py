@@ -1,4 +1,4 @@
-"""The tool by which an agent has files of its own machine taken in, offered by `rag-context mcp`.
+"""The tool by which an agent indexes files of its own machine, offered by `rag-context mcp`.
 
 It is not offered over HTTP: there the files would be those of the server's machine and user, not of the client's.
 """
@@ -28,7 +28,7 @@ ANSWER_S = 30.0
 
 @dataclass(slots=True)
 class _Run:
-    """Files that are being taken in."""
+    """Files that are being indexed."""
 
     task: "asyncio.Task[None]"
     summary: Summary

@@ -1,4 +1,4 @@
-"""`check` and `reindex`: is the index what it says it is, can it be mended, and all its vectors anew."""
+"""`check` and `reindex`: find and repair damage of the index, and embed all of it again."""
 
 import asyncio
 from dataclasses import dataclass
@@ -64,7 +64,7 @@ def reindex(data_dir: DataDir = None, config: Config = None) -> None:
 
 
 def _run_check(chosen: Chosen, what: Check) -> ExitCode:
-    """Examine, mend if that was asked for, and say what is left."""
+    """Check, repair where that was requested, and report what is left."""
     screen = Screen()
     settings = load_available(chosen).settings
     configure_logging("error")
@@ -115,7 +115,7 @@ def _print(checked: CheckResponse, screen: Screen) -> None:
     if checked.compared_terms < checked.chunks:
         screen.show(f"Terms were compared in a sample of {checked.compared_terms} chunks; --full compares all.")
     if checked.mended:
-        screen.show("Mended:")
+        screen.show("Repaired:")
         screen.show(_table(checked.mended))
     if checked.flaws:
         screen.show("Left:" if checked.mended is not None else "Found:")

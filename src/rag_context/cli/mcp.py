@@ -210,7 +210,7 @@ class _Opening:
     def _fail(self, error: RagContextError) -> None:
         if not self._memory.done():
             self._memory.set_exception(error)
-            self._memory.exception()  # seen: nobody may ever call
+            self._memory.exception()  # retrieved: there may never be a call
 
 
 def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None]]":

@@ -8,7 +8,6 @@ import json
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,10 +27,10 @@ from rag_context.api.projects import (
     RagQueryResponse,
     SemanticSearchResponse,
 )
-from rag_context.api.reading import read_fields
 from rag_context.cli.connection import Remote, open_connection
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
+from rag_context.cli.fields import Fields, Name, read_typed
 from rag_context.cli.options import Chosen, load_available
 from rag_context.errors import InvalidInputError, NotFoundError
 from rag_context.projects.callers import CallerId
@@ -46,34 +45,45 @@ _LAST_SEARCHED = 2
 _CALLER = CallerId(session="cli")
 _SHOWN_WARNINGS = 20
 _ABSENT = {"min_relevance_score": "the model's own"}
-"""What an option is where nobody says it, if not nothing."""
+"""How the default of an option is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """What the command line names of a project."""
+NAMES: Mapping[str, Name] = {
+    "query": Name(None, "QUESTION", "A question in plain words.", is_argument=True),
+    "doc_types": Name("--doc-type", "TYPE", "Only this type; may be given several times."),
+    "max_sources": Name(None, "N", "Maximum number of documents by relevance."),
+    "limit": Name(None, "N", "Maximum number of documents."),
+    "max_tokens": Name(None, "N", "Token budget of the context."),
+    "min_relevance_score": Name("--min-score", "SCORE", "Minimum relevance, 0 to 1; 0 returns everything."),
+    "min_promotion_level": Name("--min-promotion", None, "Minimum promotion level."),
+    "promotion_levels": Name("--promotion", "LEVEL", "Only this promotion level; may be given several times."),
+    "include_critical": Name("--critical", None, "Which critical documents come first."),
+    "include_superseded": Name("--superseded", None, "Also documents that newer ones replace; they are marked."),
+    "link_depth": Name(None, "N", "Depth of links to follow."),
+    "path": Name(None, "PATH", "The document; a file, or relative to the docs folder.", is_argument=True),
+    "document_path": Name(None, "PATH", "The document; a file, or relative to the docs folder.", is_argument=True),
+    "promotion_level": Name(None, "standard|important|critical", "The promotion level.", is_argument=True),
+    "start_line": Name("--from", "LINE", "First line; the first is 1."),
+    "end_line": Name("--to", "LINE", "Last line."),
+    "project_name": Name(None, "NAME", "The project.", is_argument=True),
+    "branch_name": Name("--branch", "NAME", "Only this branch; default: all."),
+    "dry_run": Name(None, None, "Only report the number of documents."),
+    "project": Name(None, "NAME", "A stored project, by its name."),
+    "branch": Name(None, "NAME", "Its branch."),
+    "path_hash": Name(None, "HASH", "Path hash of its repository, if several have the name."),
+}
 
-    project: str | None = None
-    branch: str | None = None
-    path_hash: str | None = None
 
-    @property
-    def fields(self) -> dict[str, str]:
-        """What is said of it, as requests say it."""
-        said = {"project": self.project, "branch": self.branch, "path_hash": self.path_hash}
-        return {name: value for name, value in said.items() if value is not None}
-
-
-def run_activate(chosen: Chosen, path: Path, branch: str | None, *, force: bool, as_json: bool) -> ExitCode:
+def run_activate(chosen: Chosen, path: Path, fields: Fields, *, as_json: bool) -> ExitCode:
     """Bring the index up to a project's files."""
-    fields = {"config_path": str(path.expanduser().resolve()), "branch_name": branch, "force": force or None}
-    request = read_request(ActivateProjectRequest, fields)
+    named = {**fields, "config_path": str(path.expanduser().resolve())}
+    request = read_typed(operations.ACTIVATE_PROJECT.request, named, names=NAMES)
     return asyncio.run(_activate(chosen, request, as_json=as_json))
 
 
-def run_query(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Ask, and print the context."""
-    response = asyncio.run(_asked(chosen, named, operations.RAG_QUERY, fields))
+    response = asyncio.run(_asked(chosen, operations.RAG_QUERY, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -82,9 +92,9 @@ def run_query(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_jso
     return _searched(response)
 
 
-def run_search(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+def run_search(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Search, and print the documents."""
-    response = asyncio.run(_asked(chosen, named, operations.SEMANTIC_SEARCH, fields))
+    response = asyncio.run(_asked(chosen, operations.SEMANTIC_SEARCH, fields))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -93,11 +103,11 @@ def run_search(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_js
     return _searched(response)
 
 
-def run_read(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json: bool) -> ExitCode:
+def run_read(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Print lines of a document."""
-    here = None if named.project is not None else project_here(Path.cwd())
+    here = None if "project" in fields else project_here(Path.cwd())
     asked = {**fields, "path": _in_docs(fields["path"], here, Path.cwd())}
-    response = asyncio.run(_asked(chosen, named, operations.READ_DOCUMENT, asked))
+    response = asyncio.run(_asked(chosen, operations.READ_DOCUMENT, asked))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -108,11 +118,11 @@ def run_read(chosen: Chosen, named: Named, fields: Mapping[str, Any], *, as_json
     return ExitCode.OK
 
 
-def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> ExitCode:
+def run_promote(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Write a promotion level."""
-    here = project_here(Path.cwd())
-    fields = {"document_path": _in_docs(path, here, Path.cwd()), "promotion_level": level}
-    response = asyncio.run(_asked(chosen, Named(), operations.UPDATE_PROMOTION_LEVEL, fields))
+    here = None if "project" in fields else project_here(Path.cwd())
+    asked = {**fields, "document_path": _in_docs(fields["document_path"], here, Path.cwd())}
+    response = asyncio.run(_asked(chosen, operations.UPDATE_PROMOTION_LEVEL, asked))
     screen = Screen()
     if as_json:
         screen.line(response.to_json().decode())
@@ -121,10 +131,10 @@ def run_promote(chosen: Chosen, path: str, level: str, *, as_json: bool) -> Exit
     return ExitCode.OK
 
 
-def run_status(chosen: Chosen, named: Named, *, as_json: bool) -> ExitCode:
+def run_status(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Say which project is meant, what it has, and where each of its settings comes from."""
-    here = None if named.project is not None else project_here(Path.cwd())
-    response = asyncio.run(_asked(chosen, named, operations.LIST_DOC_TYPES, {}))
+    here = None if "project" in fields else project_here(Path.cwd())
+    response = asyncio.run(_asked(chosen, operations.LIST_DOC_TYPES, fields))
     screen = Screen()
     options = _options(here) if here is not None else []
     if as_json:
@@ -192,7 +202,7 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
     screen = Screen()
     async with open_tools(chosen) as tools:
         response = await tools.run(operations.ACTIVATE_PROJECT, request)
-        while not response.complete and not isinstance(tools, Remote):  # nobody goes on with it behind this process
+        while not response.complete and not isinstance(tools, Remote):  # no server continues it
             response = await tools.run(operations.ACTIVATE_PROJECT, request)
     if as_json:
         screen.line(response.to_json().decode())
@@ -208,22 +218,17 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
     return ExitCode.OK
 
 
-async def _asked(
-    chosen: Chosen,
-    named: Named,
-    operation: Operation[Any, Response],
-    fields: Mapping[str, Any],
-) -> Response:
+async def _asked(chosen: Chosen, operation: Operation[Any, Response], fields: Fields) -> Response:
     """Run an operation on the project that is meant; in this process its own files are looked at first."""
-    here = None if named.project is not None else await asyncio.to_thread(project_here, Path.cwd())
+    here = None if "project" in fields else await asyncio.to_thread(project_here, Path.cwd())
     is_checked_out = False
     if here is not None:
-        own = Named(here.tenant.project, here.tenant.branch, here.tenant.path_hash)
-        named = replace(own, branch=named.branch or own.branch, path_hash=named.path_hash or own.path_hash)
-        is_checked_out = named == own
-    asked = read_request(operation.request, {**fields, **named.fields})
+        own = {"project": here.tenant.project, "branch": here.tenant.branch, "path_hash": here.tenant.path_hash}
+        fields = {**own, **fields}
+        is_checked_out = all(fields[name] == value for name, value in own.items())
+    asked = read_typed(operation.request, fields, names=NAMES)
     async with open_tools(chosen) as tools:
-        if named.project is None:
+        if "project" not in fields:
             raise InvalidInputError(
                 "There is no project in this folder: go into a repository with .rag-context/config.json, or name a "
                 "stored project with --project"
@@ -276,10 +281,6 @@ async def open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
 
         assert isinstance(connection, InProcess)  # noqa: S101  (there is no third place)
         yield _Here(await connection.projects(), connection.place)
-
-
-def read_request(model: type[Any], fields: Mapping[str, Any]) -> Any:
-    return read_fields(model, {name: value for name, value in fields.items() if value is not None})
 
 
 def _in_docs(path: str, here: Activation | None, cwd: Path) -> str:

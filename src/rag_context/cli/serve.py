@@ -43,7 +43,7 @@ from rag_context.wiring import OnMismatch, open_service
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 5.0
-"""How long changed files may take to be taken in once the server was told to stop."""
+"""How long changed files may take to be indexed once the server was told to stop."""
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""
@@ -113,7 +113,7 @@ async def _serve(
 
 @asynccontextmanager
 async def _following(roots: Sequence[Path], service: Service, settings: Settings) -> AsyncIterator[None]:
-    """Keep files in the memory for the time of the block; what has changed until its end is taken in."""
+    """Index files and follow their changes for the time of the block; what has changed until its end is indexed."""
     if not roots:
         yield
         return
@@ -168,7 +168,7 @@ def _log_end(following: "asyncio.Task[None]") -> None:
 
 
 def server_options(settings: Settings) -> ServerOptions:
-    """What the HTTP door needs to know of the settings."""
+    """The options of the HTTP server, from the settings."""
     server = settings.server
     keys = [ApiKey.parse(key.name, key.hash, Access(key.access)) for key in server.api_keys]
     if server.api_key is not None:

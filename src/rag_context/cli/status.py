@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Mapping
-from typing import Annotated, Literal
 
 import typer
 from rich.table import Table
@@ -13,6 +12,7 @@ from rag_context.api.operations.memory import HEALTH, STATS
 from rag_context.cli.connection import open_connection
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.exits import ExitCode
+from rag_context.cli.fields import Fields, exit_with, read_typed, with_fields
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.documents import Status
 from rag_context.settings import Loaded
@@ -26,17 +26,10 @@ def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = N
     raise typer.Exit(run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
 
 
-def stats(
-    time_range: Annotated[
-        Literal["1h", "24h", "7d", "30d"],
-        typer.Option("--range", metavar="1h|24h|7d|30d", help="Time range."),
-    ] = "24h",
-    as_json: AsJson = False,
-    data_dir: DataDir = None,
-    config: Config = None,
-) -> None:
+@with_fields(STATS)
+def stats(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Show statistics of the searches of a time range."""
-    raise typer.Exit(run_stats(Chosen(config, {"data_dir": data_dir}), time_range, as_json=as_json))
+    exit_with(run_stats(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
 
 
 def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
@@ -50,14 +43,16 @@ def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
     return ExitCode.OK if report.healthy else ExitCode.FAILED
 
 
-def run_stats(chosen: Chosen, time_range: TimeRange, *, as_json: bool) -> ExitCode:
+def run_stats(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Show statistics of the searches of a time range."""
     screen = Screen()
-    report = asyncio.run(_stats(load_available(chosen), time_range))
+    loaded = load_available(chosen)
+    request = read_typed(STATS.request, fields, loaded.settings)
+    report = asyncio.run(_stats(loaded, request))
     if as_json:
         screen.line(report.to_json().decode())
     else:
-        _print_stats(report, time_range, screen)
+        _print_stats(report, request.time_range, screen)
     return ExitCode.OK
 
 
@@ -66,9 +61,9 @@ async def _health(loaded: Loaded) -> tuple[str, HealthResponse]:
         return connection.place, await connection.run(HEALTH, HealthRequest())
 
 
-async def _stats(loaded: Loaded, time_range: TimeRange) -> StatsResponse:
+async def _stats(loaded: Loaded, request: StatsRequest) -> StatsResponse:
     async with open_connection(loaded) as connection:
-        return await connection.run(STATS, StatsRequest(time_range=time_range))
+        return await connection.run(STATS, request)
 
 
 def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:

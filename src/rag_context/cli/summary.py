@@ -158,7 +158,7 @@ def _progress_line(task: Task) -> str:
 
 @contextmanager
 def receipts_file(path: Path | None) -> Iterator[list[IO[str]]]:
-    """The file for receipts, opened anew; none where none is wanted.
+    """The file for receipts, opened again; None where none was requested.
 
     Raises:
         InvalidInputError: it cannot be written.

@@ -24,7 +24,7 @@ from rag_context.api.maintenance import (
     TimeRange,
 )
 from rag_context.api.metadata import metadata_json
-from rag_context.api.operations import OPERATIONS, Operation, memory, projects
+from rag_context.api.operations import Operation, memory, projects
 from rag_context.api.operations.operation import Request, Response
 from rag_context.api.reading import invalid_input
 from rag_context.api.search import Mode, SearchRequest, SearchResponse
@@ -41,9 +41,9 @@ BulkLike: TypeAlias = BulkLine | Mapping[str, object]
 
 
 PROJECT_TOOLS = frozenset(
-    name
-    for name, operation in OPERATIONS.items()
-    if operation.needs_project and "activation" in operation.request.model_fields
+    operation.name
+    for operation in vars(projects).values()
+    if isinstance(operation, Operation) and operation.needs_project and "activation" in operation.request.model_fields
 )
 """Tools that work on the project that was activated."""
 

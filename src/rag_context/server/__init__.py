@@ -1,1 +1,1 @@
-"""The doors: HTTP in, request models to the service, answers and errors out."""
+"""HTTP and MCP: requests in, request models to the service, answers and errors out."""

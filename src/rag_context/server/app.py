@@ -19,7 +19,8 @@ from rag_context._version import __version__
 from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import BareHealth
-from rag_context.api.operations import OPERATIONS, Access
+from rag_context.api.operations import Access
+from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest
@@ -52,7 +53,7 @@ _STRICT_STATUS = {"CIRCUIT_OPEN": 429, "SERVICE_UNAVAILABLE": 503}
 
 
 class App:
-    """The ASGI application. `tools` is its registry, for the other doors."""
+    """The ASGI application. `tools` is its registry, which MCP shares."""
 
     def __init__(self, service: Service, options: ServerOptions, tools: Registry, router: ASGIApp) -> None:
         self.service = service
@@ -77,7 +78,7 @@ def create_app(
 
     Args:
         service: The use cases.
-        options: Who may enter and how much the door takes.
+        options: Who may call, and the limits.
         routes: Further routes, tried after the built-in ones.
         lifespan: What to open and close with the server.
     """

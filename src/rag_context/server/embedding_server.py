@@ -28,7 +28,7 @@ SLICE = 32
 class Embedding:
     """Fits `embeddings.EmbeddingService` over an embedder whose model wants no prefixes.
 
-    A text that comes alone is somebody's query and goes ahead of those that come in lists.
+    A text that comes alone is a query and goes ahead of those that come in lists.
     """
 
     def __init__(self, embedder: Embedder) -> None:

@@ -1,4 +1,4 @@
-"""What the endpoints of the door share: who may write, what a body may be, what stands in a query string."""
+"""What HTTP endpoints share: who may write, what a body may be, the fields of a query string."""
 
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qsl
@@ -41,13 +41,13 @@ def query_fields(scope: Scope) -> dict[str, str]:
 
 
 def may_write(opened: Exchange) -> None:
-    """Refuse a key that may only read."""
+    """Reject a key that may only read."""
     if opened.caller is None or opened.caller.access is not Access.WRITE:
         raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
 def check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
-    """Refuse a body that is of another kind, charset or coding than the route reads."""
+    """Reject a body of another media type, charset or coding than the route reads."""
     given = opened.header(b"content-type") or ""
     kind, _, parameters = given.lower().partition(";")
     kind = kind.strip()

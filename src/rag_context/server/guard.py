@@ -59,7 +59,7 @@ class TokenBuckets:
 
 
 class HostOriginMiddleware:
-    """Refuses a foreign Host (DNS rebinding) and a foreign Origin (a web page of somebody else)."""
+    """Rejects a foreign Host (DNS rebinding) and a foreign Origin (another web page)."""
 
     def __init__(self, app: ASGIApp, options: ServerOptions) -> None:
         self._app = app
@@ -72,7 +72,7 @@ class HostOriginMiddleware:
         self._addresses = host in _WILDCARDS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Pass the request on, or reject it."""
         if scope["type"] == "http":
             self._check(exchange(scope))
         await self._app(scope, receive, send)
@@ -110,7 +110,7 @@ class AuthMiddleware:
         self._right: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Set the exchange's caller, or refuse the request."""
+        """Set the caller of the request, or reject it."""
         if scope["type"] == "http":
             opened = exchange(scope)
             if not self._keys:
@@ -161,7 +161,7 @@ class RateLimit:
         self._buckets = TokenBuckets(per_s, burst, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a token or refuse; probes of orchestrators are free."""
+        """Take a token or reject the request; probes of orchestrators are free."""
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
             caller = exchange(scope).caller
             known = caller is not None and caller is not ANYONE

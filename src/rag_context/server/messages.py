@@ -1,4 +1,4 @@
-"""One request and its reply, as the door sees them: plain ASGI, no request or response objects on the way."""
+"""One HTTP request and its reply: plain ASGI, no request or response objects of a framework."""
 
 import asyncio
 import json
@@ -56,11 +56,11 @@ def caller_id(opened: Exchange, session: str | None = None) -> CallerId:
 
 
 class ClientGoneError(Exception):
-    """The client went away before its request was complete; there is nobody to answer."""
+    """The client went away before its request was complete; no one is there to answer."""
 
 
 class RefusalError(Exception):
-    """The door turns a request away, with the status and the sentence to say so."""
+    """A request is rejected, with this status, code and message."""
 
     def __init__(self, status: int, code: ErrorCode, message: str, **headers: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What the HTTP door must know: where it listens, who may enter, how much it takes."""
+"""Options of the HTTP server: address, keys and limits."""
 
 import hashlib
 import hmac
@@ -65,7 +65,7 @@ def identify(presented: bytes, keys: Iterable[ApiKey]) -> Caller | None:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Settings of the HTTP door. Sizes in bytes, times in seconds."""
+    """Settings of the HTTP server. Sizes in bytes, times in seconds."""
 
     host: str = "127.0.0.1"
     port: int = 3000
@@ -93,7 +93,7 @@ class ServerOptions:
     rate_burst: int = 50
 
     def check(self) -> None:
-        """Refuse what would be open to the network without a key.
+        """Reject options that open the server to the network without a key.
 
         Raises:
             ConfigurationError: With a sentence that says what to do.

@@ -21,7 +21,7 @@ _HEADER_SIGNS = len(": \r\n")
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection. Refusals made here carry the same error shape as everywhere, without a request id."""
+    """One connection. Rejections made here carry the same error shape as everywhere, without a request id."""
 
     options = ServerOptions()
 
@@ -52,7 +52,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._arm(self.options.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timer with the connection, and end all of its requests: nobody waits for their answers."""
+        """Forget the timer with the connection, and end all of its requests: no client waits for their answers."""
         self._disarm()
         super().connection_lost(exc)
         self.pipeline.clear()

@@ -1,4 +1,4 @@
-"""What every door is made from: the tools by name, and the service behind them."""
+"""The tools by name, from which HTTP and MCP are made, and the service behind them."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -26,7 +26,7 @@ Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
 
 
 class Service(Protocol):
-    """The use cases behind the doors."""
+    """The use cases behind HTTP and MCP."""
 
     async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome: ...
 
@@ -79,7 +79,7 @@ class Service(Protocol):
 
 
 async def unheard(_done: int, _total: int) -> None:
-    """Nobody listens."""
+    """Progress that no one follows."""
 
 
 @dataclass(frozen=True, slots=True)

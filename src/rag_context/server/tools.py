@@ -1,7 +1,8 @@
 """The tools of a running server: what does each declared operation."""
 
 from rag_context.api.maintenance import HealthRequest
-from rag_context.api.operations import OPERATIONS, memory
+from rag_context.api.operations import memory
+from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.search import SearchFailure, SearchRequest
 from rag_context.api.wire import Vocabulary, WireResponse
 from rag_context.server.collection_tools import collection_work

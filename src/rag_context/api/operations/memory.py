@@ -32,6 +32,9 @@ SEARCH = Operation(
     response=SearchResponse,
     access=Access.READ,
     read_only=True,
+    command="search",
+    omitted={"cli.strict": "the exit status says that nothing could be searched"},
+    method="search",
     example={"query": "mongodb retry logic", "limit": 3, "category": "architecture", "agent": "orchestrator"},
 )
 
@@ -50,6 +53,8 @@ INDEX = Operation(
     read_only=False,
     destructive=True,
     is_large=True,
+    omitted={"cli": "the command `index` reads files and streams, and sends them by /bulk"},
+    method="index",
     example={
         "content": "We retry a failed payment three times, then tell the customer.",
         "contentType": "decision",
@@ -71,6 +76,8 @@ GET = Operation(
     access=Access.READ,
     read_only=True,
     names_one=True,
+    command="get",
+    method="get",
     example={"documentId": _AN_ID},
 )
 
@@ -85,6 +92,8 @@ LIST = Operation(
     response=ListResponse,
     access=Access.READ,
     read_only=True,
+    command="list",
+    method="list",
     example={"sessionId": "payments", "limit": 10},
 )
 
@@ -102,6 +111,8 @@ SIMILAR = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.OPERATIONS,
+    command="similar",
+    method="similar",
     example={"documentId": _AN_ID, "limit": 3},
 )
 
@@ -119,6 +130,9 @@ DELETE = Operation(
     access=Access.WRITE,
     read_only=False,
     destructive=True,
+    command="delete",
+    omitted={"cli.confirm": "the command asks, or is called with --yes"},
+    method="delete",
     example={"source": "docs/decisions/payment-retries.md", "dryRun": True},
 )
 
@@ -137,6 +151,8 @@ REINDEX = Operation(
     access=Access.WRITE,
     read_only=False,
     toolset=Toolset.OPERATIONS,
+    omitted={"cli": "the command `reindex` works on the data directory itself and shows its progress"},
+    method="reindex",
     example={"statusOnly": True},
 )
 
@@ -153,6 +169,8 @@ HEALTH = Operation(
     read_only=True,
     toolset=Toolset.OPERATIONS,
     in_url=True,
+    command="health",
+    method="health",
     example={},
 )
 
@@ -169,6 +187,8 @@ STATS = Operation(
     read_only=True,
     toolset=Toolset.OPERATIONS,
     in_url=True,
+    command="stats",
+    method="stats",
     example={"timeRange": "24h"},
 )
 
@@ -185,5 +205,6 @@ INDEX_FILES = Operation(
     access=Access.WRITE,
     read_only=False,
     destructive=True,
+    omitted={"cli": "the command `index` does it"},
     example={"path": "~/src/my-project"},
 )

@@ -1,7 +1,7 @@
 """What an operation is: its name, what it takes and gives, who may call it, and how it is told."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -56,6 +56,15 @@ class Operation(Generic[Request, Response]):
 
     in_url: bool = False
     """Whether GET works too, with the fields in the query string."""
+
+    command: str | None = None
+    """The command of the command line that runs it, with an option for each field."""
+
+    method: str | None = None
+    """The client's method for it, with a parameter for each field; without one it is called by `Client.call`."""
+
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    """What an interface leaves out, with the reason: `cli`, `cli.FIELD` or `client.FIELD`."""
 
     @property
     def path(self) -> str:

@@ -28,6 +28,7 @@ from rag_context.api.projects import (
     UpdatePromotionLevelResponse,
 )
 
+_BY_FOLDER = "a command works on the project of its folder, or on the one that it names"
 _WHOSE = "Works on the project that you activated, unless project names another."
 
 ACTIVATE_PROJECT = Operation(
@@ -46,6 +47,8 @@ ACTIVATE_PROJECT = Operation(
     read_only=False,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project activate",
+    omitted={"cli.config_path": "the argument PATH may be a folder of the project too"},
     example={"config_path": "/home/me/my-app/.rag-context/config.json"},
 )
 
@@ -65,6 +68,8 @@ RAG_QUERY = Operation(
     read_only=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project query",
+    omitted={"cli.activation": _BY_FOLDER},
     example={"query": "Why do database connections run out?", "max_sources": 3, "max_tokens": 4000},
 )
 
@@ -82,6 +87,8 @@ SEMANTIC_SEARCH = Operation(
     read_only=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project search",
+    omitted={"cli.activation": _BY_FOLDER},
     example={"query": "connection pool", "doc_types": ["problem"], "limit": 5},
 )
 
@@ -100,6 +107,8 @@ READ_DOCUMENT = Operation(
     names_one=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project read",
+    omitted={"cli.activation": _BY_FOLDER},
     example={"path": "problems/pool-exhaustion.md", "start_line": 1, "end_line": 80},
 )
 
@@ -118,6 +127,7 @@ INDEX_DOCUMENT = Operation(
     names_one=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    omitted={"cli": "`project activate` indexes what changed"},
     example={"path": "problems/pool-exhaustion.md"},
 )
 
@@ -134,6 +144,8 @@ LIST_DOC_TYPES = Operation(
     read_only=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project status",
+    omitted={"cli.activation": _BY_FOLDER},
     example={},
 )
 
@@ -153,6 +165,8 @@ UPDATE_PROMOTION_LEVEL = Operation(
     names_one=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project promote",
+    omitted={"cli.activation": _BY_FOLDER},
     example={"document_path": "problems/pool-exhaustion.md", "promotion_level": "critical"},
 )
 
@@ -172,6 +186,8 @@ DELETE_DOCUMENTS = Operation(
     names_one=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    command="project forget",
+    omitted={"cli.activation": _BY_FOLDER},
     example={"project_name": "my-app", "branch_name": "old-branch", "dry_run": True},
 )
 
@@ -187,6 +203,7 @@ LIST_PROJECTS = Operation(
     access=Access.READ,
     read_only=True,
     toolset=Toolset.PROJECTS,
+    command="project list",
     example={},
 )
 
@@ -203,6 +220,7 @@ SEARCH_EXTERNAL_DOCS = Operation(
     read_only=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "limit": 5},
 )
 
@@ -219,5 +237,6 @@ RAG_QUERY_EXTERNAL = Operation(
     read_only=True,
     needs_project=True,
     toolset=Toolset.PROJECTS,
+    omitted={"cli": "external documents are searched by agents; people have the files"},
     example={"query": "connection string options", "max_sources": 3},
 )

@@ -1,1 +1,1 @@
-"""The MCP door: the registry of tools, documents as resources, and prompts, over Streamable HTTP and over stdio."""
+"""MCP: the registry of tools, documents as resources, and prompts, over Streamable HTTP and over stdio."""

@@ -228,7 +228,7 @@ _ID_BYTES = 24
 
 
 class Sessions:
-    """The sessions that were opened, by the key that opened them: nobody enters another key's."""
+    """The sessions that were opened, by the key that opened them: another key cannot use them."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

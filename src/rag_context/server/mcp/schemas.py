@@ -1,6 +1,6 @@
 """Schemas as models read them: what to send, without the bounds that the server checks anyway.
 
-A list of tools is part of every conversation, and paid for in tokens. Some clients also refuse what only a validator
+A list of tools is part of every conversation, and paid for in tokens. Some clients also reject what only a validator
 needs: `propertyNames`, patterns against control characters, `additionalProperties` (outside of Gemini's subset).
 """
 
@@ -40,7 +40,7 @@ def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
 
 
 def for_clients(schema: Schema) -> Schema:
-    """The schema of an answer without what strict clients refuse."""
+    """The schema of an answer without what strict clients reject."""
     simple = _simple(schema)
     assert isinstance(simple, dict)  # noqa: S101  (a schema of a model is an object)
     return simple

@@ -47,7 +47,7 @@ async def at_once() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the door opens to. `ready` is awaited before work, and may take its time while a model loads."""
+    """The open memory. `ready` is awaited before work, and may take its time while a model loads."""
 
     service: Service
     tools: Registry

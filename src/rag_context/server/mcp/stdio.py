@@ -48,7 +48,7 @@ async def serve_stdio(
 
     Args:
         wire: The pipe.
-        memory: What the door opens to; waited for by the calls that need it.
+        memory: The open memory; calls that need it wait for it.
         toolset: Which of its tools are offered.
         first: A line that was already read.
         answered_ahead: Whether that line has been answered too.
@@ -140,7 +140,7 @@ class _Traffic:
 
 
 class _Reader:
-    """Lines, read in a thread that nobody waits for at the end."""
+    """Lines, read in a thread that the process does not wait for at its end."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -167,7 +167,7 @@ class _Reader:
 
 
 class _Writer:
-    """Lines, written in order in a thread that nobody waits for at the end."""
+    """Lines, written in order in a thread that the process does not wait for at its end."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -176,7 +176,7 @@ class _Writer:
         threading.Thread(target=self._run, name="mcp stdout", daemon=True).start()
 
     async def write(self, line: bytes) -> None:
-        """Return once the line is out, or nobody reads any more."""
+        """Return once the line is out, or the client has stopped reading."""
         written = self._loop.create_future()
         self._lines.put((line, written))
         await written
@@ -187,7 +187,7 @@ class _Writer:
             try:
                 self._wire.write_line(line)
             except OSError as error:
-                logger.debug("nobody reads: %s", error)
+                logger.debug("the client has stopped reading: %s", error)
             _tell(self._loop, _settle, written)
 
 

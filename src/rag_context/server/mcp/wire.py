@@ -34,7 +34,7 @@ class Wire:
         return None
 
     def write_line(self, line: bytes) -> None:
-        """Write a line, all of it. Raises: OSError (nobody reads any more)."""
+        """Write a line, all of it. Raises: OSError (the client has stopped reading)."""
         left = memoryview(line + b"\n")
         while left:
             left = left[os.write(self._write_fd, left) :]

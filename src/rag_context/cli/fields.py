@@ -1,0 +1,203 @@
+"""The options of a command, made from the fields of the operation that it runs.
+
+Each field is one option, `--session-id` for `session_id`; `NAMES` says where the command line has another name or help.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import wraps
+from inspect import Parameter, signature
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+
+from rag_context.api.operations import Operation
+from rag_context.api.reading import read_fields
+from rag_context.api.wire import Vocabulary, WireRequest
+from rag_context.cli.exits import ExitCode
+from rag_context.cli.options import parse_time
+from rag_context.errors import FieldError, InvalidInputError
+from rag_context.settings import Settings
+
+Fields: TypeAlias = Mapping[str, Any]
+"""What was typed, by the Python names of the request's fields; a field that was not typed is missing."""
+
+Request = TypeVar("Request", bound=WireRequest)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """How the command line names a field. What is None follows from the field."""
+
+    flag: str | None = None
+    metavar: str | None = None
+    help: str | None = None
+    is_argument: bool = False
+
+
+_QUESTION = Name(None, "QUESTION", "A question, or an exact name or error code.", is_argument=True)
+
+NAMES: Mapping[str, Name] = {
+    "query": _QUESTION,
+    "document_id": Name(None, "DOCUMENT_ID", "As search and list print it.", is_argument=True),
+    "session_id": Name("--session", "ID", "Session that the documents belong to."),
+    "content_type": Name("--type", "KIND", "Kind of content: chat, decision, code or documentation."),
+    "tags": Name("--tag", "TAG", "A tag; may be given several times."),
+    "category": Name(None, "NAME", "Category of the documents."),
+    "game": Name(None, "NAME", "Game that the documents are about."),
+    "agent": Name(None, "NAME", "Name for the statistics; default cli."),
+    "source": Name(None, "SOURCE", "A source; ending in * a prefix."),
+    "since": Name(None, "WHEN", "Only documents since: 7d, 2026-01-31 or RFC 3339."),
+    "until": Name(None, "WHEN", "Only documents before this time."),
+    "cursor": Name(None, "CURSOR", "Continue after the previous page."),
+    "min_score": Name(None, "SCORE", "Minimum score, 0 to 1; 0 returns everything."),
+    "max_tokens": Name(None, "N", "Token budget of all passages together."),
+    "project": Name(None, "NAME", "Documents of this project instead of the agents' own memory."),
+    "branch": Name(None, "NAME", "Branch of the project."),
+    "path_hash": Name(None, "HASH", "Checkout of the project."),
+    "time_range": Name("--range", None, "Time range."),
+}
+"""By the Python name of the field, for all operations."""
+
+
+def with_fields(
+    operation: Operation[Any, Any], names: Mapping[str, Name] = {}
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a command of a function: an option for each field of the operation, before the function's own parameters.
+
+    The function takes the `Fields` that were typed as its first argument.
+
+    Args:
+        operation: what the command runs; fields that it omits from the command line have no option.
+        names: names that differ from `NAMES` here.
+    """
+
+    def decorate(run: Callable[..., None]) -> Callable[..., None]:
+        chosen = {name: names.get(name) or NAMES.get(name) or Name() for name in command_fields(operation)}
+        options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
+        own = list(signature(run, eval_str=True).parameters.values())[1:]
+
+        @wraps(run)
+        def command(**given: Any) -> None:
+            typed = {name: given.pop(name) for name in chosen}
+            run(
+                {
+                    name: value
+                    for name, value in typed.items()
+                    if value is not None and value is not False and value != []
+                },
+                **given,
+            )
+
+        parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
+        parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
+        command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in parameters}
+        del command.__wrapped__
+        return command
+
+    return decorate
+
+
+def command_fields(operation: Operation[Any, Any]) -> list[str]:
+    """The fields that the operation's command has, by their Python names."""
+    return [name for name in operation.request.model_fields if f"cli.{name}" not in operation.omitted]
+
+
+def read_typed(
+    request: type[Request],
+    fields: Fields,
+    settings: Settings | None = None,
+    names: Mapping[str, Name] = {},
+    now: datetime | None = None,
+) -> Request:
+    """The request that was typed, in the vocabulary of the settings; times such as `7d` are counted from now.
+
+    Raises:
+        InvalidInputError: with a line for each invalid value, under the name of its option.
+    """
+    now = now or datetime.now(UTC)
+    model = request
+    if settings is not None:
+        words = settings.vocabulary
+        model = request.speaking(Vocabulary.extended(words.content_types, words.categories))
+    read = {
+        model.model_fields[name].alias or name: parse_time(value, f"--{name}", now) if _is_time(model, name) else value
+        for name, value in fields.items()
+    }
+    try:
+        return read_fields(model, read)
+    except InvalidInputError as error:
+        sentences = (_as_typed(detail, model, names) for detail in error.details)
+        raise InvalidInputError("\n".join(sentences), error.details) from None
+
+
+def exit_with(status: ExitCode) -> None:
+    """End the command with this status."""
+    raise typer.Exit(status)
+
+
+def _parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:
+    kind, metavar = _kind(field.annotation)
+    text = _help(name, field, chosen)
+    shown = chosen.metavar or metavar
+    is_required = field.is_required()
+    info: Any
+    if chosen.is_argument:
+        info = typer.Argument(metavar=shown if is_required else f"[{shown}]", help=text, show_default=False)
+    else:
+        info = typer.Option(_flag(name, chosen), metavar=shown, help=text)
+    default: Any = Parameter.empty if is_required else False if kind is bool else None
+    annotation = Annotated[kind if is_required or kind is bool else kind | None, info]  # type: ignore[valid-type]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _flag(name: str, chosen: Name) -> str:
+    return chosen.flag or f"--{name.replace('_', '-')}"
+
+
+def _kind(annotation: Any) -> tuple[Any, str | None]:
+    """The type that the command line reads, and what stands for a value in the help."""
+    plain = _plain(annotation)
+    if get_origin(plain) is list:
+        return list[str], None
+    if get_origin(plain) is Literal:
+        return plain, "|".join(map(str, get_args(plain)))
+    if plain in (bool, int, float):
+        return plain, None if plain is bool else "N"
+    return str, "TEXT"
+
+
+def _plain(annotation: Any) -> Any:
+    """The type behind `Annotated`, and beside None; the first of several."""
+    while get_origin(annotation) in (Annotated, Union, UnionType):
+        annotation = next(each for each in get_args(annotation) if each is not NoneType)
+    return annotation
+
+
+def _is_time(model: type[WireRequest], name: str) -> bool:
+    return _plain(model.model_fields[name].annotation) is datetime
+
+
+def _help(name: str, field: FieldInfo, chosen: Name) -> str:
+    """The help of an option: what it is, the range of a number, and the default."""
+    found = {bound: getattr(each, bound) for each in field.metadata for bound in ("ge", "le") if hasattr(each, bound)}
+    text = (chosen.help or field.description or name).rstrip(".")
+    if len(found) == 2 and chosen.metavar != "SCORE":
+        text += f", {found['ge']} to {found['le']}"
+    if isinstance(field.default, int | str) and not isinstance(field.default, bool):
+        text += f"; default {field.default}"
+    return f"{text}."
+
+
+def _as_typed(detail: FieldError, model: type[WireRequest], names: Mapping[str, Name]) -> str:
+    """A field error with the option that was typed in place of the name on the wire."""
+    wire = detail.field.partition("[")[0]
+    for name, field in model.model_fields.items():
+        chosen = names.get(name) or NAMES.get(name) or Name()
+        if (field.alias or name) == wire and not chosen.is_argument and detail.message.startswith(detail.field):
+            return f"{_flag(name, chosen)}{detail.message.removeprefix(detail.field)}"
+    return detail.message
