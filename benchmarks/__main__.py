@@ -45,7 +45,7 @@ STAGES: dict[str, tuple[str, Callable[[Run], list[Figure]]]] = {
     ),
     "start": ("starting five times", lambda run: searching.start(run.index)),
     "commands": ("commands beside a bare Python", lambda run: start_up.measure(run.index)),
-    "search": ("searching over HTTP, in turn with the floor", lambda run: searching.against_floor(run.index)),
+    "search": ("searching over HTTP, in turn with the baseline", lambda run: searching.against_baseline(run.index)),
     "mcp": (
         "searching over MCP, in turn with plain HTTP; starting it five times",
         lambda run: [*mcp.against_rest(run.index), *mcp.start(run.index)],

@@ -1,4 +1,4 @@
-"""Bulk indexing against its floor: the bare model on the same texts, as many workers as cores."""
+"""Bulk indexing against its baseline: the bare model on the same texts, as many workers as cores."""
 
 import asyncio
 import os

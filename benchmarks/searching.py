@@ -1,4 +1,4 @@
-"""Search over HTTP against its floor: tokenise, embed, multiply, in one process and nothing else."""
+"""Search over HTTP against its baseline: tokenise, embed, multiply, in one process and nothing else."""
 
 import math
 import shutil
@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from benchmarks.baseline import baseline
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.floor import floor
 from benchmarks.processes import Server, ask, serving, until_ready
 from rag_context.embedders.onnx_model import BUNDLED
 
@@ -32,10 +32,10 @@ def timed(work: Callable[[], object]) -> float:
     return (time.perf_counter() - started) * 1000.0
 
 
-def against_floor(data_dir: Path) -> list[Figure]:
-    """p50 of a search over HTTP, as a multiple of the floor's p50, the two taking turns in one run."""
+def against_baseline(data_dir: Path) -> list[Figure]:
+    """p50 of a search over HTTP, as a multiple of the baseline's p50, the two taking turns in one run."""
     writer = Writer(seed=11)
-    with serving(data_dir, **UNCACHED) as server, floor(data_dir) as at_the_floor:
+    with serving(data_dir, **UNCACHED) as server, baseline(data_dir) as at_the_baseline:
         until_ready(server)
         connection = server.connection()
         over_http, by_vector, bare = [], [], []
@@ -43,7 +43,7 @@ def against_floor(data_dir: Path) -> list[Figure]:
             question = writer.question()
             one = timed(partial(ask, connection, "search", {"query": question}))
             two = timed(partial(ask, connection, "search", {"query": writer.question(), "mode": "vector"}))
-            other = at_the_floor(question)
+            other = at_the_baseline(question)
             if number >= 50:
                 over_http.append(one)
                 by_vector.append(two)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.cli.logging_kept import logging_as_it_was
+from tests.cli.restored_logging import logging_as_it_was
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", max_examples=2000)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.integrity import IssueKind
-from tests.faults.cells import CELLS
+from tests.faults.fault_cases import CELLS
 from tests.faults.page import described, written_rows
 from tests.test_requirements import TESTS, defined
 

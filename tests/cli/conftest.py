@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import Commands
+from .run_command import Commands
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import Commands, serving
+from .run_command import Commands, serving
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from rag_context.cli.app import app
 from tests.servers.process import free_port
 
-from .running import Commands, Ended, Served, serving
+from .run_command import Commands, Ended, Served, serving
 
 POEMS = [
     {"id": "a", "text": "The pump in the cellar is blue.", "metadata": {"kind": "fact", "n": 1}},

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import Commands
+from .run_command import Commands
 
 DECISION = "# Berths\n\nThe database refuses overlapping bookings of one berth, by an exclusion constraint.\n"
 

@@ -20,7 +20,7 @@ from rag_context.cli.exits import EXIT_CODES
 from rag_context.settings import KEYS
 from rag_context.settings.keys import ALIASES
 
-from .running import Commands, Ended
+from .run_command import Commands, Ended
 
 
 def leaves(group: Any, *path: str) -> Iterator[tuple[str, ...]]:

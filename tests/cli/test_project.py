@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import PATIENCE_S, Commands, serving
-from tests.projects.project import configure, write
+from tests.cli.run_command import PATIENCE_S, Commands, serving
+from tests.projects.sync_harness import configure, write
 
 POOL = "---\nsummary: Leaks\n---\n# Pool\n\nDatabase connections run out. See [driver](driver.md).\n"
 ASK = "Why do database connections run out?"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import _PROGRAM, PATIENCE_S, Commands, Ended, heed_interrupts, serving
+from .run_command import _PROGRAM, PATIENCE_S, Commands, Ended, heed_interrupts, serving
 
 
 def index_both(commands: Commands) -> None:

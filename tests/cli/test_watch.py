@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import httpx2
 import pytest
 
-from .running import Commands, Ended, ended, serving
+from .run_command import Commands, Ended, ended, serving
 
 TEXT = "# Berths\n\nThe database refuses overlapping bookings of one berth.\n"
 

@@ -13,8 +13,8 @@ import pytest
 
 from rag_context.server.discovery import Announcement, announce, read_announcement
 
-from .running import Commands, Served, ended, serving
-from .stand_in import INSTANCE, Script, standing_in
+from .run_command import Commands, Served, ended, serving
+from .stub_server import INSTANCE, Script, standing_in
 
 DOCUMENT = "# Berths\n\nThe database refuses overlapping bookings of one berth.\n"
 

@@ -10,10 +10,10 @@ from rag_context.client.address import address_of
 from rag_context.server.discovery import FILE_NAME
 from rag_context.server.options import ServerOptions
 from tests.end_to_end.process import Served
-from tests.server.running import running
+from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
-from .scripted import reply, scripted
+from .scripted_server import reply, scripted
 
 QUICK = Retries(tries=3, base_s=0.0)
 

@@ -7,7 +7,7 @@ from rag_context.client import Client
 from rag_context.client.fast import CAPACITY, FastAnswers
 from rag_context.server.options import ServerOptions
 from rag_context.testing import FrozenClock
-from tests.server.running import running
+from tests.server.server_thread import running
 from tests.server.stub_service import WARNINGS, WHEN, StubService
 
 

@@ -32,11 +32,11 @@ from rag_context.client.calls import Call
 from rag_context.client.http import AsyncHttp
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from tests.server.running import running
+from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
-from .scripted import RESET, SILENCE, Scripted, Step, cut, reply, scripted
-from .ways import Threaded
+from .client_kinds import Threaded
+from .scripted_server import RESET, SILENCE, Scripted, Step, cut, reply, scripted
 
 QUICK = Retries(tries=3, base_s=0.0, cap_s=1.0)
 STATS = {

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.scripted import SILENCE, reply, scripted
+from tests.client.scripted_server import SILENCE, reply, scripted
 from tests.end_to_end.process import Served
 from tests.mcp.javascript import node
 

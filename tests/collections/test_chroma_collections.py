@@ -22,7 +22,7 @@ from rag_context.stores.chroma.collections import (
 from rag_context.stores.chroma.collections_rows import rows_of
 from rag_context.stores.chroma.server import ChromaServer
 from rag_context.where import matches, parse
-from tests.collections.opening import chroma_collections
+from tests.collections.isolated_providers import chroma_collections
 from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess
 from tests.stores.builders import axis, chunks_of, document

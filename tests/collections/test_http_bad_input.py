@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from .doors import door_to
+from .asgi_client import door_to
 from .services import memory_service
 
 JSON = {"Content-Type": "application/json"}

@@ -14,10 +14,10 @@ from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
 from rag_context.testing.faults import Fault, Faulty
-from tests.server.running import running
+from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
-from .doors import door_to
+from .asgi_client import door_to
 from .services import DIMENSION, memory_service, service_over
 
 ODD_NAMES = [

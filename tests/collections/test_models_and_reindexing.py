@@ -26,7 +26,7 @@ from tests.servers.process import ServerProcess
 from tests.servers.qdrant import Endpoint
 
 from .conftest import OPENERS
-from .opening import chroma_collections, qdrant_collections
+from .isolated_providers import chroma_collections, qdrant_collections
 from .services import connections_to
 
 DOCS = CollectionRef("docs")

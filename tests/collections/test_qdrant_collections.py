@@ -19,7 +19,7 @@ from rag_context.errors import (
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.qdrant.collections import QdrantCollections, open_qdrant_collections
 from rag_context.where import parse
-from tests.collections.opening import qdrant_collections
+from tests.collections.isolated_providers import qdrant_collections
 from tests.servers.qdrant import Endpoint, Running, running
 
 SECRET = "correct horse"

@@ -18,10 +18,10 @@ from rag_context.errors import BackendRejectedError, ConfigurationError, FieldEr
 from rag_context.ports.provider import Collection, Provider
 from rag_context.settings import Settings
 from rag_context.wiring.providers import provider_registry
-from tests.collections.plugged import GOOD, OPENED, Configuration
+from tests.collections.fake_plugins import GOOD, OPENED, Configuration
 from tests.servers.process import free_port
 
-HERE = "tests.collections.plugged"
+HERE = "tests.collections.fake_plugins"
 SECRET = "k3y-of-nobody"
 
 

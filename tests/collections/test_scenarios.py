@@ -10,8 +10,8 @@ import pytest
 from rag_context.collections.connections import DEFAULT
 from rag_context.ports.provider import Provider
 
+from .asgi_client import door_to
 from .conftest import OPENERS
-from .doors import door_to
 from .services import service_over
 
 SECTION = [

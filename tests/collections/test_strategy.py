@@ -15,7 +15,7 @@ from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
 from rag_context.testing.faults import Fault, Faulty
 
-from .doors import door_to
+from .asgi_client import door_to
 from .services import connections_to, service_over
 
 OPENSHIFT = "InstructLab can be run on OpenShift AI."

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.client.scripted import SILENCE, reply, scripted
+from tests.client.scripted_server import SILENCE, reply, scripted
 from tests.end_to_end.process import served
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "csharp"

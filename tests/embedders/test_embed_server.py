@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from rag_context.embedders.onnx import OnnxEmbedder
-from tests.cli.running import Commands, Ended, Served, ended
-from tests.embedders.served import PATIENCE_S, embedder_over
+from tests.cli.run_command import Commands, Ended, Served, ended
+from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
 from tests.end_to_end.process import wait_until
 
 EMBEDDINGS = "/v1/embeddings"

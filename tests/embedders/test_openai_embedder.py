@@ -10,7 +10,7 @@ from rag_context.embedders.fingerprint import PROBE
 from rag_context.embedders.openai_compatible import OpenAIEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder
-from tests.embedders.served import PATIENCE_S, embedder_over
+from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
 from tests.servers.embedding_stub import EmbeddingStub, Wire, embedding_stub, packed, reply
 
 

@@ -12,7 +12,7 @@ from rag_context.embedders.fingerprint import PROBE, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import open_database
-from tests.embedders.served import embedder_over
+from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import Behaviour, Wire, embedding_stub, reply, vector
 from tests.stores.builders import chunks_of, document
 

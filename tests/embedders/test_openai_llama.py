@@ -8,7 +8,7 @@ import pytest
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.embedders.openai_compatible import OpenAIEmbedder
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from tests.embedders.served import PATIENCE_S, embedder_over
+from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
 from tests.servers.llama import NAME, Llama, llama_server
 
 KEY = "sesame"

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from tests.torture.ledger import Promise, Version
+from tests.torture.acknowledged import Promise, Version
 from tests.torture.rounds import Torture
 
 

@@ -10,7 +10,7 @@ from rag_context.evaluation.evaluate import BUDGET_TOKENS, evaluate, measuring, 
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 from .collections import write_graded, write_spans
 

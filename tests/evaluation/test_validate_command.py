@@ -9,7 +9,7 @@ import pytest
 from rag_context.evaluation.end_to_end import documents, questions
 from tests.end_to_end.process import command, served
 
-from .stand_in import HEALTHY, embedding, healthy_server, standing_in
+from .stub_server import HEALTHY, embedding, healthy_server, standing_in
 
 
 def report(*arguments: str, data_dir: Path, status: int, **extra: str) -> dict[str, Any]:

@@ -10,10 +10,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults import load, page, trials
-from tests.faults.cells import CELLS, WHOLE, Cell
-from tests.faults.kinds import fault
-from tests.faults.rig import Rig, rig
+from tests.faults import load, page, probes
+from tests.faults.fault_cases import CELLS, WHOLE, Cell
+from tests.faults.fault_kinds import fault
+from tests.faults.harness import Rig, rig
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "faults.md"
 SEARCHES = 4
@@ -62,13 +62,13 @@ def matrix(memory: Rig) -> tuple[dict[str, float], list[str]]:
     return slowest_ms, complaints
 
 
-def one_cell(memory: Rig, cell: Cell) -> list[trials.Seen]:
+def one_cell(memory: Rig, cell: Cell) -> list[probes.Seen]:
     """Searches, then everything else under the fault, then a search after it."""
     with fault(memory.backends[cell.role], cell.kind):
-        seen = [trials.search(memory, cell.expected) for _ in range(SEARCHES)]
-        seen += [trials.health(memory, cell), trials.index(memory, cell), trials.stats(memory, cell)]
+        seen = [probes.search(memory, cell.expected) for _ in range(SEARCHES)]
+        seen += [probes.health(memory, cell), probes.index(memory, cell), probes.stats(memory, cell)]
     memory.wait_whole()
-    return [*seen, trials.search(memory, WHOLE)]
+    return [*seen, probes.search(memory, WHOLE)]
 
 
 def summed_up(record: load.Record) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.rig import UNHURRIED, Rig, rig
+from tests.faults.harness import UNHURRIED, Rig, rig
 
 
 @pytest.fixture(scope="session")

@@ -14,9 +14,9 @@ import numpy as np
 
 from tests.end_to_end.process import PATIENCE_S, command
 from tests.faults.backends import Role
-from tests.faults.cells import INEXACT, NOTHING, OF, VECTORS_ONLY, WORDS_ONLY
-from tests.faults.rig import Rig, component
-from tests.torture.ledger import Promise, compose
+from tests.faults.fault_cases import INEXACT, NOTHING, OF, VECTORS_ONLY, WORDS_ONLY
+from tests.faults.harness import Rig, component
+from tests.torture.acknowledged import Promise, compose
 
 CLIENTS = 8
 EVERY_S = 0.5

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tests.faults.backends import Role
-from tests.faults.cells import CELLS, Cell
+from tests.faults.fault_cases import CELLS, Cell
 
 BEGIN, END = "<!-- faults: `make faults` writes this -->", "<!-- faults: end -->"
 HEAD = "| server | fault | a search | a write | statistics | health | slowest search |"

@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 from tests.faults import load
-from tests.faults.rig import Rig, beside
+from tests.faults.harness import Rig, beside
 
 PATIENT = "5000"
 """Milliseconds: a search that is late because the machine is busy is no fault of a server that was killed."""

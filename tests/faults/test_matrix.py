@@ -3,10 +3,10 @@
 import pytest
 
 from rag_context.resilience.dependency import FAILURES_TO_OPEN
-from tests.faults import trials
-from tests.faults.cells import CELLS, WHOLE, Cell
-from tests.faults.kinds import Kind, fault
-from tests.faults.rig import Rig
+from tests.faults import probes
+from tests.faults.fault_cases import CELLS, WHOLE, Cell
+from tests.faults.fault_kinds import Kind, fault
+from tests.faults.harness import Rig
 
 REFUSED = [cell for cell in CELLS if cell.kind is Kind.REFUSED]
 
@@ -14,19 +14,19 @@ REFUSED = [cell for cell in CELLS if cell.kind is Kind.REFUSED]
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
 def test_a_search_is_labelled_and_in_time_and_whole_again_afterwards(memory: Rig, cell: Cell) -> None:
     with fault(memory.backends[cell.role], cell.kind):
-        assert trials.search(memory, cell.expected).complaints == ()
+        assert probes.search(memory, cell.expected).complaints == ()
         if cell.kind is Kind.FULL:  # a store that was asked a moment ago is believed until something does not fit
-            assert trials.index(memory, cell).complaints == ()
-        assert trials.health(memory, cell).complaints == ()
+            assert probes.index(memory, cell).complaints == ()
+        assert probes.health(memory, cell).complaints == ()
     memory.wait_whole()
-    assert trials.search(memory, WHOLE).complaints == ()
+    assert probes.search(memory, WHOLE).complaints == ()
 
 
 @pytest.mark.parametrize("cell", REFUSED, ids=[cell.role for cell in REFUSED])
 def test_a_write_is_kept_or_refused_and_completed_afterwards(memory: Rig, cell: Cell) -> None:
     with fault(memory.backends[cell.role], cell.kind):
         for _ in range(FAILURES_TO_OPEN):
-            trials.search(memory, cell.expected)
-        assert trials.index(memory, cell).complaints == ()
-        assert trials.stats(memory, cell).complaints == ()
+            probes.search(memory, cell.expected)
+        assert probes.index(memory, cell).complaints == ()
+        assert probes.stats(memory, cell).complaints == ()
     memory.wait_whole()

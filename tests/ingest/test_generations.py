@@ -18,7 +18,7 @@ from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.sqlite.split import SqliteDocumentsApart
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
-from tests.ingest.apart import chunks_of, document
+from tests.ingest.split_stores import chunks_of, document
 from tests.servers.chroma import chroma_server
 from tests.servers.mongodb import empty, mongodb_database, mongodb_server
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS

@@ -17,7 +17,7 @@ from rag_context.ports.writing import VectorWriter
 from rag_context.service.audit import Audit, report
 from rag_context.stores.sqlite import open_auditor
 from rag_context.testing import Fault, Faulty
-from tests.ingest.apart import Apart, chunks_of, document, opened
+from tests.ingest.split_stores import Apart, chunks_of, document, opened
 
 ONE = document("one", "The wolf sleeps", "Nobody stirs")
 TWO = document("two", "A dragon wakes")

@@ -16,7 +16,7 @@ from rag_context.integrations.langchain import RagContextRetriever
 from rag_context.server.options import ServerOptions
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
-from tests.server.running import running
+from tests.server.server_thread import running
 from tests.server.stub_service import WARNINGS, StubService
 
 QUESTION = "what does the owl hunt?"

@@ -19,10 +19,10 @@ from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.registry import Progress
-from tests.server.running import Running, running
+from tests.server.server_thread import Running, running
 from tests.server.stub_service import StubService
 
-from .doors import BOTH_ERAS, read
+from .mcp_client import BOTH_ERAS, read
 
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 MODERN = {

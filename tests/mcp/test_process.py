@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from rag_context.embedders.onnx_model import BUNDLED
 from tests.end_to_end.process import COMMAND, PATIENCE_S, command, environment, served, wait_until
 
-from .doors import read
+from .mcp_client import read
 from .test_stdio import INITIALIZED, OPENING, search
 
 STRAY = """

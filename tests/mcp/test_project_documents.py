@@ -18,8 +18,8 @@ from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.mcp.text import readable
 from rag_context.server.tools import build_tools
-from tests.mcp.doors import raw
-from tests.projects.hall import Hall, open_hall
+from tests.mcp.mcp_client import raw
+from tests.projects.http_harness import Hall, open_hall
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
 ASK = "Why did the checkout run out of database connections?"

@@ -10,9 +10,9 @@ from rag_context.api.operations import Access, Toolset
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.documents import PAGE, PREFIX
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
-from .doors import entered
+from .mcp_client import entered
 
 
 @pytest.fixture

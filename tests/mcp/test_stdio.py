@@ -18,7 +18,7 @@ from rag_context.server.mcp.stdio import serve_stdio
 from rag_context.server.mcp.wire import LINE_BYTES, Wire
 from tests.server.stub_service import StubService
 
-from .doors import memory_of
+from .mcp_client import memory_of
 
 OPENING = {
     "jsonrpc": "2.0",

@@ -14,9 +14,9 @@ from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import Fault
 from tests.server.stub_service import StubService
-from tests.service.house import House
+from tests.service.harness import House
 
-from .doors import BOTH_ERAS, REQUEST_ID, entered, memory_of, raw, read
+from .mcp_client import BOTH_ERAS, REQUEST_ID, entered, memory_of, raw, read
 
 DOCUMENT = {"content": "Red foxes hunt mice.", "contentType": "decision", "sessionId": "s", "source": "foxes"}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.projects.project import Rig, open_rig
+from tests.projects.sync_harness import Rig, open_rig
 
 
 @pytest.fixture

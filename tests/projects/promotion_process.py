@@ -14,7 +14,7 @@ from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import Matrix
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
-from tests.projects.project import Rig, open_rig
+from tests.projects.sync_harness import Rig, open_rig
 
 
 def die() -> None:

@@ -20,7 +20,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.sync import SyncProgress
 from rag_context.testing import Fault, Faulty
-from tests.projects.project import HandWatch, Rig, configure, write
+from tests.projects.sync_harness import HandWatch, Rig, configure, write
 
 ONE, TWO = CallerId("one"), CallerId("two")
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"

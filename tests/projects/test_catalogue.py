@@ -11,7 +11,7 @@ from rag_context.domain.documents import DocumentInput, Tenant
 from rag_context.errors import BackendUnavailableError
 from rag_context.projects.listing import Catalogues, DocumentList
 from rag_context.testing import Fault, Faulty
-from tests.projects.project import TENANT, Rig, write
+from tests.projects.sync_harness import TENANT, Rig, write
 
 
 async def indexed(rig: Rig, docs: Path) -> DocumentList:

@@ -14,7 +14,7 @@ from rag_context.projects.records import (
     RetrievalOptions,
     SchemaValidationError,
 )
-from tests.projects.project import configure
+from tests.projects.sync_harness import configure
 
 
 def refused(path: Path) -> dict[str, str]:

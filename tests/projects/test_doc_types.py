@@ -12,7 +12,7 @@ from rag_context.domain.documents import Json
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.records import SchemaValidationError
-from tests.projects.project import built_in, configure
+from tests.projects.sync_harness import built_in, configure
 
 SIGNIFICANCE = ("architectural", "behavioral", "performance", "correctness", "convention", "integration")
 WHOLE: dict[str, Json] = {

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from rag_context.projects.config import ConfigFile, read_config
 from rag_context.projects.doc_types import doc_types_of
 from rag_context.projects.front_matter import read_front_matter
-from tests.projects.project import built_in, configure, write
+from tests.projects.sync_harness import built_in, configure, write
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "projects.md").read_text()

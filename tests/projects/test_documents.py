@@ -9,7 +9,7 @@ import pytest
 from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
 from rag_context.projects.documents import Reader, drafted, project_document, revision, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
-from tests.projects.project import TENANT, built_in
+from tests.projects.sync_harness import TENANT, built_in
 
 READER = Reader(TENANT, Path("/repository/docs"), built_in())
 WHOLE = """\

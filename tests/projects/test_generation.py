@@ -11,8 +11,8 @@ import pytest
 from rag_context.errors import ConfigurationError
 from rag_context.generation.openai_compatible import OpenAIChat
 from rag_context.projects.generation import INVENTED, UNCITED, checked
-from tests.projects.hall import Hall, open_hall
-from tests.projects.project import configure, write
+from tests.projects.http_harness import Hall, open_hall
+from tests.projects.sync_harness import configure, write
 from tests.servers.embedding_stub import Asked, Behaviour, EmbeddingStub, Wire, reply
 
 ASK = "Why do database connections run out?"

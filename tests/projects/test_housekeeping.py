@@ -14,7 +14,7 @@ from rag_context.projects.opening import open_project
 from rag_context.projects.root import MAX_BRANCH_CHARS, has_branch
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.testing import FrozenClock
-from tests.projects.project import HandWatch, Rig, configure, write
+from tests.projects.sync_harness import HandWatch, Rig, configure, write
 
 GRACE = timedelta(days=14)
 

@@ -9,8 +9,8 @@ import pytest
 
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import Fault
-from tests.projects.hall import KEYS, Hall, open_hall
-from tests.projects.project import configure, write
+from tests.projects.http_harness import KEYS, Hall, open_hall
+from tests.projects.sync_harness import configure, write
 
 ASK = "Why do database connections run out?"
 LABEL = {"fallback", "fallback_level", "circuit_breaker_open", "warnings", "legs", "latency_ms", "request_id"}

@@ -8,7 +8,7 @@ import pytest
 
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
-from tests.projects.project import configure, open_rig, write
+from tests.projects.sync_harness import configure, open_rig, write
 
 BEFORE = "---\ntitle: A\n---\n" + "\n\n".join(f"Paragraph {number}." for number in range(30))
 STEPS = {

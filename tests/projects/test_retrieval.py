@@ -25,7 +25,7 @@ from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, Catalogu
 from rag_context.search.chain import WARNINGS, WORDLESS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
-from tests.projects.knowledge import OURS, Knowledge
+from tests.projects.retrieval_harness import OURS, Knowledge
 
 ASK = "database connection pool exhaustion"
 ANY = RetrievalOptions(min_relevance_score=0.0)

@@ -14,7 +14,7 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.projects.documents import Reader
 from rag_context.projects.sync import FileOutcome, Synchroniser, SyncProgress, SyncReport, patterns
 from rag_context.testing import Fault
-from tests.projects.project import TENANT, Rig, built_in, open_rig, write
+from tests.projects.sync_harness import TENANT, Rig, built_in, open_rig, write
 
 LONG = "\n\n".join(
     f"Paragraph {number} speaks of matter number {number} and of nothing else at all." for number in range(40)

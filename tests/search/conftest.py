@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.search.bench import TEXTS, Bench
+from tests.search.harness import TEXTS, Bench
 
 
 @pytest.fixture

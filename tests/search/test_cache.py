@@ -22,7 +22,7 @@ from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, 
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.stores.redis import open_redis
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
-from tests.search.bench import Bench
+from tests.search.harness import Bench
 from tests.servers.redis import redis_server
 
 OK = LegReport(LegStatus.OK, 1.5)

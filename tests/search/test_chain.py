@@ -20,7 +20,7 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
 from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock
-from tests.search.bench import TEXTS, Bench
+from tests.search.harness import TEXTS, Bench
 
 ASK = Query("how often are mongodb connections retried")
 DEAD = Fault(BackendUnavailableError("x", "connection refused"))

@@ -11,7 +11,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
 from rag_context.search.query import Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
-from tests.search.bench import Bench
+from tests.search.harness import Bench
 
 QUOTE = "the grey heron waits at the lower weir until the sluice is opened"
 

@@ -8,7 +8,7 @@ import pytest
 from rag_context.api.operations import Access
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 
-from .running import Running, running
+from .server_thread import Running, running
 from .stub_service import StubService
 
 

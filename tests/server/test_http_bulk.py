@@ -11,7 +11,7 @@ import pytest
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.server.options import ServerOptions
 
-from .running import DOCUMENT, Running, running
+from .server_thread import DOCUMENT, Running, running
 from .stub_service import StubService
 
 NDJSON = {"content-type": "application/x-ndjson"}

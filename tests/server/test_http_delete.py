@@ -5,7 +5,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from .running import Running
+from .server_thread import Running
 
 DELETE = "/tools/rag_context_delete"
 

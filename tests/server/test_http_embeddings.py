@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.errors import BackendStartingError
 
-from .running import Running
+from .server_thread import Running
 
 EMBEDDINGS = "/v1/embeddings"
 

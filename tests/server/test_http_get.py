@@ -2,7 +2,7 @@
 
 import httpx2
 
-from .running import Running
+from .server_thread import Running
 
 GET = "/tools/rag_context_get"
 

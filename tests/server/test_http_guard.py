@@ -13,7 +13,7 @@ from rag_context.server.guard import AuthMiddleware, RateLimit
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.request_ids import RequestIdMiddleware
 
-from .running import DOCUMENT, INDEX, SEARCH, Running, running
+from .server_thread import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService
 
 

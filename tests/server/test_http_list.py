@@ -7,9 +7,9 @@ import httpx2
 import pytest
 
 from rag_context.server.options import ServerOptions
-from tests.service.house import House
+from tests.service.harness import House
 
-from .running import INDEX, running
+from .server_thread import INDEX, running
 from .stub_service import StubService
 
 LIST = "/tools/rag_context_list"

@@ -14,7 +14,7 @@ from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 
-from .running import INDEX, SEARCH, Running, running
+from .server_thread import INDEX, SEARCH, Running, running
 from .stub_service import StubService
 
 PATIENCE_S = 10.0

@@ -7,7 +7,7 @@ import time
 import httpx2
 import pytest
 
-from .running import DOCUMENT, INDEX, SEARCH, Running, read_reply
+from .server_thread import DOCUMENT, INDEX, SEARCH, Running, read_reply
 
 MIB = 1024 * 1024
 

@@ -5,7 +5,7 @@ import pytest
 
 from rag_context.errors import BackendUnavailableError
 
-from .running import Running
+from .server_thread import Running
 
 REINDEX = "/tools/rag_context_reindex"
 

@@ -8,7 +8,7 @@ import pytest
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError, NotFoundError
 
-from .running import DOCUMENT, INDEX, SEARCH, Running
+from .server_thread import DOCUMENT, INDEX, SEARCH, Running
 
 
 def details(reply: httpx2.Response) -> dict[str, str]:

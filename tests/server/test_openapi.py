@@ -14,7 +14,7 @@ from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from tests.end_to_end.process import environment
 
-from .running import Running
+from .server_thread import Running
 from .stub_service import StubService
 
 CHECKS = (

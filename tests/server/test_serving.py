@@ -18,7 +18,7 @@ from rag_context.errors import ConfigurationError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.serve import bind
 
-from .running import Running
+from .server_thread import Running
 from .stub_service import StubService
 
 TESTS = Path(__file__).parent

@@ -1,7 +1,7 @@
 """maxTokens: an answer of bounded length, by whole passages."""
 
 from rag_context.testing.embedder import WordTokenizer
-from tests.service.house import House
+from tests.service.harness import House
 
 
 def words(text: str) -> int:

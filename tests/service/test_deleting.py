@@ -8,7 +8,7 @@ from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.search.query import Mode, Query
 from rag_context.testing import Fault, Faulty
-from tests.service.house import House
+from tests.service.harness import House
 
 
 async def delete(house: House, **fields: Any) -> DeleteResponse:

@@ -17,7 +17,7 @@ from rag_context.errors import (
 )
 from rag_context.service.health import BELIEVED_WRITE_S, STALLED_S
 from rag_context.testing import FakeEmbedder, Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 
 async def test_a_whole_house_is_healthy(house: House) -> None:

@@ -8,7 +8,7 @@ from rag_context.api.index import BulkLine
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.receipts import RedactionMode
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 TEXT = "MongoDB connections use retry logic with exponential backoff."
 

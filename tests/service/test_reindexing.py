@@ -8,7 +8,7 @@ import pytest
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 
 async def unheard(_done: int, _total: int) -> None:

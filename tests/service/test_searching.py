@@ -3,7 +3,7 @@
 from rag_context.api.search import SearchRequest
 from rag_context.errors import BackendDataError, BackendUnavailableError
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 TEXT = "MongoDB connections use retry logic with exponential backoff."
 

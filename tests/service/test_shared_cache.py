@@ -17,7 +17,7 @@ from rag_context.stores.redis import RedisCache, open_redis
 from rag_context.testing import Fault
 from tests.servers.faults import FaultProxy, HangBefore, Pass, Refuse, fault_proxy
 from tests.servers.redis import redis_server
-from tests.service.house import House
+from tests.service.harness import House
 
 QUESTION = "retry logic"
 

@@ -4,7 +4,7 @@ from rag_context.api.index import BulkLine
 from rag_context.api.wire import VersionsRequest
 from rag_context.service import Service
 
-from .house import House
+from .harness import House
 
 
 async def missing(service: Service, **versions: str) -> list[str]:

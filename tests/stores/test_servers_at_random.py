@@ -11,8 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 from rag_context.stores.mongodb import open_mongodb
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
 from rag_context.wiring.stores import DocumentHome
-from tests.ingest.apart import Apart
-from tests.ingest.test_two_stores_at_random import TwoStoresAtRandom
+from tests.ingest.split_stores import Apart
+from tests.ingest.test_split_stores_at_random import TwoStoresAtRandom
 from tests.servers.mongodb import empty
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, kept, left_sockets, server
 from tests.servers.qdrant import Endpoint, endpoint

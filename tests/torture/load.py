@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from tests.torture.ledger import Promise, Version, compose
+from tests.torture.acknowledged import Promise, Version, compose
 
 PATIENCE_S = 30.0
 

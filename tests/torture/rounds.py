@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.end_to_end.process import Served, command, served, wait_until
-from tests.torture.ledger import Promise
+from tests.torture.acknowledged import Promise
 from tests.torture.load import Client, Tally
 from tests.torture.verify import settle
 

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 
 from tests.end_to_end.process import PATIENCE_S, Served
-from tests.torture.ledger import Promise, Version
+from tests.torture.acknowledged import Promise, Version
 
 WHOLE = 20
 """Results asked for: more than there are chunks of any one document."""

@@ -40,7 +40,7 @@ from rag_context.transfer.transfer import (
     Importer,
     Lines,
 )
-from tests.ingest.apart import opened
+from tests.ingest.split_stores import opened
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FAKE = FakeEmbedder(dimension=16)

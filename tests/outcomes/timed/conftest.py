@@ -6,7 +6,7 @@ import pytest
 
 from tests.end_to_end.process import served
 from tests.outcomes.clients import ask_together
-from tests.outcomes.filled import Filled, fill
+from tests.outcomes.large_index import Filled, fill
 
 CHUNKS = 1000
 

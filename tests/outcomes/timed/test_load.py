@@ -15,7 +15,7 @@ from benchmarks.corpus import Writer
 
 from tests.end_to_end.process import PATIENCE_S, Served, served
 from tests.outcomes.clients import Reply, ask_together, search
-from tests.outcomes.filled import Filled
+from tests.outcomes.large_index import Filled
 
 OK, UNAVAILABLE = 200, 503
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from rag_context.cli.app import app
 
-from .logging_kept import logging_as_it_was
+from .restored_logging import logging_as_it_was
 
 PATIENCE_S = 60.0
 _PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"

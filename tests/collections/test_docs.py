@@ -11,7 +11,7 @@ import pytest
 from rag_context.api.documents import NOT_EMBEDDED, REQUIRED
 from rag_context.api.wire import ID_CHARS, NAME_CHARS
 
-from .doors import door_to
+from .asgi_client import door_to
 from .services import memory_service
 
 PAGE = (Path(__file__).parents[2] / "docs" / "collections.md").read_text(encoding="utf-8")

@@ -7,11 +7,11 @@ import httpx2
 import pymongo
 
 from tests.end_to_end.process import command, wait_until
-from tests.faults import trials
+from tests.faults import probes
 from tests.faults.backends import COLLECTION, DATABASE, MODEL, Role
-from tests.faults.cells import OF, WHOLE
+from tests.faults.fault_cases import OF, WHOLE
+from tests.faults.harness import Rig, component
 from tests.faults.load import examined
-from tests.faults.rig import Rig, component
 from tests.servers.embedding_stub import embedding_stub
 from tests.servers.faults import Refuse
 from tests.servers.process import HOST
@@ -20,12 +20,12 @@ from tests.servers.process import HOST
 def test_a_wiped_vector_store_is_noticed_and_filled_again(memory: Rig) -> None:
     server = f"http://{HOST}:{memory.backends[Role.VECTORS].process.port}"
     assert httpx2.delete(f"{server}/collections/{COLLECTION}").status_code == 200
-    assert trials.search(memory, OF[Role.VECTORS]).complaints == ()
+    assert probes.search(memory, OF[Role.VECTORS]).complaints == ()
     report = memory.memory.health()
     assert component(report, Role.VECTORS)["status"] == "unavailable"
     assert not report["healthy"]
     memory.wait_whole()
-    assert trials.search(memory, WHOLE).complaints == ()
+    assert probes.search(memory, WHOLE).complaints == ()
     assert memory.losses() == []
     assert examined(memory) == []
 
@@ -35,15 +35,15 @@ def test_a_dropped_text_index_is_made_again(memory: Rig) -> None:
     with pymongo.MongoClient[dict[str, Any]](process.host, process.port) as client:
         documents = client[DATABASE]["C0N7EXT"]
         documents.drop_index("content_text_index")
-        assert trials.search(memory, WHOLE).complaints == ()
+        assert probes.search(memory, WHOLE).complaints == ()
         wait_until(lambda: "content_text_index" in documents.index_information())
-    assert trials.search(memory, WHOLE).complaints == ()
+    assert probes.search(memory, WHOLE).complaints == ()
 
 
 async def test_vectors_of_another_model_are_refused_until_the_index_is_made_anew(memory: Rig) -> None:
     embedder = memory.backends[Role.EMBEDDER].process
     embedder.kill()
-    assert trials.search(memory, OF[Role.EMBEDDER]).complaints == ()
+    assert probes.search(memory, OF[Role.EMBEDDER]).complaints == ()
     try:
         async with embedding_stub(port=embedder.port, dimension=384, seed="another", name=MODEL):
             await asyncio.to_thread(another_model, memory)
@@ -63,7 +63,7 @@ def is_met(memory: Rig) -> bool:
 
 def another_model(memory: Rig) -> None:
     wait_until(lambda: "rag-context reindex" in component(memory.memory.health(), Role.EMBEDDER)["detail"])
-    assert trials.search(memory, OF[Role.EMBEDDER]).complaints == ()
+    assert probes.search(memory, OF[Role.EMBEDDER]).complaints == ()
     report = memory.memory.health()
     assert (report["healthy"], report["lmStudioStatus"]) == (False, "unavailable")
     _, reply = memory.write("anothermodelq")
@@ -71,9 +71,9 @@ def another_model(memory: Rig) -> None:
     wait_until(lambda: memory.memory.health()["pendingDocuments"] == 1)
     assert reindexed(memory) == 0
     memory.wait_whole()
-    assert trials.search(memory, WHOLE).complaints == ()
+    assert probes.search(memory, WHOLE).complaints == ()
     memory.backends[Role.EMBEDDER].proxy.fault = Refuse()
-    assert trials.search(memory, OF[Role.EMBEDDER]).complaints == ()
+    assert probes.search(memory, OF[Role.EMBEDDER]).complaints == ()
     memory.backends.lift()
 
 

@@ -22,7 +22,7 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from tests.projects.project import Rig, built_in, open_rig
+from tests.projects.sync_harness import Rig, built_in, open_rig
 
 SEED = 20260131
 WORDS = ["pool", "cache", "index", "retry", "socket", "query", "branch", "tenant", "money", "webhook", "order", "stock"]

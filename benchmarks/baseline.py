@@ -1,6 +1,6 @@
-"""The floor of a search, in a process and a thread of its own: tokenise, embed, multiply, and nothing else.
+"""The baseline of a search, in a process and a thread of its own: tokenise, embed, multiply, and nothing else.
 
-`python -m benchmarks.floor DATA_DIR` answers each line of its input, a question, with the milliseconds it took.
+`python -m benchmarks.baseline DATA_DIR` answers each line of its input, a question, with the milliseconds it took.
 """
 
 import os
@@ -15,10 +15,10 @@ ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THRE
 
 
 @contextmanager
-def floor(data_dir: Path) -> Iterator[Callable[[str], float]]:
-    """Milliseconds of a question at the floor, over the vectors of an index."""
+def baseline(data_dir: Path) -> Iterator[Callable[[str], float]]:
+    """Milliseconds of a question at the baseline, over the vectors of an index."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.floor", str(data_dir)],
+        [sys.executable, "-m", "benchmarks.baseline", str(data_dir)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

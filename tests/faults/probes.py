@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.cells import Cell, Expected
-from tests.faults.rig import Rig, component
+from tests.faults.fault_cases import Cell, Expected
+from tests.faults.harness import Rig, component
 
 GENEROUS_S = 2.0
 """A search that takes longer than this waited for something; how long they take is measured, not tested."""

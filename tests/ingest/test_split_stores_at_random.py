@@ -15,7 +15,7 @@ from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.stores.sqlite import FILE_NAME, open_database
-from tests.ingest.apart import Apart, chunks_of, document, opened
+from tests.ingest.split_stores import Apart, chunks_of, document, opened
 
 SENTENCES = ("The wolf sleeps", "Nobody stirs", "A dragon wakes", "It is hungry")
 QUERIES = ("wolf", "dragon hungry", "nobody stirs", "sleeps")

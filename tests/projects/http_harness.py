@@ -18,7 +18,7 @@ from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.service import Service
 from rag_context.service.projects import ProjectParts
 from tests.collections.services import memory_service
-from tests.service.house import House
+from tests.service.harness import House
 
 KEYS = tuple(
     ApiKey.parse(name, hash_key(name), access)

@@ -23,7 +23,7 @@ from rag_context.errors import (
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from tests.embedders.served import embedder_over
+from tests.embedders.remote_embedder import embedder_over
 from tests.servers.embedding_stub import Asked, Behaviour, EmbeddingStub, Wire, embedding_stub, packed, reply, vector
 
 LM_STUDIO_NO_MODEL = {

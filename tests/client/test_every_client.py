@@ -21,7 +21,7 @@ from rag_context.client import (
 from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
-from .ways import WAYS, opened
+from .client_kinds import WAYS, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

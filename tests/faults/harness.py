@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.end_to_end.process import Served, served, wait_until
 from tests.faults.backends import Backends, Role, backends
-from tests.torture.ledger import Promise, Version, compose
+from tests.torture.acknowledged import Promise, Version, compose
 from tests.torture.verify import settle
 
 UNHURRIED = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "1500"}

@@ -6,8 +6,8 @@ import pytest
 
 from tests.end_to_end.process import wait_until
 from tests.faults.backends import Role
-from tests.faults.cells import NOTHING, OF, WHOLE, Expected
-from tests.faults.rig import UNHURRIED, Rig, beside, component
+from tests.faults.fault_cases import NOTHING, OF, WHOLE, Expected
+from tests.faults.harness import UNHURRIED, Rig, beside, component
 from tests.servers.faults import Pass, Refuse
 
 AT_START: dict[Role, tuple[int, str | None]] = {

@@ -8,7 +8,7 @@ from rag_context.api.similar import SimilarRequest, SimilarResponse
 from rag_context.errors import BackendUnavailableError, NotFoundError
 from rag_context.service.similarity import ASKED_CHUNKS
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 DOWN = Fault(BackendUnavailableError("embedder", "down"))
 

@@ -10,7 +10,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
 from rag_context.service.maintenance import PROBE_EVERY_S, SWEEP_EVERY_S
 from rag_context.testing import FakeEmbedder, Fault, MemoryStore
-from tests.service.house import House
+from tests.service.harness import House
 
 DEAD = Fault(BackendDataError("embedder", "garbage"))
 

@@ -10,7 +10,7 @@ from rag_context.api.listing import ListRequest, ListResponse, cursor_of, place_
 from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.testing import Fault
-from tests.service.house import House
+from tests.service.harness import House
 
 
 async def get(house: House, **fields: Any) -> GetResponse:

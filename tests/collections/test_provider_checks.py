@@ -11,8 +11,8 @@ from rag_context.collections.plugins import GROUP
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.testing.collections import MemoryCollections
 
-from .doors import door_to
-from .plugged import GOOD, Erratic
+from .asgi_client import door_to
+from .fake_plugins import GOOD, Erratic
 from .services import service_over
 
 PLUGINS = {"erratic": "ERRATIC", "in-folders": "IN_FOLDERS"}
@@ -20,7 +20,7 @@ PLUGINS = {"erratic": "ERRATIC", "in-folders": "IN_FOLDERS"}
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    found = [EntryPoint(name, f"tests.collections.plugged:{value}", GROUP) for name, value in PLUGINS.items()]
+    found = [EntryPoint(name, f"tests.collections.fake_plugins:{value}", GROUP) for name, value in PLUGINS.items()]
     registry = ProviderRegistry([(GOOD, None)], lambda: found)
     providers = {"default": MemoryCollections(), "odd": Erratic()}
     async with door_to(service_over(providers, registry=registry, kind="good")) as client:

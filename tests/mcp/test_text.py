@@ -17,7 +17,7 @@ from rag_context.api.similar import SimilarResponse
 from rag_context.server.mcp.text import readable
 from tests.server.stub_service import StubService
 
-from .doors import entered, memory_of, read
+from .mcp_client import entered, memory_of, read
 
 WHEN = datetime(2026, 2, 18, tzinfo=UTC)
 

@@ -1,6 +1,6 @@
 """A process that writes to two stores until it is killed, and says what was acknowledged.
 
-python -m tests.ingest.apart_process DIRECTORY PREFIX
+python -m tests.ingest.split_stores_process DIRECTORY PREFIX
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from rag_context.domain.documents import DocumentInput
-from tests.ingest.apart import opened
+from tests.ingest.split_stores import opened
 
 LANES = 4
 

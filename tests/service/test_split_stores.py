@@ -18,7 +18,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
 from rag_context.testing import Fault, Faulty
-from tests.ingest.apart import Apart, chunks_of, document, opened
+from tests.ingest.split_stores import Apart, chunks_of, document, opened
 
 DRAFTS = [
     DocumentInput(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)

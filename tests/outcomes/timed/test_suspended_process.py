@@ -9,7 +9,7 @@ import pytest
 
 from tests.end_to_end.process import Served
 from tests.outcomes.clients import Reply, ask_together
-from tests.outcomes.filled import Filled
+from tests.outcomes.large_index import Filled
 
 CLIENTS = 12
 BEFORE_S, AFTER_S = 0.7, 1.0

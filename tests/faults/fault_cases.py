@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.faults.backends import Role
-from tests.faults.kinds import ON_THE_WIRE, Kind
+from tests.faults.fault_kinds import ON_THE_WIRE, Kind
 
 WORDS_ONLY = "Vector search unavailable, using text search fallback"
 VECTORS_ONLY = "Text search unavailable, using vector search alone"

@@ -13,7 +13,7 @@ from rag_context.search.query import Query
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
 from rag_context.server.mcp.text import readable
 from rag_context.testing.embedder import WordTokenizer
-from tests.service.house import House
+from tests.service.harness import House
 
 BREAKER = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
 TALK = (

@@ -11,8 +11,8 @@ from rag_context.domain.search import Filter
 from rag_context.ingest.reconciliation import TwoStoreAuditor
 from rag_context.service.audit import Audit
 from rag_context.stores.sqlite import open_auditor
-from tests.ingest.apart import Apart, opened
-from tests.ingest.apart_process import draft
+from tests.ingest.split_stores import Apart, opened
+from tests.ingest.split_stores_process import draft
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 4
@@ -21,7 +21,7 @@ ROUNDS = 4
 async def killed(directory: Path, prefix: str, after_s: float) -> dict[str, int]:
     """The newest acknowledged version of each document, of a process that wrote for a while."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.ingest.apart_process", str(directory), prefix, stdout=PIPE, cwd=ROOT
+        sys.executable, "-m", "tests.ingest.split_stores_process", str(directory), prefix, stdout=PIPE, cwd=ROOT
     )
     assert child.stdout is not None
     try:
