@@ -11,7 +11,7 @@ PURE := */search/fusion.py,*/search/ranking.py,*/resilience/breaker.py,*/ingest/
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test versions torture faults csharp check lint types format bench docs model lock clean
+.PHONY: help setup demo serve test versions torture faults csharp check lint types format bench docs blocking model lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -56,8 +56,9 @@ faults: $(STAMP) ## Measure every fault of every backend, and write the table of
 csharp: $(STAMP) ## Compile the C# client and run it against a server (needs mcs and mono, see clients/csharp)
 	$(PY) -m tests.csharp
 
-check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs
+check: lint types ## Everything that needs no running code: format, lint, layers, types, generated docs and code
 	$(PY) scripts/generate_docs.py --check
+	$(PY) scripts/generate_blocking.py --check
 
 lint: $(STAMP)
 	$(VENV)/bin/ruff format --check .
@@ -77,6 +78,9 @@ bench: $(STAMP) ## Measure speed and memory against a bare baseline in the same 
 
 docs: $(STAMP) ## Write the generated pages of docs/
 	$(PY) scripts/generate_docs.py
+
+blocking: $(STAMP) ## Write the client for threads from the one for coroutines
+	$(PY) scripts/generate_blocking.py
 
 model: $(STAMP) ## Build the bundled model again and compare its hash (downloads about 80 MB)
 	$(PY) scripts/build_model.py

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from rag_context.server.discovery import Announcement, announce, withdraw
+from rag_context.api.discovery import Announcement
+from rag_context.server.discovery import announce, withdraw
 
 INSTANCE = "stand-in"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from rag_context.server.discovery import Announcement, announce, read_announcement
+from rag_context.api.discovery import Announcement, read_announcement
+from rag_context.server.discovery import announce
 
 from .run_command import Commands, Served, ended, serving
 from .stub_server import INSTANCE, Script, standing_in

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.api.discovery import FILE_NAME
 from rag_context.client import AsyncClient, Client, Retries, ServerUnreachableError
 from rag_context.client.address import address_of
-from rag_context.server.discovery import FILE_NAME
 from rag_context.server.options import ServerOptions
 from tests.end_to_end.process import Served
 from tests.server.server_thread import running
@@ -85,7 +85,7 @@ def test_settings_say_where_the_server_is_and_with_which_key(
 def test_with_address_and_key_told_no_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rag-context.toml").write_text("this is no TOML")
-    assert address_of("http://host:1/", "k", None).without_asking == "http://host:1"
+    assert address_of("http://host:1/", "k", None).url == "http://host:1"
 
 
 def test_a_left_over_announcement_leads_to_the_configured_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,6 @@ from rag_context.client import (
     ServerUnreachableError,
 )
 from rag_context.client.calls import Call
-from rag_context.client.http import AsyncHttp
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from tests.server.server_thread import running
@@ -222,9 +221,8 @@ async def test_what_may_not_be_done_twice_is_repeated_only_if_it_was_never_sent(
     with scripted([BUSY, SILENCE, reply(200, {})]) as server:
         async with AsyncClient(server.url, api_key="", retries=QUICK) as client:
             with pytest.raises(ServerUnreachableError):
-                await client._http.send(call, "r-1")
+                await client._send(call, "r-1")
     assert len(server.asked) == 2
-    assert isinstance(client._http, AsyncHttp)
 
 
 async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(way: str) -> None:

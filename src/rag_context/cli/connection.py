@@ -13,6 +13,7 @@ from typing import Protocol
 import httpx2
 
 from rag_context.api.delete import DeleteRequest
+from rag_context.api.discovery import read_announcement
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
 from rag_context.api.operations import Operation
@@ -28,7 +29,6 @@ from rag_context.errors import (
     RagContextError,
 )
 from rag_context.files.sending import OnReceipt, Target
-from rag_context.server.discovery import read_announcement
 from rag_context.settings import Loaded, Settings
 
 _COMPONENT = "server"

@@ -9,11 +9,11 @@ import typer
 from rich.text import Text
 
 from rag_context._version import __version__
+from rag_context.api.discovery import server_url
 from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen, Config, DataDir, load
 from rag_context.cli.serve import server_options, start_logging
-from rag_context.server.discovery import server_url
 from rag_context.server.embedding_server import EmbeddingApp
 from rag_context.server.options import ServerOptions
 from rag_context.server.serve import bind, serve

@@ -16,6 +16,7 @@ import typer
 from rich.text import Text
 
 from rag_context._version import __version__
+from rag_context.api.discovery import Announcement, is_every_address, server_url
 from rag_context.api.index import FileReceipt
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
@@ -31,7 +32,7 @@ from rag_context.files.reading import Labels
 from rag_context.files.sync import FolderSync, Gone
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
-from rag_context.server.discovery import Announcement, announced, bound_address, is_every_address, server_url
+from rag_context.server.discovery import announced, bound_address
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.serve import bind
 from rag_context.server.serve import run as run_loop

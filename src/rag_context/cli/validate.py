@@ -10,6 +10,7 @@ import httpx2
 import typer
 from rich.text import Text
 
+from rag_context.api.discovery import server_url
 from rag_context.cli.connection import find_server, key_header
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
@@ -29,7 +30,6 @@ from rag_context.evaluation.validation import (
     Validation,
     Warned,
 )
-from rag_context.server.discovery import server_url
 from rag_context.settings import Settings
 
 DEFAULT_PORT = 3000

@@ -2,10 +2,10 @@
 backs (`BackgroundIndexer`)."""
 
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.client.async_client import AsyncClient
+from rag_context.client._async.client import AsyncClient
+from rag_context.client._sync.client import Client
 from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
-from rag_context.client.client import Client
 from rag_context.client.collection_calls import CollectionDocument
 from rag_context.client.context import Context
 from rag_context.client.errors import (

@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rag_context.api.discovery import Announcement, read_announcement, server_url
 from rag_context.errors import ConfigurationError
-from rag_context.server.discovery import Announcement, read_announcement, server_url
 from rag_context.settings import Settings, load_settings, mask_url
 
 FIND_TIMEOUT_S = 2.0
@@ -25,24 +25,19 @@ class Address:
     Attributes:
         url: the address; None: the server of `data_dir`, else the one at `otherwise`.
         data_dir: folder of the index whose server is meant.
-        otherwise: where a server of these settings would listen.
+        otherwise: where a server of these settings would listen; None: only one that announces itself is meant.
         key: the API key; None where none is set.
     """
 
     url: str | None
     data_dir: Path | None
-    otherwise: str
+    otherwise: str | None
     key: str | None = field(repr=False)
 
     @property
     def announced(self) -> Announcement | None:
         """The server that the file beside the index names, if it is to be looked for."""
         return read_announcement(self.data_dir) if self.url is None and self.data_dir is not None else None
-
-    @property
-    def without_asking(self) -> str:
-        """The address where no server announces itself."""
-        return self.url or self.otherwise
 
 
 def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None) -> Address:

@@ -9,8 +9,8 @@ from typing import Self
 from uuid import NAMESPACE_URL, uuid5
 
 from rag_context.client import calls
+from rag_context.client._sync.client import Client
 from rag_context.client.calls import IndexOptions
-from rag_context.client.client import Client
 from rag_context.client.context import Context
 from rag_context.client.keyed_queue import KeyedQueue, LanesShutError
 from rag_context.client.retries import Retries

@@ -3,14 +3,15 @@
 A batch that breaks off is not sent anew: the receipts that arrived are kept, and the rest is sent.
 """
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 import httpx2
 
 from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.client.calls import BulkLike, bulk_line
+from rag_context.client.calls import BulkLike, Call, bulk_line
 from rag_context.client.replies import unreadable
 from rag_context.errors import InvalidInputError
 
@@ -18,7 +19,16 @@ BATCH = 64
 BATCH_BYTES = 1 << 20
 """A batch ends with the document that brings it above this size."""
 
+BULK = Call("/bulk", bytes)
+"""Where batches go; what a batch holds is sent, and its answer read, as `Batch` says."""
+
 NDJSON = {"Content-Type": "application/x-ndjson"}
+
+Item = TypeVar("Item")
+
+Documents: TypeAlias = Iterable[BulkLike]
+AsyncDocuments: TypeAlias = AsyncIterable[BulkLike] | Iterable[BulkLike]
+"""What `bulk` takes."""
 
 
 @dataclass(slots=True)
@@ -32,6 +42,8 @@ class Batch:
     size: int = 0
     refused: dict[int, BulkReceipt] = field(default_factory=dict)
     received: list[BulkReceipt] = field(default_factory=list)
+    on_receipt: Callable[[int, BulkReceipt], None] | None = None
+    """Hears of every receipt as it arrives, with the place of its line among those sent."""
     _rest: bytearray = field(default_factory=bytearray)
 
     @property
@@ -65,10 +77,18 @@ class Batch:
         """Read what arrived. Raises: InvalidResponseError."""
         *ended, rest = bytes(self._rest + chunk).split(b"\n")
         self._rest[:] = rest
+        for line in ended:
+            if line:
+                self._receive(line, reply, request_id)
+
+    def _receive(self, line: bytes, reply: httpx2.Response, request_id: str) -> None:
         try:
-            self.received.extend(BulkReceipt.model_validate_json(line) for line in ended if line)
+            receipt = BulkReceipt.model_validate_json(line)
         except ValueError as error:
             raise unreadable(reply, request_id) from error
+        self.received.append(receipt)
+        if self.on_receipt is not None:
+            self.on_receipt(len(self.received) - 1, receipt)
 
     def receipts(self) -> Iterator[BulkReceipt]:
         """A receipt for every document, in their order."""
@@ -85,29 +105,16 @@ def _source(document: object) -> str | None:
     return source if isinstance(source, str) else None
 
 
-def batches(documents: Iterable[BulkLike]) -> Iterator[Batch]:
-    """Documents in batches, read no further than asked for."""
-    batch = Batch(1)
-    for document in documents:
-        batch.add(document)
-        if batch.is_full:
-            yield batch
-            batch = Batch(batch.first + len(batch.sources))
-    if batch.sources:
-        yield batch
+def each(items: Iterable[Item]) -> Iterator[Item]:
+    """What comes one after the other: for a client of threads."""
+    return iter(items)
 
 
-async def batches_of(documents: AsyncIterable[BulkLike] | Iterable[BulkLike]) -> AsyncIterator[Batch]:
-    """The same for documents that may have to be awaited."""
-    if isinstance(documents, Iterable):
-        for batch in batches(documents):
-            yield batch
+async def async_each(items: AsyncIterable[Item] | Iterable[Item]) -> AsyncIterator[Item]:
+    """What comes one after the other, awaited where it has to be: for a client of coroutines."""
+    if isinstance(items, Iterable):
+        for item in items:
+            yield item
         return
-    batch = Batch(1)
-    async for document in documents:
-        batch.add(document)
-        if batch.is_full:
-            yield batch
-            batch = Batch(batch.first + len(batch.sources))
-    if batch.sources:
-        yield batch
+    async for item in items:
+        yield item

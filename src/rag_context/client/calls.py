@@ -103,13 +103,13 @@ class Call(Generic[Answer]):
 
 def search(query: str, options: SearchOptions) -> Call[SearchResponse]:
     """Ask a question."""
-    return _tool(memory.SEARCH, _request(SearchRequest, {"query": query, **options}))
+    return run(memory.SEARCH, _request(SearchRequest, {"query": query, **options}))
 
 
 def index(content: str, content_type: str, session_id: str, source: str, options: IndexOptions) -> Call[IndexResponse]:
     """Keep a document."""
     request = index_request(content, content_type, session_id, source, options)
-    return _tool(memory.INDEX, request)
+    return run(memory.INDEX, request)
 
 
 def index_request(content: str, content_type: str, session_id: str, source: str, options: IndexOptions) -> IndexRequest:
@@ -121,18 +121,18 @@ def index_request(content: str, content_type: str, session_id: str, source: str,
 
 def get(document_id: str, tenant: TenantOptions) -> Call[GetResponse]:
     """Read a document."""
-    return _tool(memory.GET, _request(GetRequest, {"document_id": document_id, **tenant}))
+    return run(memory.GET, _request(GetRequest, {"document_id": document_id, **tenant}))
 
 
 def listing(limit: int, cursor: str | None, filters: Filters) -> Call[ListResponse]:
     """Read one page of the list."""
-    return _tool(memory.LIST, _request(ListRequest, {"limit": limit, "cursor": cursor, **filters}))
+    return run(memory.LIST, _request(ListRequest, {"limit": limit, "cursor": cursor, **filters}))
 
 
 def similar(document_id: str, limit: int, tenant: TenantOptions) -> Call[SimilarResponse]:
     """Ask for documents like one."""
     request = _request(SimilarRequest, {"document_id": document_id, "limit": limit, **tenant})
-    return _tool(memory.SIMILAR, request)
+    return run(memory.SIMILAR, request)
 
 
 def delete(
@@ -146,23 +146,23 @@ def delete(
     """Remove documents."""
     named = {"document_id": document_id, "source": source, "session_id": session_id}
     fields = {**named, "dry_run": dry_run, "confirm": confirm}
-    return _tool(memory.DELETE, _request(DeleteRequest, {**fields, **tenant}))
+    return run(memory.DELETE, _request(DeleteRequest, {**fields, **tenant}))
 
 
 def reindex(force: bool, status_only: bool) -> Call[ReindexResponse]:
     """Have all vectors made anew."""
-    return _tool(memory.REINDEX, ReindexRequest(force=force, status_only=status_only))
+    return run(memory.REINDEX, ReindexRequest(force=force, status_only=status_only))
 
 
 def health() -> Call[HealthResponse]:
     """Ask how the system is."""
-    return _tool(memory.HEALTH, HealthRequest())
+    return run(memory.HEALTH, HealthRequest())
 
 
 def stats(time_range: timedelta | TimeRange) -> Call[StatsResponse]:
     """Ask what the searches add up to."""
     named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
-    return _tool(memory.STATS, _request(StatsRequest, {"time_range": named}))
+    return run(memory.STATS, _request(StatsRequest, {"time_range": named}))
 
 
 def time_range_of(span: timedelta) -> TimeRange:
@@ -214,7 +214,8 @@ def step_of(name: str) -> str:
     return step
 
 
-def _tool(operation: Operation[Request, Response], request: Request) -> Call[Response]:
+def run(operation: Operation[Request, Response], request: Request) -> Call[Response]:
+    """Run an operation with a request that is checked already."""
     return Call(operation.path, operation.response.model_validate_json, _body(request))
 
 

@@ -1,6 +1,6 @@
 """What every way to the memory can do: over HTTP, or in this process."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Protocol, Unpack
 
@@ -11,8 +11,9 @@ from rag_context.api.listing import ListedDocument, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
-from rag_context.client.async_collections import AsyncCollections
-from rag_context.client.calls import BulkLike, Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client._async.collections import AsyncCollections
+from rag_context.client.batches import AsyncDocuments
+from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.domain.documents import Json
 
 
@@ -57,9 +58,7 @@ class Context(Protocol):
         """Keep a document. The same text again changes nothing; what replaces what is told by the tool."""
         ...
 
-    def bulk(
-        self, documents: AsyncIterable[BulkLike] | Iterable[BulkLike], *, request_id: str | None = None
-    ) -> AsyncIterator[BulkReceipt]:
+    def bulk(self, documents: AsyncDocuments, *, request_id: str | None = None) -> AsyncIterator[BulkReceipt]:
         """Keep many documents; a receipt for each, in their order, as soon as its batch is done."""
         ...
 

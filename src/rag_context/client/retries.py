@@ -15,16 +15,15 @@ from tenacity import (
 
 from rag_context.client.errors import ServerBusyError, ServerUnreachableError
 from rag_context.errors import BackendUnavailableError
-from rag_context.resilience.retry import BASE_S, CAP_S, TRIES
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
     """Tries in all, and the bounds of the exponential, jittered waits between them, in seconds."""
 
-    tries: int = TRIES
-    base_s: float = BASE_S
-    cap_s: float = CAP_S
+    tries: int = 3
+    base_s: float = 0.1
+    cap_s: float = 5.0
 
     def asynchronous(self, repeatable: bool) -> AsyncRetrying:
         """The loop for coroutines."""

@@ -7,51 +7,22 @@ import os
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
+
+from rag_context.api.discovery import FILE_NAME, Announcement, read_announcement
 
 logger = logging.getLogger(__name__)
 
-FILE_NAME = "server.json"
 LOOK_EVERY_S = 1.0
 """How often a server looks whether it, or another one, is still announced."""
 
 STOP_S = 2.0
-_REACHABLE = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  (replaced, not bound to)
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """A server that says it is running; only its own answer at `/live` proves it.
-
-    Attributes:
-        pid: its process.
-        url: where this machine reaches it.
-        instance: what it calls itself at `/live`.
-        bound: the address and port it listens on, which may be all of this machine's.
-    """
-
-    pid: int
-    url: str
-    instance: str
-    bound: str = ""
-
-
-def server_url(host: str, port: int) -> str:
-    """The address at which this machine reaches a server bound to `host`."""
-    name = host.strip("[]")
-    name = _REACHABLE.get(name, name)
-    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def bound_address(host: str, port: int) -> str:
     """An address and its port as people write them, from what a listening socket says of itself."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def is_every_address(host: str) -> bool:
-    """Whether a server bound to `host` is reached by every address of its machine."""
-    return host in _REACHABLE
 
 
 def announce(data_dir: Path, announcement: Announcement) -> None:
@@ -64,16 +35,6 @@ def announce(data_dir: Path, announcement: Announcement) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-
-
-def read_announcement(data_dir: Path) -> Announcement | None:
-    """What the file says; None where there is none that can be read."""
-    try:
-        fields = json.loads((data_dir / FILE_NAME).read_text(encoding="utf-8"))
-        bound = str(fields.get("bound", ""))
-        return Announcement(int(fields["pid"]), str(fields["url"]), str(fields["instance"]), bound)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None
 
 
 def withdraw(data_dir: Path, instance: str) -> None:

@@ -1,4 +1,4 @@
-"""Collections of a server, for threads."""
+"""Collections of a server, for coroutines."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
@@ -29,10 +29,10 @@ Answer = TypeVar("Answer")
 class Send(Protocol):
     """How a call is made."""
 
-    def __call__(self, call: Call[Answer], request_id: str | None) -> Answer: ...
+    async def __call__(self, call: Call[Answer], request_id: str | None) -> Answer: ...
 
 
-class Collections:
+class AsyncCollections:
     """Named sets of documents with vectors of their own; see the page on collections.
 
     Args:
@@ -44,19 +44,19 @@ class Collections:
         self._send = send
         self._connection = connection
 
-    def on(self, connection: str) -> "Collections":
+    def on(self, connection: str) -> "AsyncCollections":
         """The collections of another connection."""
-        return Collections(self._send, connection)
+        return AsyncCollections(self._send, connection)
 
-    def list(self, *, request_id: str | None = None) -> CollectionsResponse:
+    async def list(self, *, request_id: str | None = None) -> CollectionsResponse:
         """All of them, by name."""
-        return self._send(calls.collections(self._connection), request_id)
+        return await self._send(calls.collections(self._connection), request_id)
 
-    def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
+    async def get(self, name: str, *, request_id: str | None = None) -> CollectionResponse:
         """One of them. Raises: NotFoundError."""
-        return self._send(calls.collection(name, self._connection), request_id)
+        return await self._send(calls.collection(name, self._connection), request_id)
 
-    def create(
+    async def create(
         self,
         name: str,
         *,
@@ -67,31 +67,31 @@ class Collections:
     ) -> CreatedCollectionResponse:
         """Make an empty one; with the embedding provider `rag-context` the server embeds. Raises: ConflictError."""
         call = calls.create(name, metadata, embedding_provider, embedding_model, self._connection)
-        return self._send(call, request_id)
+        return await self._send(call, request_id)
 
-    def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
+    async def drop(self, name: str, *, request_id: str | None = None) -> DroppedCollectionResponse:
         """Remove one with all that is in it. Raises: NotFoundError."""
-        return self._send(calls.drop(name, self._connection), request_id)
+        return await self._send(calls.drop(name, self._connection), request_id)
 
-    def replace_metadata(
+    async def replace_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> MetadataResponse:
         """Give a collection other metadata."""
-        return self._send(calls.put_metadata(name, metadata, False, self._connection), request_id)
+        return await self._send(calls.put_metadata(name, metadata, False, self._connection), request_id)
 
-    def merge_metadata(
+    async def merge_metadata(
         self, name: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> MetadataResponse:
         """Set these keys of a collection's metadata and keep the others."""
-        return self._send(calls.put_metadata(name, metadata, True, self._connection), request_id)
+        return await self._send(calls.put_metadata(name, metadata, True, self._connection), request_id)
 
-    def add(
+    async def add(
         self, name: str, documents: Iterable[CollectionDocument], *, request_id: str | None = None
     ) -> AddedDocumentsResponse:
         """Store documents, all of them or none; a known id is replaced."""
-        return self._send(calls.add(name, documents, self._connection), request_id)
+        return await self._send(calls.add(name, documents, self._connection), request_id)
 
-    def documents(
+    async def documents(
         self,
         name: str,
         *,
@@ -103,13 +103,15 @@ class Collections:
         request_id: str | None = None,
     ) -> DocumentsResponse:
         """A page of the documents that pass a filter, by id, or those of `ids`; at most 1000."""
-        return self._send(calls.documents(name, where, limit, offset, ids, embeddings, self._connection), request_id)
+        return await self._send(
+            calls.documents(name, where, limit, offset, ids, embeddings, self._connection), request_id
+        )
 
-    def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
+    async def delete(self, name: str, document_id: str, *, request_id: str | None = None) -> DeletedDocumentResponse:
         """Remove a document. Raises: NotFoundError."""
-        return self._send(calls.delete(name, document_id, self._connection), request_id)
+        return await self._send(calls.delete(name, document_id, self._connection), request_id)
 
-    def delete_where(
+    async def delete_where(
         self,
         name: str,
         where: Mapping[str, object],
@@ -119,29 +121,29 @@ class Collections:
         request_id: str | None = None,
     ) -> DeletedMatchingResponse:
         """Remove the documents that pass a filter; more than 100, or more than half, only with `confirm`."""
-        return self._send(calls.delete_where(name, where, dry_run, confirm, self._connection), request_id)
+        return await self._send(calls.delete_where(name, where, dry_run, confirm, self._connection), request_id)
 
-    def replace_document_metadata(
+    async def replace_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> UpdatedDocumentResponse:
         """Give a document other metadata; its text and vector stay. Raises: NotFoundError."""
-        return self._send(calls.update(name, document_id, metadata, False, self._connection), request_id)
+        return await self._send(calls.update(name, document_id, metadata, False, self._connection), request_id)
 
-    def merge_document_metadata(
+    async def merge_document_metadata(
         self, name: str, document_id: str, metadata: Mapping[str, object], *, request_id: str | None = None
     ) -> UpdatedDocumentResponse:
         """Set these keys of a document's metadata and keep the others. Raises: NotFoundError."""
-        return self._send(calls.update(name, document_id, metadata, True, self._connection), request_id)
+        return await self._send(calls.update(name, document_id, metadata, True, self._connection), request_id)
 
-    def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
+    async def empty(self, name: str, *, request_id: str | None = None) -> EmptiedCollectionResponse:
         """Remove all documents of a collection, or none; the collection stays."""
-        return self._send(calls.empty(name, self._connection), request_id)
+        return await self._send(calls.empty(name, self._connection), request_id)
 
-    def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
+    async def values(self, name: str, field: str, *, request_id: str | None = None) -> ValuesResponse:
         """The distinct values of a metadata field, sorted."""
-        return self._send(calls.values(name, field, self._connection), request_id)
+        return await self._send(calls.values(name, field, self._connection), request_id)
 
-    def query(
+    async def query(
         self,
         name: str,
         *,
@@ -155,17 +157,17 @@ class Collections:
     ) -> QueryResponse:
         """The documents nearest to a vector, or to a text where the server embeds; or by keywords, or by both."""
         call = calls.query(name, text, embedding, where, top_k, mode, min_score, self._connection)
-        return self._send(call, request_id)
+        return await self._send(call, request_id)
 
-    def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
+    async def providers(self, *, request_id: str | None = None) -> ProvidersResponse:
         """What collections can be kept by, also what is not installed here."""
-        return self._send(calls.providers(), request_id)
+        return await self._send(calls.providers(), request_id)
 
-    def provider(self, name: str, *, request_id: str | None = None) -> ProviderResponse:
+    async def provider(self, name: str, *, request_id: str | None = None) -> ProviderResponse:
         """One of them. Raises: NotFoundError."""
-        return self._send(calls.provider(name), request_id)
+        return await self._send(calls.provider(name), request_id)
 
-    def test(
+    async def test(
         self,
         provider: str,
         configuration: Mapping[str, object] | None = None,
@@ -174,4 +176,4 @@ class Collections:
         request_id: str | None = None,
     ) -> ProviderHealthResponse:
         """Try a provider with a configuration, or as a connection has it."""
-        return self._send(calls.test(provider, configuration, connection), request_id)
+        return await self._send(calls.test(provider, configuration, connection), request_id)

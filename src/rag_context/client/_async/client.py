@@ -1,7 +1,7 @@
 """The client for coroutines."""
 
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -17,12 +17,12 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
 from rag_context.client import calls
+from rag_context.client._async.collections import AsyncCollections
+from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import address_of
-from rag_context.client.async_collections import AsyncCollections
-from rag_context.client.batches import batches_of
-from rag_context.client.calls import BulkLike, Call, Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.batches import BULK, AsyncDocuments, Batch, async_each
+from rag_context.client.calls import Call, Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
-from rag_context.client.http import AsyncHttp
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries
 from rag_context.domain.documents import Json
@@ -60,7 +60,8 @@ class AsyncClient:
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._http = AsyncHttp(address_of(base_url, api_key, data_dir), retries, timeout_s, transport)
+        self._http = AsyncHttp(address_of(base_url, api_key, data_dir), timeout_s, transport)
+        self._retries = retries
         self._fast = FastAnswers(clock)
         self._activation: str | None = None
         self.collections = AsyncCollections(self._send)
@@ -108,17 +109,15 @@ class AsyncClient:
         """Keep a document. The same text again changes nothing."""
         return await self._write(calls.index(content, content_type, session_id, source, options), request_id)
 
-    async def bulk(
-        self, documents: AsyncIterable[BulkLike] | Iterable[BulkLike], *, request_id: str | None = None
-    ) -> AsyncIterator[BulkReceipt]:
+    async def bulk(self, documents: AsyncDocuments, *, request_id: str | None = None) -> AsyncIterator[BulkReceipt]:
         """Keep many documents; a receipt for each, in their order, as soon as its batch is done.
 
         Documents are read no further ahead than one batch. One that is wrong gets a receipt that says so.
         """
         used = request_id_of(request_id)
-        async for batch in batches_of(documents):
+        async for batch in _batches(documents):
             try:
-                await self._http.send_batch(batch, used)
+                await self._send_batch(batch, used)
             finally:
                 self._fast.clear()
             for receipt in batch.receipts():
@@ -200,4 +199,25 @@ class AsyncClient:
             self._fast.clear()
 
     async def _send(self, call: Call[Answer], request_id: str | None) -> Answer:
-        return await self._http.send(call, request_id_of(request_id))
+        used = request_id_of(request_id)
+        async for attempt in self._retries.asynchronous(call.repeatable):
+            with attempt:
+                return await self._http.send(call, used)
+        raise AssertionError("tenacity either returns or raises")
+
+    async def _send_batch(self, batch: Batch, request_id: str) -> None:
+        async for attempt in self._retries.asynchronous(BULK.repeatable):
+            with attempt:
+                await self._http.send_batch(batch, request_id)
+
+
+async def _batches(documents: AsyncDocuments) -> AsyncIterator[Batch]:
+    """Documents in batches, read no further than asked for."""
+    batch = Batch(1)
+    async for document in async_each(documents):
+        batch.add(document)
+        if batch.is_full:
+            yield batch
+            batch = Batch(batch.first + len(batch.sources))
+    if batch.sources:
+        yield batch

@@ -1,0 +1,131 @@
+"""Calls over HTTP, one try each: find the server, ask it, and tell an answer from an error."""
+
+import math
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
+
+import httpx2
+
+from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
+from rag_context.client.batches import BULK, NDJSON, Batch
+from rag_context.client.calls import Call
+from rag_context.client.errors import ServerUnreachableError
+from rag_context.client.replies import Body, answer_of, headers_of, no_answer, refusal, unreachable
+from rag_context.errors import ConfigurationError
+
+Answer = TypeVar("Answer")
+
+CONNECT_TIMEOUT_S = 5.0
+_BROKEN = (httpx2.HTTPError, httpx2.InvalidURL)
+
+
+def timeout_of(timeout_s: object) -> httpx2.Timeout:
+    """How long to wait for the server to be reached, and for each further byte. Calls wait for one another.
+
+    Raises:
+        ConfigurationError: It is no time.
+    """
+    if not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+        raise ConfigurationError(f"timeout_s must be a number of seconds above 0, not {timeout_s!r}.")
+    return httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S), pool=None)
+
+
+class AsyncHttp:
+    """The HTTP client of our own API: `AsyncClient`, the command line and validation send through it.
+
+    Args:
+        address: where the server is.
+        timeout_s: how long to wait for an answer, and for the rest of it.
+        transport: how requests travel, where not over the network as they are; closed with this.
+
+    Raises:
+        ConfigurationError: The time-out cannot be used.
+    """
+
+    def __init__(self, address: Address, timeout_s: float, transport: httpx2.AsyncBaseTransport | None = None) -> None:
+        timeout = timeout_of(timeout_s)
+        self._open = partial(httpx2.AsyncClient, timeout=timeout, trust_env=False, transport=transport)
+        self._http = self._open()
+        self._process = os.getpid()
+        self._address = address
+        self._timeout_s = timeout_s
+        self._found: str | None = address.url
+
+    async def find(self) -> str | None:
+        """The address of the server; None where none announces itself and no other is known.
+
+        An announcement is believed only when the server there answers with the same instance, and no key is sent
+        before that.
+        """
+        if self._found is None:
+            self._found = await self._announced() or self._address.otherwise
+        return self._found
+
+    async def send(self, call: Call[Answer], request_id: str) -> Answer:
+        """Ask once. Raises: ClientError."""
+        headers = headers_of(call, request_id, self._address.key)
+        async with (
+            self._reached(request_id) as url,
+            self._connections().stream(call.method, url + call.path, content=call.body, headers=headers) as reply,
+        ):
+            body = Body(reply, self._timeout_s)
+            async for part in reply.aiter_bytes():
+                body.take(part)
+        return answer_of(call, body, request_id)
+
+    async def send_batch(self, batch: Batch, request_id: str, timeout_s: float | None = None) -> None:
+        """Send the documents that have no receipt yet, once. Raises: ClientError; what has a receipt is safe."""
+        if not batch.unanswered:
+            return
+        headers = {**headers_of(BULK, request_id, self._address.key), **NDJSON}
+        timeout = timeout_of(self._timeout_s if timeout_s is None else timeout_s)
+        content = batch.begin()
+        async with (
+            self._reached(request_id) as url,
+            self._connections().stream(
+                "POST", url + BULK.path, content=content, headers=headers, timeout=timeout
+            ) as reply,
+        ):
+            if not reply.is_success:
+                raise refusal(reply, await reply.aread(), request_id)
+            async for chunk in reply.aiter_bytes():
+                batch.take(chunk, reply, request_id)
+        if batch.unanswered:
+            raise unreachable("The server broke off before all was answered", request_id, sent=True)
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._connections().aclose()
+
+    def _connections(self) -> httpx2.AsyncClient:
+        """Connections of this process alone: over those of its parent, a fork would read the parent's answers."""
+        if self._process != os.getpid():
+            self._http, self._process = self._open(), os.getpid()
+        return self._http
+
+    @asynccontextmanager
+    async def _reached(self, request_id: str) -> AsyncIterator[str]:
+        """The address for the time of one try; looked for again after one that reached nothing."""
+        url = await self.find()
+        if url is None:
+            raise unreachable("No server announces itself any more", request_id, sent=False)
+        try:
+            yield url
+        except _BROKEN as error:
+            failure = no_answer(error, url, request_id)
+            if isinstance(failure, ServerUnreachableError):
+                self._found = self._address.url
+            raise failure from error
+
+    async def _announced(self) -> str | None:
+        announcement = self._address.announced
+        if announcement is None:
+            return None
+        try:
+            reply = await self._connections().get(f"{announcement.url}/live", timeout=FIND_TIMEOUT_S)
+        except _BROKEN:
+            return None
+        return announcement.url if is_announced(reply.content, announcement) else None
