@@ -1,10 +1,11 @@
-"""What may stand in the query strings of collections."""
+"""What may stand in the query strings of collections: numbers, truth, ids and filters are texts there."""
 
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from rag_context.api.collections import DEFAULT_PAGE, MAX_PAGE, QUERY_CHARS, UNCONFIRMED
@@ -24,7 +25,7 @@ def _truth(value: Any) -> Any:
     return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
 
 
-def ids_of(text: str) -> list[str]:
+def _ids_of(text: str) -> list[str]:
     """Ids as they stand in an address. Raises: ValueError."""
     if not text.startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -34,11 +35,11 @@ def ids_of(text: str) -> list[str]:
     return list(found)
 
 
-def _ids_given(text: str | None) -> str | None:
-    if text is None:
-        return None
+def _ids(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
     try:
-        found = ids_of(text)
+        found = _ids_of(value)
     except (ValueError, TypeError, RecursionError):
         found = []
     if not 0 < len(found) <= MAX_PAGE:
@@ -47,7 +48,7 @@ def _ids_given(text: str | None) -> str | None:
             "ids must be 1 to {most} ids with commas between them, or a JSON array of them",
             {"most": MAX_PAGE},
         )
-    return text
+    return found
 
 
 def _field_path(field: str) -> str:
@@ -91,9 +92,14 @@ class DocumentsFields(ConnectionFields):
         int, Field(ge=0, description="Number of matching documents to skip"), BeforeValidator(_number)
     ] = 0
     ids: Annotated[
-        str | None,
-        Field(description=f"Only these documents: up to {MAX_PAGE} ids with commas between them, or a JSON array"),
-        AfterValidator(_ids_given),
+        list[str] | None,
+        BeforeValidator(_ids),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "description": f"Only these documents: up to {MAX_PAGE} ids with commas between them, or a JSON array",
+            }
+        ),
     ] = None
     include: Annotated[
         Literal["embeddings"] | None, Field(description="embeddings: return the documents' vectors too")
@@ -104,10 +110,6 @@ class DocumentsFields(ConnectionFields):
         if self.ids is not None and (self.where is not None or self.offset):
             raise PydanticCustomError("exactly_one", "Name ids, or where and offset, not both")
         return self
-
-    def id_list(self) -> list[str] | None:
-        """The ids, in the order of the request."""
-        return None if self.ids is None else ids_of(self.ids)
 
 
 class DeleteFields(ConnectionFields):

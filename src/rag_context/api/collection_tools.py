@@ -1,4 +1,4 @@
-"""What the tools for collections take: the same fields as the addresses, with the collection's name among them."""
+"""What the operations of collections take: all their fields, the collection's name among them."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,10 +10,10 @@ from pydantic_core import PydanticCustomError
 from rag_context.api.collection_fields import ConnectionFields, ValuesFields
 from rag_context.api.collections import (
     DEFAULT_PAGE,
-    DOCUMENTS_SCHEMA,
     ID_SCHEMA,
     MAX_PAGE,
     NAME_SCHEMA,
+    STORED_SCHEMA,
     UNCONFIRMED,
     CreateCollectionRequest,
     MetadataRequest,
@@ -37,8 +37,7 @@ CollectionName = Annotated[
 DocumentId = Annotated[
     str, AfterValidator(_document_id), WithJsonSchema({**ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"})
 ]
-_STORED = DOCUMENTS_SCHEMA["properties"]["documents"]
-_DOCUMENTS = {**_STORED, "items": {**_STORED["items"], "required": ["text"]}}
+_DOCUMENTS = {**STORED_SCHEMA, "items": {**STORED_SCHEMA["items"], "required": ["text"]}}
 _Where = Annotated[
     dict[str, JsonValue] | None,
     Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
@@ -83,6 +82,16 @@ class AddDocumentsTool(_OfACollection):
     """Documents to store."""
 
     documents: Annotated[list[Any], WithJsonSchema(_DOCUMENTS)]
+
+
+class DeleteDocumentRequest(_OfACollection):
+    """Which document goes."""
+
+    id: DocumentId
+
+
+class EmptyCollectionRequest(_OfACollection):
+    """Which collection loses its documents, and stays."""
 
 
 class ListDocumentsTool(_OfACollection):

@@ -7,8 +7,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api.documents import MAX_DIMENSION, TEXT_CHARS, unit_vector
+from rag_context.api.documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
 from rag_context.api.wire import (
+    DOTS,
     ID_CHARS,
     NAME_CHARS,
     PRESENT_PATTERN,
@@ -90,7 +91,7 @@ class CreateCollectionRequest(PlainRequest):
     }
 
     name: Annotated[
-        str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": [".", ".."]}, "description": _NAME})
+        str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, "not": {"enum": list(DOTS)}, "description": _NAME})
     ]
     metadata: Annotated[AnyMetadata, Otherwise({})] = Field(default_factory=dict)
     embedding_provider: Annotated[
@@ -159,6 +160,38 @@ class QueryRequest(PlainRequest):
         """The embedding, of length 1."""
         found: Vector | None = self.embedding
         return found
+
+
+STORED_SCHEMA: dict[str, Any] = {
+    "type": "array",
+    "minItems": 1,
+    "items": {
+        "type": "object",
+        "required": ["text", "embedding"],
+        "additionalProperties": False,
+        "properties": {
+            "id": {
+                **ID_SCHEMA,
+                "not": {"enum": [RESERVED_ID, *DOTS]},
+                "description": "Absent: computed from the text and the metadata; distinct in one request",
+            },
+            "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": PRESENT_PATTERN},
+            "metadata": METADATA_SCHEMA,
+            "embedding": {
+                **NUMBERS_SCHEMA,
+                "description": "All of one dimension, none all zeros; may be absent where the collection's "
+                "embedding_provider is rag-context",
+            },
+        },
+    },
+}
+
+
+class DocumentsRequest(PlainRequest):
+    """Documents to store; a known id is replaced."""
+
+    documents: Annotated[list[Any], WithJsonSchema(STORED_SCHEMA)]
+    """Published for clients: `documents` reads what it describes without building a model."""
 
 
 class RecordedModel(PlainResponse):
@@ -309,40 +342,6 @@ class QueryResponse(PlainResponse):
     """The best first, equal ones by id. By keywords and in hybrid mode, scores need not fall from one to the next."""
 
     results: list[QueryResult]
-
-
-DOCUMENTS_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "Documents to store; a known id is replaced",
-    "required": ["documents"],
-    "additionalProperties": False,
-    "properties": {
-        "documents": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "required": ["text", "embedding"],
-                "additionalProperties": False,
-                "properties": {
-                    "id": {
-                        **ID_SCHEMA,
-                        "not": {"enum": ["all", ".", ".."]},
-                        "description": "Absent: computed from the text and the metadata; distinct in one request",
-                    },
-                    "text": {"type": "string", "minLength": 1, "maxLength": TEXT_CHARS, "pattern": PRESENT_PATTERN},
-                    "metadata": METADATA_SCHEMA,
-                    "embedding": {
-                        **NUMBERS_SCHEMA,
-                        "description": "All of one dimension, none all zeros; may be absent where the collection's "
-                        "embedding_provider is rag-context",
-                    },
-                },
-            },
-        }
-    },
-}
-"""Published for clients; `documents` reads what it describes without building a model."""
 
 
 def page_size(wanted: int) -> int:

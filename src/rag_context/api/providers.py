@@ -27,6 +27,16 @@ class TestRequest(PlainRequest):
         return self
 
 
+class ProviderRequest(PlainRequest):
+    """Which provider."""
+
+    name: Annotated[str, Field(min_length=1, description="Name of the provider, as in the list")]
+
+
+class TestProviderRequest(TestRequest, ProviderRequest):
+    """Which provider to try, and how."""
+
+
 class CapabilitiesResponse(PlainResponse):
     """What a provider can do."""
 

@@ -21,7 +21,10 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
+from rag_context.api.documents import RESERVED_ID
+from rag_context.api.operations import routes
 from rag_context.api.operations.operation import Response
+from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client.calls import Call, step_of
 from rag_context.domain.vectors import Vector
@@ -46,12 +49,12 @@ class CollectionDocument(TypedDict):
 
 def collections(connection: str) -> Call[CollectionsResponse]:
     """List collections."""
-    return _read(_path("collections", connection=connection), CollectionsResponse)
+    return _call(routes.LIST_COLLECTIONS, connection=connection)
 
 
 def collection(name: str, connection: str) -> Call[CollectionResponse]:
     """Read one."""
-    return _read(_path("collections", name, connection=connection), CollectionResponse)
+    return _call(routes.GET_COLLECTION, name, connection=connection)
 
 
 def create(
@@ -61,29 +64,24 @@ def create(
     embedding_model: str | None,
     connection: str,
 ) -> Call[CreatedCollectionResponse]:
-    """Make one. A second time it would be there already, so it is not repeated where it may have been done."""
+    """Make one."""
     fields = {"metadata": metadata, "embedding_provider": embedding_provider, "embedding_model": embedding_model}
-    body = _json({"name": name, **{key: value for key, value in fields.items() if value is not None}})
-    path = _path("collections", connection=connection)
-    return Call(path, CreatedCollectionResponse.model_validate_json, body, repeatable=False)
+    return _call(routes.CREATE_COLLECTION, body={"name": name, **fields}, connection=connection)
 
 
 def drop(name: str, connection: str) -> Call[DroppedCollectionResponse]:
     """Remove one."""
-    return _remove(_path("collections", name, connection=connection), DroppedCollectionResponse)
+    return _call(routes.DELETE_COLLECTION, name, connection=connection)
 
 
 def put_metadata(name: str, metadata: Mapping[str, object], merge: bool, connection: str) -> Call[MetadataResponse]:
     """Replace a collection's metadata, or set some of it."""
-    query = {"merge": "true"} if merge else {}
-    path = _path("collections", name, "metadata", connection=connection, **query)
-    return Call(path, MetadataResponse.model_validate_json, _json({"metadata": metadata}), "PUT")
+    return _call(routes.PUT_METADATA, name, body={"metadata": metadata}, connection=connection, query=_merging(merge))
 
 
 def add(name: str, documents: Iterable[CollectionDocument], connection: str) -> Call[AddedDocumentsResponse]:
     """Store documents."""
-    path = _path("collections", name, "documents", connection=connection)
-    return _write(path, {"documents": list(documents)}, AddedDocumentsResponse)
+    return _call(routes.ADD_DOCUMENTS, name, body={"documents": list(documents)}, connection=connection)
 
 
 def documents(
@@ -103,14 +101,14 @@ def documents(
         query["include"] = "embeddings"
     if where is not None:
         query["where"] = _json(where).decode()
-    return _read(_path("collections", name, "documents", connection=connection, **query), DocumentsResponse)
+    return _call(routes.LIST_DOCUMENTS, name, connection=connection, query=query)
 
 
 def delete(name: str, document_id: str, connection: str) -> Call[DeletedDocumentResponse]:
     """Remove a document."""
-    if document_id == "all":
+    if document_id == RESERVED_ID:
         raise InvalidInputError("No document is called 'all'; `empty` removes every document of a collection.")
-    return _remove(_path("collections", name, "documents", document_id, connection=connection), DeletedDocumentResponse)
+    return _call(routes.DELETE_DOCUMENT, name, document_id, connection=connection)
 
 
 def delete_where(
@@ -118,28 +116,27 @@ def delete_where(
 ) -> Call[DeletedMatchingResponse]:
     """Remove the documents that pass a filter."""
     query = {"where": _json(where).decode(), "dry_run": _truth(dry_run), "confirm": _truth(confirm)}
-    path = _path("collections", name, "documents", connection=connection, **query)
-    return Call(path, DeletedMatchingResponse.model_validate_json, method="DELETE", repeatable=False)
+    return _call(routes.DELETE_MATCHING, name, connection=connection, query=query)
 
 
 def update(
     name: str, document_id: str, metadata: Mapping[str, object], merge: bool, connection: str
 ) -> Call[UpdatedDocumentResponse]:
     """Replace a document's metadata, or set some of it."""
-    query = {"merge": "true"} if merge else {}
-    path = _path("collections", name, "documents", document_id, "metadata", connection=connection, **query)
-    return Call(path, UpdatedDocumentResponse.model_validate_json, _json({"metadata": metadata}), "PUT")
+    body = {"metadata": metadata}
+    return _call(
+        routes.PUT_DOCUMENT_METADATA, name, document_id, body=body, connection=connection, query=_merging(merge)
+    )
 
 
 def empty(name: str, connection: str) -> Call[EmptiedCollectionResponse]:
     """Remove all documents."""
-    path = _path("collections", name, "documents", "all", connection=connection)
-    return Call(path, EmptiedCollectionResponse.model_validate_json, method="DELETE")
+    return _call(routes.EMPTY_COLLECTION, name, connection=connection)
 
 
 def values(name: str, field: str, connection: str) -> Call[ValuesResponse]:
     """Read the distinct values of a metadata field."""
-    return _read(_path("collections", name, "metadata-values", connection=connection, field=field), ValuesResponse)
+    return _call(routes.LIST_VALUES, name, connection=connection, query={"field": field})
 
 
 def query(
@@ -161,48 +158,47 @@ def query(
         "mode": mode,
         "min_score": min_score,
     }
-    path = _path("collections", name, "query", connection=connection)
-    return _write(path, {key: value for key, value in fields.items() if value is not None}, QueryResponse)
+    return _call(routes.QUERY_COLLECTION, name, body=fields, connection=connection)
 
 
 def providers() -> Call[ProvidersResponse]:
     """List providers."""
-    return _read(_path("providers"), ProvidersResponse)
+    return _call(routes.LIST_PROVIDERS)
 
 
 def provider(name: str) -> Call[ProviderResponse]:
     """Read one."""
-    return _read(_path("providers", name), ProviderResponse)
+    return _call(routes.GET_PROVIDER, name)
 
 
 def test(name: str, configuration: Mapping[str, object] | None, connection: str | None) -> Call[ProviderHealthResponse]:
     """Try a provider."""
-    fields = {"configuration": configuration, "connection": connection}
-    given = {key: value for key, value in fields.items() if value is not None}
-    return _write(_path("providers", name, "test"), given, ProviderHealthResponse)
+    return _call(routes.TEST_PROVIDER, name, body={"configuration": configuration, "connection": connection})
 
 
-def _path(*steps: str, **query: str) -> str:
-    if query.get("connection") == DEFAULT_CONNECTION:
-        del query["connection"]
+def _call(
+    route: Route[Response],
+    *names: str,
+    connection: str = DEFAULT_CONNECTION,
+    query: Mapping[str, str] | None = None,
+    body: Mapping[str, object] | None = None,
+) -> Call[Response]:
+    """A call of a declared route; fields of the body without a value are left out."""
+    left = iter(names)
+    path = "/".join(step_of(next(left)) if step.startswith("{") else step for step in route.steps)
+    fields = {} if connection == DEFAULT_CONNECTION else {"connection": connection}
+    fields.update(query or {})
     try:
-        told = f"?{urlencode(query, quote_via=quote)}" if query else ""
+        encoded = f"?{urlencode(fields, quote_via=quote)}" if fields else ""
     except UnicodeEncodeError as error:
         raise InvalidInputError(f"This cannot stand in an address: {error}") from None
-    return "/" + "/".join(step_of(step) for step in steps) + told
+    sent = None if body is None else _json({key: value for key, value in body.items() if value is not None})
+    read = route.operation.response.model_validate_json
+    return Call(f"/{path}{encoded}", read, sent, route.method, route.repeatable)
 
 
-def _read(path: str, response: type[Response]) -> Call[Response]:
-    return Call(path, response.model_validate_json, method="GET")
-
-
-def _write(path: str, body: Mapping[str, object], response: type[Response]) -> Call[Response]:
-    return Call(path, response.model_validate_json, _json(body))
-
-
-def _remove(path: str, response: type[Response]) -> Call[Response]:
-    """A second time nothing would be there (404), so it is not repeated where it may have been done."""
-    return Call(path, response.model_validate_json, method="DELETE", repeatable=False)
+def _merging(merge: bool) -> dict[str, str]:
+    return {"merge": "true"} if merge else {}
 
 
 def _truth(value: bool) -> str:

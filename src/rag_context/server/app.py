@@ -21,11 +21,12 @@ from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
 from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.operations.routes import ROUTES
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest
 from rag_context.server.bulk import BulkRun
-from rag_context.server.collections import DOCUMENT_WRITES, collection_routes
+from rag_context.server.collections import collection_routes
 from rag_context.server.embeddings import NAME_CHARS, embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import (
     JSON_KINDS,
@@ -110,7 +111,7 @@ def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
             "/bulk": None,
         },
         timeout_s=options.body_timeout_s,
-        patterns=((DOCUMENT_WRITES, options.collection_body_bytes),),
+        patterns=tuple((each.pattern, options.collection_body_bytes) for each in ROUTES if each.is_large),
     )
     if options.rate_per_s is not None:
         app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)

@@ -1,84 +1,46 @@
-"""`/collections` and `/providers`: addresses to use cases.
+"""`/collections` and `/providers`: from an address to the operation that `api.operations.routes` declares for it.
 
 A name may hold a slash, so an address is cut where it was written with one, before anything is decoded.
 """
 
-import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from starlette.routing import Route
+from starlette import routing
 from starlette.types import Receive, Scope
 
-from rag_context.api.collection_fields import (
-    ConnectionFields,
-    DeleteFields,
-    DocumentsFields,
-    MetadataFields,
-    NoFields,
-    ValuesFields,
-)
-from rag_context.api.collections import CreateCollectionRequest, MetadataRequest, QueryRequest
-from rag_context.api.documents import RESERVED_ID
 from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access
-from rag_context.api.providers import TestRequest
+from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.server.collection_tools import collection_work
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
 from rag_context.server.messages import Exchange, RefusalError, Reply, exchange, read_body, while_connected
 from rag_context.server.options import ServerOptions
+from rag_context.server.registry import Answer, Call
 from rag_context.service.collections import CollectionService
-
-DOCUMENT_WRITES = re.compile(r"/collections/.+/documents")
-"""Addresses whose bodies may be large."""
 
 BODIES_AT_ONCE = 4
 """Large bodies, of the greatest size each, that may be in memory at the same time."""
 
-Request = TypeVar("Request", bound=WireRequest)
+_CHECKS = {"name": name_problem, "id": id_problem}
 
 
-def collection_routes(collections: CollectionService | None, options: ServerOptions) -> list[Route]:
+def collection_routes(collections: CollectionService | None, options: ServerOptions) -> list[routing.Route]:
     """The addresses of collections and providers; none where they are not offered."""
     if collections is None:
         return []
-    return CollectionDoors(collections, options.collection_body_bytes).routes()
+    endpoint = Endpoint(CollectionHandlers(collections, options.collection_body_bytes).handle)
+    tags = dict.fromkeys(route.tag for route in ROUTES)
+    return [routing.Route(path, endpoint) for tag in tags for path in (f"/{tag}", f"/{tag}/{{rest:path}}")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Visit:
-    """A request for a collection, its address taken apart."""
-
-    names: tuple[str, ...]
-    fields: Any
-    opened: Exchange
-    receive: Receive
-
-    async def body(self) -> bytes:
-        check_media_type(self.opened, JSON_KINDS, SEND_JSON)
-        return await read_body(self.receive)
-
-    async def read(self, model: type[Request]) -> Request:
-        return read_json(model, await self.body())
-
-
-@dataclass(frozen=True, slots=True)
-class _Door:
-    """What one method of one address does. `fields` is what may stand in its query string."""
-
-    fields: type[WireRequest]
-    access: Access
-    run: Callable[[_Visit], Awaitable[WireResponse]]
-    status: int = 200
-
-
-class CollectionDoors:
-    """The endpoints of collections and providers.
+class CollectionHandlers:
+    """What runs the declared routes.
 
     Args:
         service: the use cases.
@@ -87,152 +49,54 @@ class CollectionDoors:
 
     def __init__(self, service: CollectionService, body_bytes: int) -> None:
         self._service = service
-        self._room = _Room(body_bytes, BODIES_AT_ONCE * body_bytes)
-        read, write = Access.READ, Access.WRITE
-        self._doors: Mapping[tuple[str, ...], Mapping[str, _Door]] = {
-            ("collections",): {
-                "GET": _Door(ConnectionFields, read, self._list),
-                "POST": _Door(ConnectionFields, write, self._create, status=201),
-            },
-            ("collections", "*"): {
-                "GET": _Door(ConnectionFields, read, self._get),
-                "DELETE": _Door(ConnectionFields, write, self._drop),
-            },
-            ("collections", "*", "metadata"): {"PUT": _Door(MetadataFields, write, self._put_metadata)},
-            ("collections", "*", "documents"): {
-                "GET": _Door(DocumentsFields, read, self._documents),
-                "POST": _Door(ConnectionFields, write, self._add),
-                "DELETE": _Door(DeleteFields, write, self._delete_matching),
-            },
-            ("collections", "*", "documents", "*"): {"DELETE": _Door(ConnectionFields, write, self._delete)},
-            ("collections", "*", "documents", "*", "metadata"): {"PUT": _Door(MetadataFields, write, self._update)},
-            ("collections", "*", "metadata-values"): {"GET": _Door(ValuesFields, read, self._values)},
-            ("collections", "*", "query"): {"POST": _Door(ConnectionFields, read, self._query)},
-            ("providers",): {"GET": _Door(NoFields, read, self._providers)},
-            ("providers", "*"): {"GET": _Door(NoFields, read, self._provider)},
-            ("providers", "*", "test"): {"POST": _Door(NoFields, write, self._test)},
-        }
+        self._work = collection_work(service)
+        self._budget = _BodyBudget(body_bytes, BODIES_AT_ONCE * body_bytes)
 
-    def routes(self) -> list[Route]:
-        """Everything below the two words."""
-        endpoint = Endpoint(self._enter)
-        return [
-            Route(address, endpoint)
-            for word in ("/collections", "/providers")
-            for address in (word, f"{word}/{{rest:path}}")
-        ]
-
-    async def _enter(self, scope: Scope, receive: Receive) -> Reply:
-        opened = exchange(scope)
-        steps = _steps(scope)
-        doors, names = self._found(steps)
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        door = doors.get(method)
-        if door is None:
-            raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=_allowed(doors))
-        if door.access is Access.WRITE:
-            may_write(opened)
-        if steps[0] == "collections":
+    async def handle(self, scope: Scope, receive: Receive) -> Reply:
+        """Answer a request. Raises: RefusalError, InvalidInputError, and what its operation raises."""
+        context = exchange(scope)
+        route, names = _matched(scope)
+        if route.operation.access is Access.WRITE:
+            may_write(context)
+        if route.tag == "collections":
             _check_names(names)
-        fields = read_fields(door.fields, query_fields(scope))
-        answer = await door.run(_Visit(names, fields, opened, receive))
-        return Reply(answer.to_json(), door.status)
+        query = read_fields(route.query, query_fields(scope))
+        run = self._store if route.is_large else self._run
+        answer = await run(route, names, query, context, receive)
+        return Reply(answer.to_json(), route.status)
 
-    def _found(self, steps: tuple[str, ...]) -> tuple[Mapping[str, _Door], tuple[str, ...]]:
-        for pattern, doors in self._doors.items():
-            if len(pattern) == len(steps) and all(
-                known in ("*", step) for known, step in zip(pattern, steps, strict=True)
-            ):
-                return doors, tuple(step for known, step in zip(pattern, steps, strict=True) if known == "*")
-        raise RefusalError(404, ErrorCode.NOT_FOUND, "Not found")
+    async def _run(
+        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, context: Exchange, receive: Receive
+    ) -> WireResponse:
+        parts = [query]
+        if route.body is not None and (route.body_required or context.has_body()):
+            parts.append(read_json(route.body, await _body(context, receive)))
+        operation = route.operation
+        work = self._work[operation.name](route.request(names, *parts), Call(context.request_id))
+        is_abandoned_with_its_caller = operation.read_only and route.body is not None
+        answer = await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
+        return answer.body if isinstance(answer, Answer) else answer
 
-    async def _list(self, visit: _Visit) -> WireResponse:
-        return await self._service.listing(connection=visit.fields.connection)
-
-    async def _create(self, visit: _Visit) -> WireResponse:
-        request = await visit.read(CreateCollectionRequest)
-        return await self._service.create(request, connection=visit.fields.connection)
-
-    async def _get(self, visit: _Visit) -> WireResponse:
-        return await self._service.get(visit.names[0], connection=visit.fields.connection)
-
-    async def _drop(self, visit: _Visit) -> WireResponse:
-        return await self._service.drop(visit.names[0], connection=visit.fields.connection)
-
-    async def _put_metadata(self, visit: _Visit) -> WireResponse:
-        request = await visit.read(MetadataRequest)
-        put = self._service.merge_metadata if visit.fields.merge else self._service.replace_metadata
-        return await put(visit.names[0], request, connection=visit.fields.connection)
-
-    async def _add(self, visit: _Visit) -> WireResponse:
-        with self._room.taken(visit.opened):
-            body = await visit.body()
-            return await self._service.add_json(visit.names[0], body, connection=visit.fields.connection)
-
-    async def _documents(self, visit: _Visit) -> WireResponse:
-        asked: DocumentsFields = visit.fields
-        return await self._service.documents(
-            visit.names[0],
-            where=asked.where,
-            limit=asked.limit,
-            offset=asked.offset,
-            ids=asked.id_list(),
-            embeddings=asked.include is not None,
-            connection=asked.connection,
-        )
-
-    async def _delete(self, visit: _Visit) -> WireResponse:
-        name, id_ = visit.names
-        if id_ == RESERVED_ID:
-            return await self._service.empty(name, connection=visit.fields.connection)
-        return await self._service.delete(name, id_, connection=visit.fields.connection)
-
-    async def _delete_matching(self, visit: _Visit) -> WireResponse:
-        asked: DeleteFields = visit.fields
-        return await self._service.delete_matching(
-            visit.names[0],
-            asked.where,
-            dry_run=asked.dry_run,
-            confirm=asked.confirm,
-            connection=asked.connection,
-        )
-
-    async def _update(self, visit: _Visit) -> WireResponse:
-        name, id_ = visit.names
-        request = await visit.read(MetadataRequest)
-        asked: MetadataFields = visit.fields
-        return await self._service.update(name, id_, request, merge=asked.merge, connection=asked.connection)
-
-    async def _values(self, visit: _Visit) -> WireResponse:
-        return await self._service.values(visit.names[0], visit.fields.field, connection=visit.fields.connection)
-
-    async def _query(self, visit: _Visit) -> WireResponse:
-        request = read_json(QueryRequest, await visit.body())
-        answer = self._service.query(visit.names[0], request, connection=visit.fields.connection)
-        return await while_connected(visit.receive, answer)
-
-    async def _providers(self, _visit: _Visit) -> WireResponse:
-        return await self._service.providers.listing()
-
-    async def _provider(self, visit: _Visit) -> WireResponse:
-        return await self._service.providers.get(visit.names[0])
-
-    async def _test(self, visit: _Visit) -> WireResponse:
-        request = await visit.read(TestRequest) if visit.opened.has_body() else TestRequest()
-        return await self._service.providers.test(visit.names[0], request)
+    async def _store(
+        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, context: Exchange, receive: Receive
+    ) -> WireResponse:
+        """Documents of any number, read from their bytes one by one: no model is made of the whole."""
+        with self._budget.reserved(context):
+            body = await _body(context, receive)
+            return await self._service.add_json(**names, body=body, **dict(query))
 
 
-class _Room:
+class _BodyBudget:
     """Memory for large bodies, counted before they are read."""
 
-    def __init__(self, largest: int, whole: int) -> None:
+    def __init__(self, largest: int, total: int) -> None:
         self._largest = largest
-        self._left = whole
+        self._left = total
 
     @contextmanager
-    def taken(self, opened: Exchange) -> Iterator[None]:
-        """Room for one body. Raises: RefusalError where there is none."""
-        announced = opened.headers.get(b"content-length", b"").strip()
+    def reserved(self, context: Exchange) -> Iterator[None]:
+        """Memory for one body. Raises: RefusalError where there is none."""
+        announced = context.headers.get(b"content-length", b"").strip()
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
             raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1")
@@ -255,13 +119,37 @@ def _steps(scope: Scope) -> tuple[str, ...]:
     return tuple(steps)
 
 
-def _check_names(names: tuple[str, ...]) -> None:
-    checks = zip(("name", "id"), names, (name_problem, id_problem), strict=False)
-    problems = [FieldError(field, f"{field} {problem}") for field, value, of in checks if (problem := of(value))]
+def _matched(scope: Scope) -> tuple[Route[Any], Mapping[str, str]]:
+    """The route of a request, and the names in its address. Raises: RefusalError where there is none."""
+    steps = _steps(scope)
+    fitting = [route for route in ROUTES if _fits(route, steps)]
+    if not fitting:
+        raise RefusalError(404, ErrorCode.NOT_FOUND, "Not found")
+    method = "GET" if scope["method"] == "HEAD" else scope["method"]
+    for route in fitting:
+        if route.method == method:
+            pairs = zip(route.steps, steps, strict=True)
+            return route, {known.strip("{}"): step for known, step in pairs if known.startswith("{")}
+    methods = {route.method for route in fitting}
+    allowed = methods | {"HEAD"} if "GET" in methods else methods
+    raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(sorted(allowed)))
+
+
+def _fits(route: Route[Any], steps: tuple[str, ...]) -> bool:
+    known = route.steps
+    return len(known) == len(steps) and all(
+        one.startswith("{") or one == step for one, step in zip(known, steps, strict=True)
+    )
+
+
+def _check_names(names: Mapping[str, str]) -> None:
+    problems = [
+        FieldError(field, f"{field} {problem}") for field, value in names.items() if (problem := _CHECKS[field](value))
+    ]
     if problems:
         raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
 
 
-def _allowed(doors: Mapping[str, _Door]) -> str:
-    methods = {*doors, *({"HEAD"} if "GET" in doors else ())}
-    return ", ".join(sorted(methods))
+async def _body(context: Exchange, receive: Receive) -> bytes:
+    check_media_type(context, JSON_KINDS, SEND_JSON)
+    return await read_body(receive)

@@ -1,10 +1,17 @@
-"""The operations of collections, those that read first."""
+"""The operations of collections and of their providers, those that read first.
 
+Those without a toolset stand at the end: they have an address and are no tools. `collection_delete_documents` does for
+models what the first two do; providers and their configurations are the business of people.
+"""
+
+from rag_context.api.collection_fields import NoFields
 from rag_context.api.collection_tools import (
     AddDocumentsTool,
     CreateCollectionTool,
     DeleteCollectionTool,
+    DeleteDocumentRequest,
     DeleteDocumentsTool,
+    EmptyCollectionRequest,
     GetCollectionTool,
     ListCollectionsTool,
     ListDocumentsTool,
@@ -18,9 +25,11 @@ from rag_context.api.collections import (
     CollectionResponse,
     CollectionsResponse,
     CreatedCollectionResponse,
+    DeletedDocumentResponse,
     DeletedMatchingResponse,
     DocumentsResponse,
     DroppedCollectionResponse,
+    EmptiedCollectionResponse,
     MetadataResponse,
     QueryResponse,
     UpdatedDocumentResponse,
@@ -28,6 +37,13 @@ from rag_context.api.collections import (
 )
 from rag_context.api.converse import ConverseRequest, ConverseResponse
 from rag_context.api.operations.operation import Access, Operation, Toolset
+from rag_context.api.providers import (
+    ProviderHealthResponse,
+    ProviderRequest,
+    ProviderResponse,
+    ProvidersResponse,
+    TestProviderRequest,
+)
 
 _NAME = "handbook"
 _FILTER = (
@@ -219,4 +235,68 @@ COLLECTION_DELETE = Operation(
     names_one=True,
     toolset=Toolset.COLLECTIONS,
     example={"name": _NAME},
+)
+
+COLLECTION_DELETE_DOCUMENT = Operation(
+    name="collection_delete_document",
+    title="Delete a document",
+    description="Remove one document of a collection. This cannot be undone.",
+    request=DeleteDocumentRequest,
+    response=DeletedDocumentResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    example={"name": _NAME, "id": "retention-1"},
+)
+
+COLLECTION_EMPTY = Operation(
+    name="collection_empty",
+    title="Delete all documents",
+    description="All of them or none; the collection itself, its metadata and its dimension stay.",
+    request=EmptyCollectionRequest,
+    response=EmptiedCollectionResponse,
+    access=Access.WRITE,
+    read_only=False,
+    destructive=True,
+    names_one=True,
+    example={"name": _NAME},
+)
+
+PROVIDER_LIST = Operation(
+    name="provider_list",
+    title="List the providers",
+    description="List the providers of collections, also those that are not installed.",
+    request=NoFields,
+    response=ProvidersResponse,
+    access=Access.READ,
+    read_only=True,
+    example={},
+)
+
+PROVIDER_GET = Operation(
+    name="provider_get",
+    title="Describe a provider",
+    description="Describe a provider: what it can do, its configuration, and the connections to it.",
+    request=ProviderRequest,
+    response=ProviderResponse,
+    access=Access.READ,
+    read_only=True,
+    names_one=True,
+    example={"name": "embedded"},
+)
+
+PROVIDER_TEST = Operation(
+    name="provider_test",
+    title="Try a configuration",
+    description=(
+        "Open the provider with a configuration, or use an existing connection, and report its health: 200 also "
+        "where it is not healthy."
+    ),
+    request=TestProviderRequest,
+    response=ProviderHealthResponse,
+    access=Access.WRITE,
+    read_only=False,
+    names_one=True,
+    example={"name": "embedded", "configuration": {}},
 )

@@ -1,0 +1,271 @@
+"""The REST addresses of collections and providers, each beside the operation that it runs.
+
+The server's routes, body limits and OpenAPI, and the client's calls, are made from `ROUTES`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic
+
+from rag_context.api.collection_fields import (
+    ConnectionFields,
+    DeleteFields,
+    DocumentsFields,
+    MetadataFields,
+    NoFields,
+    ValuesFields,
+)
+from rag_context.api.collections import (
+    UNCONFIRMED,
+    CreateCollectionRequest,
+    DocumentsRequest,
+    MetadataRequest,
+    QueryRequest,
+)
+from rag_context.api.documents import RESERVED_ID
+from rag_context.api.operations import collections as operations
+from rag_context.api.operations.operation import Operation, Response
+from rag_context.api.providers import TestRequest
+from rag_context.api.wire import WireRequest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route(Generic[Response]):
+    """One method of one address. What stands in its path, query string and body are the operation's fields."""
+
+    operation: Operation[Any, Response]
+    operation_id: str
+    """Its name in OpenAPI, which generated clients call it by."""
+
+    method: str
+    path: str
+    query: type[WireRequest] = ConnectionFields
+    body: type[WireRequest] | None = None
+    body_required: bool = True
+    status: int = 200
+    description: str = ""
+    """Where the address differs from the operation; the operation's own description otherwise."""
+
+    example: Mapping[str, Any] = field(default_factory=dict)
+    """A body; the fields of the operation's own example otherwise."""
+
+    rules: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords of JSON Schema that hold for the body beside its fields. Strict clients refuse them on a tool."""
+
+    is_large: bool = False
+    """Whether the body may be of the size for documents of collections."""
+
+    repeatable: bool = True
+    """Whether a client that got no answer may send it again: a second time leaves what one leaves, and is no error."""
+
+    @property
+    def tag(self) -> str:
+        """The first part of its address."""
+        return self.path.split("/")[1]
+
+    @cached_property
+    def steps(self) -> tuple[str, ...]:
+        """The parts of its address, those that vary in braces."""
+        return tuple(self.path.split("/")[1:])
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches every decoded address of it. A name may hold a slash."""
+        return re.compile(re.sub(r"\{\w+\}", ".+", self.path))
+
+    @property
+    def body_example(self) -> Mapping[str, Any]:
+        """A body that it takes."""
+        fields = {} if self.body is None else self.body.model_fields
+        return self.example or {name: value for name, value in self.operation.example.items() if name in fields}
+
+    @property
+    def errors(self) -> tuple[int, ...]:
+        """The statuses of its errors."""
+        with_body = (408, 413, 415) if self.body is not None else ()
+        missing = () if self.steps == ("providers",) else (404,)
+        conflict = (409,) if self.tag == "collections" and self.method != "GET" else ()
+        return tuple(sorted((400, 401, 403, *missing, *with_body, *conflict, 429, 500, 503)))
+
+    def request(self, path: Mapping[str, str], *parts: WireRequest) -> WireRequest:
+        """The operation's request from what was read, and checked, of the address, the query string and the body."""
+        fields = {name: getattr(part, name) for part in parts for name in type(part).model_fields}
+        request: WireRequest = self.operation.request.model_construct(**{**path, **fields})
+        return request
+
+
+LIST_COLLECTIONS = Route(
+    operation=operations.COLLECTION_LIST, operation_id="list_collections", method="GET", path="/collections"
+)
+
+CREATE_COLLECTION = Route(
+    operation=operations.COLLECTION_CREATE,
+    operation_id="create_collection",
+    method="POST",
+    path="/collections",
+    body=CreateCollectionRequest,
+    status=201,
+    repeatable=False,
+)
+
+GET_COLLECTION = Route(
+    operation=operations.COLLECTION_GET, operation_id="get_collection", method="GET", path="/collections/{name}"
+)
+
+DELETE_COLLECTION = Route(
+    operation=operations.COLLECTION_DELETE,
+    operation_id="delete_collection",
+    method="DELETE",
+    path="/collections/{name}",
+    repeatable=False,
+)
+
+PUT_METADATA = Route(
+    operation=operations.COLLECTION_SET_METADATA,
+    operation_id="put_collection_metadata",
+    method="PUT",
+    path="/collections/{name}/metadata",
+    query=MetadataFields,
+    body=MetadataRequest,
+    description="Replaces it, or with merge=true sets the given keys. The labels stay, unless others are given.",
+)
+
+LIST_DOCUMENTS = Route(
+    operation=operations.COLLECTION_DOCUMENTS,
+    operation_id="list_documents",
+    method="GET",
+    path="/collections/{name}/documents",
+    query=DocumentsFields,
+    description=(
+        "Documents whose metadata passes a filter, by id, and how many there are in all. where is JSON: equality, "
+        "implicit AND, $and, $or, $not, $eq, $ne, $gt, $gte, $lt, $lte, $in, $nin, $exists and $contains."
+    ),
+)
+
+ADD_DOCUMENTS = Route(
+    operation=operations.COLLECTION_ADD,
+    operation_id="add_documents",
+    method="POST",
+    path="/collections/{name}/documents",
+    body=DocumentsRequest,
+    is_large=True,
+    description=(
+        "All of them or none; a known id is replaced. The first ones bind the collection to the dimension of their "
+        "embeddings."
+    ),
+    example={
+        "documents": [
+            {
+                "id": "retention-1",
+                "text": "Logs are kept for 31 days.",
+                "metadata": {"section_id": "retention-config"},
+                "embedding": [0.1, 0.7, 0.2],
+            }
+        ]
+    },
+)
+
+DELETE_MATCHING = Route(
+    operation=operations.COLLECTION_DELETE_DOCUMENTS,
+    operation_id="delete_matching_documents",
+    method="DELETE",
+    path="/collections/{name}/documents",
+    query=DeleteFields,
+    description=(
+        f"Those whose metadata passes a filter. More than {UNCONFIRMED} documents, or more than half of the "
+        "collection, only go with confirm=true; dry_run=true says which ones would."
+    ),
+    repeatable=False,
+)
+
+EMPTY_COLLECTION = Route(
+    operation=operations.COLLECTION_EMPTY,
+    operation_id="delete_all_documents",
+    method="DELETE",
+    path=f"/collections/{{name}}/documents/{RESERVED_ID}",
+)
+
+DELETE_DOCUMENT = Route(
+    operation=operations.COLLECTION_DELETE_DOCUMENT,
+    operation_id="delete_document",
+    method="DELETE",
+    path="/collections/{name}/documents/{id}",
+    repeatable=False,
+)
+
+PUT_DOCUMENT_METADATA = Route(
+    operation=operations.COLLECTION_UPDATE_DOCUMENT,
+    operation_id="put_document_metadata",
+    method="PUT",
+    path="/collections/{name}/documents/{id}/metadata",
+    query=MetadataFields,
+    body=MetadataRequest,
+    description="Replaces it, or with merge=true sets the given keys. The text and the vector stay.",
+)
+
+LIST_VALUES = Route(
+    operation=operations.COLLECTION_VALUES,
+    operation_id="metadata_values",
+    method="GET",
+    path="/collections/{name}/metadata-values",
+    query=ValuesFields,
+)
+
+QUERY_COLLECTION = Route(
+    operation=operations.COLLECTION_QUERY,
+    operation_id="query_collection",
+    method="POST",
+    path="/collections/{name}/query",
+    body=QueryRequest,
+    description=(
+        "By an embedding, or by a text where the server embeds the collection's texts itself; with mode text by "
+        "keywords, with mode hybrid by both. 409: another model made the collection's vectors."
+    ),
+    rules={"anyOf": [{"required": [name], "properties": {name: {}}} for name in ("embedding", "text")]},
+    example={"embedding": [0.1, 0.7, 0.2], "where": {"section_id": "retention-config"}, "top_k": 3},
+)
+
+LIST_PROVIDERS = Route(
+    operation=operations.PROVIDER_LIST, operation_id="list_providers", method="GET", path="/providers", query=NoFields
+)
+
+GET_PROVIDER = Route(
+    operation=operations.PROVIDER_GET,
+    operation_id="get_provider",
+    method="GET",
+    path="/providers/{name}",
+    query=NoFields,
+)
+
+TEST_PROVIDER = Route(
+    operation=operations.PROVIDER_TEST,
+    operation_id="test_provider",
+    method="POST",
+    path="/providers/{name}/test",
+    query=NoFields,
+    body=TestRequest,
+    body_required=False,
+    rules={"not": {"required": ["configuration", "connection"]}},
+)
+
+ROUTES: tuple[Route[Any], ...] = (
+    LIST_COLLECTIONS,
+    CREATE_COLLECTION,
+    GET_COLLECTION,
+    DELETE_COLLECTION,
+    PUT_METADATA,
+    LIST_DOCUMENTS,
+    ADD_DOCUMENTS,
+    DELETE_MATCHING,
+    EMPTY_COLLECTION,
+    DELETE_DOCUMENT,
+    PUT_DOCUMENT_METADATA,
+    LIST_VALUES,
+    QUERY_COLLECTION,
+    LIST_PROVIDERS,
+    GET_PROVIDER,
+    TEST_PROVIDER,
+)
+"""All of them. The first whose address fits is the one: the reserved id stands before any other."""
