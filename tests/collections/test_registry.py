@@ -70,7 +70,7 @@ def test_a_plug_in_is_found_by_its_entry_point() -> None:
     ("value", "reason"),
     [
         ("no_such_module_anywhere:KIND", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
-        (f"{HERE}:NOTHING", "AttributeError: module '.*plugged' has no attribute 'NOTHING'"),
+        (f"{HERE}:NOTHING", "AttributeError: module '.*fake_plugins' has no attribute 'NOTHING'"),
         (f"{HERE}:NUMBER", "It is no ProviderKind, but of type int"),
         (f"{HERE}:SHOUTING", "It calls itself 'SHOUTING', which must be the name of its entry point"),
         (f"{HERE}:GOOD", "It calls itself 'good'"),

@@ -149,9 +149,9 @@ def delete(
     return run(memory.DELETE, _request(DeleteRequest, {**fields, **tenant}))
 
 
-def reindex(force: bool, status_only: bool) -> Call[ReindexResponse]:
-    """Have all vectors made anew."""
-    return run(memory.REINDEX, ReindexRequest(force=force, status_only=status_only))
+def reindex(force: bool, status_only: bool, wait: bool = False) -> Call[ReindexResponse]:
+    """Re-embed the index, or report the progress."""
+    return run(memory.REINDEX, ReindexRequest(force=force, status_only=status_only, wait=wait))
 
 
 def health() -> Call[HealthResponse]:

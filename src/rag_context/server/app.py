@@ -20,8 +20,8 @@ from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
-from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.operations.routes import ROUTES
+from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest

@@ -169,10 +169,13 @@ class AsyncClient:
         return await self._write(calls.delete(document_id, source, session_id, dry_run, confirm, tenant), request_id)
 
     async def reindex(
-        self, *, force: bool = False, status_only: bool = False, request_id: str | None = None
+        self, *, force: bool = False, status_only: bool = False, wait: bool = False, request_id: str | None = None
     ) -> ReindexResponse:
-        """Have all vectors made anew behind the searches, or say how far that is."""
-        return await self._write(calls.reindex(force, status_only), request_id)
+        """Re-embed the index in the background, or report the progress; `wait` answers when it is done.
+
+        With `wait` the answer may take five minutes: give the client a `timeout_s` that is as long.
+        """
+        return await self._write(calls.reindex(force, status_only, wait), request_id)
 
     async def health(self, *, request_id: str | None = None) -> HealthResponse:
         """How the system is."""

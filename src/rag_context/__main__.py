@@ -1,0 +1,6 @@
+"""`python -m rag_context` is the command `rag-context`."""
+
+from rag_context.cli.app import main
+
+if __name__ == "__main__":
+    main()
