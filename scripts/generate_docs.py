@@ -9,14 +9,13 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+from rag_context.api.operations.table import OPERATIONS
+from rag_context.api.schema import json_schema
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.app import loaded
 from rag_context.cli.exits import EXIT_CODES
-from rag_context.server.registry import Service
-from rag_context.server.tools import build_tools
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -114,13 +113,12 @@ def cli_page() -> str:
 def tools_page() -> str:
     """The tools, each with its arguments and its response."""
     parts = [TOOLS_INTRO]
-    service = cast("Service", SimpleNamespace(collections=object(), projects=object()))
-    for tool in build_tools(service, Vocabulary()).values():
-        parts.append(f"\n## {tool.name}\n\n{tool.description}\n")
-        parts.append(f"### Arguments of {tool.name}\n")
-        parts.extend(schema_rows(tool.input_schema))
-        parts.append(f"\n### Response of {tool.name}\n")
-        parts.extend(schema_rows(tool.output_schema))
+    for operation in OPERATIONS.values():
+        parts.append(f"\n## {operation.name}\n\n{operation.description}\n")
+        parts.append(f"### Arguments of {operation.name}\n")
+        parts.extend(schema_rows(json_schema(operation.request.speaking(Vocabulary()), "validation")))
+        parts.append(f"\n### Response of {operation.name}\n")
+        parts.extend(schema_rows(operation.output_schema))
     return "\n".join(parts) + "\n"
 
 
