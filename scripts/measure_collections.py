@@ -3,7 +3,7 @@
     python scripts/measure_collections.py [PASSAGES SEARCHES]
 
 `none` leaves the collector alone, `frozen` calls gc.freeze() once when the server is started, `pauses` is what
-`rag_context.cli.pauses` does. Each way serves an index that is there already, and one that grows while it serves.
+`rag_context.cli.gc_tuning` does. Each way serves an index that is there already, and one that grows while it serves.
 docs/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
 """
 
@@ -48,7 +48,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
     def keep_short() -> None:
         sys.setswitchinterval(pauses.SWITCH_S)
         if way == "pauses":
-            gc.callbacks.append(pauses.Pauses())
+            gc.callbacks.append(pauses.FreezeSurvivors())
 
     serve_until_stopped = command._serve  # noqa: SLF001
 
@@ -57,7 +57,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         gc.freeze()
         await serve_until_stopped(*arguments)
 
-    app.keep_pauses_short = keep_short  # type: ignore[attr-defined]
+    app.tune_interpreter = keep_short  # type: ignore[attr-defined]
     if way == "frozen":
         command._serve = frozen  # type: ignore[assignment]  # noqa: SLF001
     gc.callbacks.append(hear)

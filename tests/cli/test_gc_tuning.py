@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rag_context.cli.pauses import Pauses
+from rag_context.cli.gc_tuning import FreezeSurvivors
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,7 @@ def _thawed() -> Iterator[None]:
 
 
 def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> None:
-    pauses = Pauses(long_s=0.0, most=1)
+    pauses = FreezeSurvivors(long_s=0.0, most=1)
     gc.callbacks.append(pauses)
     try:
         gc.collect(0)
@@ -37,7 +37,7 @@ def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> 
 
 
 def test_a_short_collection_changes_nothing() -> None:
-    pauses = Pauses(long_s=3600.0)
+    pauses = FreezeSurvivors(long_s=3600.0)
     gc.callbacks.append(pauses)
     try:
         gc.collect()

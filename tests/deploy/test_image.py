@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_context import __version__
-from rag_context.server.guard import OPEN_PATHS
+from rag_context.server.middleware import OPEN_PATHS
 from rag_context.settings.sources import load_settings
 from tests.deploy.files import ROOT, SETTINGS, dockerfile, image_environment, instructions
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from rag_context import __version__
-from rag_context.server.guard import OPEN_PATHS
+from rag_context.server.middleware import OPEN_PATHS
 from rag_context.server.options import ServerOptions
 from rag_context.settings.sources import load_settings
 from tests.deploy.files import (

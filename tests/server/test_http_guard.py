@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.operations import Access
 from rag_context.errors import ConfigurationError
-from rag_context.server.guard import AuthMiddleware, RateLimit
+from rag_context.server.middleware import AuthMiddleware, RateLimit
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.request_ids import RequestIdMiddleware
 

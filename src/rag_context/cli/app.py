@@ -11,7 +11,7 @@ import typer
 from rag_context._version import __version__
 from rag_context.cli.commands import Group, LazyCommand
 from rag_context.cli.exits import EPILOG, ExitCode, report
-from rag_context.cli.pauses import keep_pauses_short
+from rag_context.cli.gc_tuning import tune_interpreter
 from rag_context.errors import RagContextError
 
 _COMMANDS = {
@@ -147,4 +147,4 @@ def root(
 ) -> None:
     """Take the options that stand before any command."""
     if ctx.invoked_subcommand in _ANSWERING:
-        keep_pauses_short()
+        tune_interpreter()

@@ -38,9 +38,9 @@ from rag_context.server.endpoint import (
     query_fields,
 )
 from rag_context.server.failures import retry_after
-from rag_context.server.guard import AuthMiddleware, BodyLimit, HostOriginMiddleware, RateLimit
 from rag_context.server.mcp.mount import McpMount
 from rag_context.server.messages import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
+from rag_context.server.middleware import AuthMiddleware, BodyLimit, HostOriginMiddleware, RateLimit
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool

@@ -18,7 +18,7 @@ from typing import Any
 
 LONG_S = 0.01
 MOST = 16
-"""So often at most: of what is set aside, cycles that are dropped later stay in memory."""
+"""Freezes at most: cycles among frozen objects that are dropped later stay in memory."""
 
 SWITCH_S = 0.0005
 """Longest time for which a thread keeps the interpreter's lock while others wait for it."""
@@ -26,8 +26,8 @@ SWITCH_S = 0.0005
 _OLDEST = 2
 
 
-class Pauses:
-    """Hears of every collection, as `gc.callbacks` do.
+class FreezeSurvivors:
+    """A `gc.callbacks` entry that freezes the survivors of a long full collection.
 
     Args:
         long_s: a full collection that took longer than these seconds is long.
@@ -50,7 +50,7 @@ class Pauses:
             self._left -= 1
 
 
-def keep_pauses_short() -> None:
-    """From now on, until the process ends."""
-    gc.callbacks.append(Pauses())
+def tune_interpreter() -> None:
+    """Shorten pauses, from now on until the process ends."""
+    gc.callbacks.append(FreezeSurvivors())
     sys.setswitchinterval(SWITCH_S)
