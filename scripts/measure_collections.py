@@ -46,9 +46,9 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
             seen.append((time.time(), (time.perf_counter() - began) * 1000.0))
 
     def keep_short() -> None:
-        sys.setswitchinterval(pauses.SWITCH_S)
+        sys.setswitchinterval(gc_tuning.SWITCH_S)
         if way == "pauses":
-            gc.callbacks.append(pauses.FreezeSurvivors())
+            gc.callbacks.append(gc_tuning.FreezeSurvivors())
 
     serve_until_stopped = command._serve  # noqa: SLF001
 
