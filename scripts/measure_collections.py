@@ -32,7 +32,7 @@ OLDEST = 2
 
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
-    from rag_context.cli import app, main, pauses  # noqa: PLC0415  (in the process that serves)
+    from rag_context.cli import app, gc_tuning, main  # noqa: PLC0415  (in the process that serves)
     from rag_context.cli import serve as command  # noqa: PLC0415
 
     seen: list[tuple[float, float]] = []

@@ -7,6 +7,7 @@ import pytest
 
 from rag_context import AsyncClient, Client
 from rag_context.api.operations import Operation, Toolset
+from rag_context.api.operations.routes import ROUTES
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.app import loaded
@@ -18,7 +19,7 @@ from rag_context.server.tools import build_tools
 
 from .stub_service import StubService
 
-PEOPLE = [each for each in OPERATIONS.values() if each.toolset is not Toolset.COLLECTIONS]
+ALL = [*OPERATIONS.values(), *(route.operation for route in ROUTES if route.operation.name not in OPERATIONS)]
 
 
 def named(operations: list[Operation[Any, Any]]) -> list[Any]:
@@ -43,7 +44,7 @@ def test_openapi_describes_every_operation_that_is_offered_with_its_request() ->
         assert set(document["components"]["schemas"][shape]["properties"]) == aliases
 
 
-@pytest.mark.parametrize("operation", named(PEOPLE))
+@pytest.mark.parametrize("operation", named(ALL))
 def test_a_command_has_an_option_for_every_field(operation: Operation[Any, Any]) -> None:
     if operation.command is None:
         assert operation.omitted["cli"]
@@ -57,7 +58,7 @@ def test_a_command_has_an_option_for_every_field(operation: Operation[Any, Any])
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
-@pytest.mark.parametrize("operation", named([each for each in PEOPLE if each.method is not None]))
+@pytest.mark.parametrize("operation", named([each for each in ALL if each.method is not None]))
 def test_a_method_of_the_client_has_a_parameter_for_every_field(
     operation: Operation[Any, Any], client: type[Any]
 ) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 
 from rich.table import Table
 from rich.text import Text
@@ -12,130 +10,123 @@ from rich.text import Text
 from rag_context.cli.collections_client import Answer, CollectionsClient, open_client
 from rag_context.cli.console import Screen, ask_first, safe
 from rag_context.cli.exits import ExitCode
+from rag_context.cli.fields import Fields, Name
 from rag_context.cli.options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A collection, and how to tell of it."""
-
-    name: str
-    connection: str | None
-    as_json: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What to find; `embedding` and `where` are JSON."""
-
-    text: str | None
-    embedding: str | None
-    where: str | None
-    limit: int
-    mode: str
-    min_score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """Which documents; `where` is JSON."""
-
-    where: str | None
-    limit: int
-    offset: int
-    ids: Sequence[str] | None
-    embeddings: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """Which documents go: those of the ids, or those that pass a filter (JSON)."""
-
-    ids: Sequence[str]
-    where: str | None
-    dry_run: bool
-    confirm: bool
+NAMES: Mapping[str, Name] = {
+    "name": Name(None, "NAME", "Name of the collection.", is_argument=True),
+    "text": Name(None, "TEXT", "A query text, if this server embeds the collection's texts.", is_argument=True),
+    "field": Name(None, "FIELD", "A metadata field; a.b is a field of an object.", is_argument=True),
+    "id": Name(None, "ID", "Id of the document.", is_argument=True),
+    "embedding": Name(None, "JSON", "A vector instead of a text, as a list of numbers.", is_json=True),
+    "where": Name(None, "JSON", """Only documents that pass this filter, e.g. '{"doc_type":"code"}'.""", is_json=True),
+    "metadata": Name(None, "JSON", "Metadata: a JSON object.", is_json=True),
+    "top_k": Name("--limit", "N", "Most results."),
+    "min_score": Name(None, "X", "Minimum score."),
+    "mode": Name(None, None, "Vector search, keyword search, or hybrid search."),
+    "limit": Name(None, "N", "Most documents, up to 1000."),
+    "offset": Name(None, "N", "Number of documents to skip."),
+    "ids": Name("--id", "ID", "Only the document of this id; may be repeated."),
+    "merge": Name(None, None, "Set these keys and keep the others."),
+    "embedding_provider": Name(None, "LABEL", "Who makes the vectors; rag-context: texts are embedded here."),
+    "embedding_model": Name(None, "LABEL", "Which model makes them."),
+    "dry_run": Name(None, None, "With --where: only say what would go."),
+    "connection": Name(None, "ID", "Connection that it lives on (connections.<id>)."),
+}
+JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 
 
 _Work = Callable[[CollectionsClient], Awaitable[Answer]]
 _Print = Callable[[Answer, Screen], None]
 
 
-def run_list(chosen: Chosen, connection: str | None, *, as_json: bool) -> ExitCode:
+def run_list(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """All collections."""
-    return _run(chosen, connection, lambda client: client.ask("GET", "collections"), _show_list, as_json=as_json)
+    return _run(chosen, fields, lambda client: client.ask("GET", "collections"), _show_list, as_json=as_json)
 
 
-def run_show(chosen: Chosen, named: Named) -> ExitCode:
+def run_show(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """One collection."""
-    return _about(chosen, named, lambda client: client.ask("GET", "collections", named.name), _show_one)
+    return _run(
+        chosen, fields, lambda client: client.ask("GET", "collections", fields["name"]), _show_one, as_json=as_json
+    )
 
 
-def run_create(chosen: Chosen, named: Named, metadata: str | None, labels: Mapping[str, str | None]) -> ExitCode:
+def run_create(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """A new collection."""
-    body = {"name": named.name, "metadata": json_of(metadata, "--metadata"), **labels}
-    return _about(
+    body = {name: value for name, value in fields.items() if name != "connection"}
+    return _run(
         chosen,
-        named,
+        fields,
         lambda client: client.tell("POST", "collections", body=body),
         lambda answer, screen: screen.note(f"Created {safe(answer['name'])} on connection {answer['connection']}."),
+        as_json=as_json,
     )
 
 
-def run_delete(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
+def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
     """A collection goes, if that is meant."""
     if not yes:
-        ask_first(f"Delete the collection {safe(named.name)} with all documents in it?")
-    return _about(
+        ask_first(f"Delete the collection {safe(fields['name'])} with all documents in it?")
+    return _run(
         chosen,
-        named,
-        lambda client: client.ask("DELETE", "collections", named.name),
+        fields,
+        lambda client: client.ask("DELETE", "collections", fields["name"]),
         lambda answer, screen: screen.note(f"Deleted {safe(answer['collection'])}."),
+        as_json=as_json,
     )
 
 
-def run_empty(chosen: Chosen, named: Named, *, yes: bool) -> ExitCode:
+def run_empty(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
     """All documents go, if that is meant."""
     if not yes:
-        ask_first(f"Delete all documents of the collection {safe(named.name)}?")
-    return _about(
+        ask_first(f"Delete all documents of the collection {safe(fields['name'])}?")
+    return _run(
         chosen,
-        named,
-        lambda client: client.ask("DELETE", "collections", named.name, "documents", "all"),
+        fields,
+        lambda client: client.ask("DELETE", "collections", fields["name"], "documents", "all"),
         lambda answer, screen: screen.note(f"{_documents(answer['count_deleted'])} deleted."),
+        as_json=as_json,
     )
 
 
-def run_remove(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
+def run_remove(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
     """Documents go: by a filter at once, by ids one after the other."""
-    if (what.where is None) == (not what.ids):
+    if ("where" in fields) == ("ids" in fields):
         raise InvalidInputError("Say what to delete: one or more IDs, or --where '{...}'.")
-    if what.where is not None:
-        return _remove_matching(chosen, named, what)
-    if what.dry_run:
+    if "where" in fields:
+        return _remove_matching(chosen, fields, yes=yes, as_json=as_json)
+    if "dry_run" in fields:
         raise InvalidInputError(
             "--dry-run goes with --where; `rag-context collections documents --id` shows documents."
         )
-    ids = what.ids
+    ids = fields["ids"]
 
     async def work(client: CollectionsClient) -> Answer:
         for id_ in ids:
             if id_ == "all":
                 raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
-            await client.ask("DELETE", "collections", named.name, "documents", id_)
-        return {"status": "deleted", "collection": named.name, "ids": list(ids)}
+            await client.ask("DELETE", "collections", fields["name"], "documents", id_)
+        return {"status": "deleted", "collection": fields["name"], "ids": list(ids)}
 
-    return _about(chosen, named, work, lambda answer, screen: screen.note(f"{_documents(len(answer['ids']))} deleted."))
+    return _run(
+        chosen,
+        fields,
+        work,
+        lambda answer, screen: screen.note(f"{_documents(len(answer['ids']))} deleted."),
+        as_json=as_json,
+    )
 
 
-def _remove_matching(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
-    fields = {
-        "where": what.where,
-        "dry_run": "true" if what.dry_run else "false",
-        "confirm": "true" if what.confirm else "false",
+def _remove_matching(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
+    query = {
+        "where": json.dumps(fields["where"]),
+        "dry_run": "true" if "dry_run" in fields else "false",
+        "confirm": "true" if yes else "false",
     }
 
     def show(answer: Answer, screen: Screen) -> None:
@@ -146,131 +137,119 @@ def _remove_matching(chosen: Chosen, named: Named, what: Removal) -> ExitCode:
         done = "would be deleted" if answer["status"] == "preview" else "deleted"
         screen.note(f"{_documents(answer['count_deleted'])} {done}{rest}.")
 
-    return _about(
-        chosen, named, lambda client: client.ask("DELETE", "collections", named.name, "documents", fields=fields), show
+    return _run(
+        chosen,
+        fields,
+        lambda client: client.ask("DELETE", "collections", fields["name"], "documents", fields=query),
+        show,
+        as_json=as_json,
     )
 
 
-def run_update(chosen: Chosen, named: Named, id_: str, metadata: str, merge: str) -> ExitCode:
+def run_update(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Other metadata of a document."""
-    body, steps = {"metadata": json_of(metadata, "JSON")}, ("collections", named.name, "documents", id_, "metadata")
-    return _about(
+    body, steps = (
+        {"metadata": fields["metadata"]},
+        ("collections", fields["name"], "documents", fields["id"], "metadata"),
+    )
+    return _run(
         chosen,
-        named,
-        lambda client: client.tell("PUT", *steps, body=body, fields={"merge": merge}),
+        fields,
+        lambda client: client.tell("PUT", *steps, body=body, fields=_merge(fields)),
         lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
+        as_json=as_json,
     )
 
 
-def run_metadata(chosen: Chosen, named: Named, metadata: str, merge: str) -> ExitCode:
+def run_metadata(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """Other metadata."""
-    body = {"metadata": json_of(metadata, "JSON")}
-    return _about(
+    body = {"metadata": fields["metadata"]}
+    return _run(
         chosen,
-        named,
-        lambda client: client.tell("PUT", "collections", named.name, "metadata", body=body, fields={"merge": merge}),
+        fields,
+        lambda client: client.tell("PUT", "collections", fields["name"], "metadata", body=body, fields=_merge(fields)),
         lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
+        as_json=as_json,
     )
 
 
-def run_documents(chosen: Chosen, named: Named, page: Page) -> ExitCode:
+def run_documents(chosen: Chosen, fields: Fields, *, embeddings: bool, as_json: bool) -> ExitCode:
     """A page of documents."""
-    fields = {
-        "where": page.where,
-        "limit": str(page.limit),
-        "offset": str(page.offset),
-        "ids": json.dumps(list(page.ids)) if page.ids else None,
-        "include": "embeddings" if page.embeddings else None,
+    offset = fields.get("offset", 0)
+    query = {
+        "where": json.dumps(fields["where"]) if "where" in fields else None,
+        "limit": str(fields["limit"]) if "limit" in fields else None,
+        "offset": str(offset),
+        "ids": json.dumps(fields["ids"]) if "ids" in fields else None,
+        "include": "embeddings" if embeddings else None,
     }
 
     def show(answer: Answer, screen: Screen) -> None:
         _show_documents(answer["documents"], screen)
-        first = page.offset + 1 if answer["count"] else 0
-        screen.note(f"{first} to {page.offset + answer['count']} of {_documents(answer['total'])}.")
+        first = offset + 1 if answer["count"] else 0
+        screen.note(f"{first} to {offset + answer['count']} of {_documents(answer['total'])}.")
 
-    return _about(
-        chosen, named, lambda client: client.ask("GET", "collections", named.name, "documents", fields=fields), show
+    return _run(
+        chosen,
+        fields,
+        lambda client: client.ask("GET", "collections", fields["name"], "documents", fields=query),
+        show,
+        as_json=as_json,
     )
 
 
-def run_query(chosen: Chosen, named: Named, question: Question) -> ExitCode:
+def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """The nearest documents."""
-    if question.text is None and question.embedding is None:
+    if "text" not in fields and "embedding" not in fields:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
-    body = {
-        "text": question.text,
-        "embedding": json_of(question.embedding, "--embedding"),
-        "where": json_of(question.where, "--where"),
-        "top_k": question.limit,
-        "mode": question.mode,
-        "min_score": question.min_score,
-    }
+    body = {name: value for name, value in fields.items() if name not in ("name", "connection")}
 
     async def work(client: CollectionsClient) -> Answer:
-        if question.text is not None and question.mode != "text":
+        if "text" in fields and fields.get("mode") != "text":
             await client.model_loaded()
-        return await client.tell("POST", "collections", named.name, "query", body=body)
+        return await client.tell("POST", "collections", fields["name"], "query", body=body)
 
     def show(answer: Answer, screen: Screen) -> None:
         _show_documents(answer["results"], screen)
         if not answer["results"]:
             screen.note("Nothing found.")
 
-    return _about(chosen, named, work, show)
+    return _run(chosen, fields, work, show, as_json=as_json)
 
 
-def run_values(chosen: Chosen, named: Named, field: str) -> ExitCode:
+def run_values(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """The values of a field, one a line."""
 
     def show(answer: Answer, screen: Screen) -> None:
         for value in answer["values"]:
             screen.show(safe(value) if isinstance(value, str) else json.dumps(value))
 
-    fields = {"field": field}
-    return _about(
+    return _run(
         chosen,
-        named,
-        lambda client: client.ask("GET", "collections", named.name, "metadata-values", fields=fields),
+        fields,
+        lambda client: client.ask(
+            "GET", "collections", fields["name"], "metadata-values", fields={"field": fields["field"]}
+        ),
         show,
+        as_json=as_json,
     )
 
 
 def run_providers(chosen: Chosen, *, as_json: bool) -> ExitCode:
     """All kinds of provider."""
-    return _run(chosen, None, lambda client: client.ask("GET", "providers"), _show_providers, as_json=as_json)
+    return _run(chosen, {}, lambda client: client.ask("GET", "providers"), _show_providers, as_json=as_json)
 
 
-def json_of(text: str | None, option: str) -> object:
-    """What a JSON option says. Raises: InvalidInputError."""
-    if text is None:
-        return None
-    try:
-        value: object = json.loads(text, object_pairs_hook=partial(_distinct, option))
-    except (ValueError, RecursionError):
-        raise InvalidInputError(f"{option} must be valid JSON.") from None
-    return value
+def _merge(fields: Fields) -> dict[str, str | None]:
+    return {"merge": "true" if "merge" in fields else "false"}
 
 
-def _distinct(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """An object, whose keys must differ: JSON would keep the last of two, and lose the other."""
-    found: dict[str, object] = {}
-    for key, value in pairs:
-        if key in found:
-            raise InvalidInputError(f"{option} has {safe(key)!r} twice.")
-        found[key] = value
-    return found
-
-
-def _about(chosen: Chosen, named: Named, work: _Work, show: _Print) -> ExitCode:
-    return _run(chosen, named.connection, work, show, as_json=named.as_json)
-
-
-def _run(chosen: Chosen, connection: str | None, work: _Work, show: _Print, *, as_json: bool) -> ExitCode:
+def _run(chosen: Chosen, fields: Fields, work: _Work, show: _Print, *, as_json: bool) -> ExitCode:
     screen = Screen()
     loaded = load_available(chosen)
 
     async def done() -> Answer:
-        async with open_client(loaded, connection) as client:
+        async with open_client(loaded, fields.get("connection")) as client:
             return await work(client)
 
     answer = asyncio.run(done())

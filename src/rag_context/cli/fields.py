@@ -3,10 +3,11 @@
 Each field is one option, `--session-id` for `session_id`; `NAMES` says where the command line has another name or help.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from inspect import Parameter, signature
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin
@@ -17,6 +18,7 @@ from pydantic.fields import FieldInfo
 from rag_context.api.operations import Operation
 from rag_context.api.reading import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
+from rag_context.cli.console import safe
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import parse_time
 from rag_context.errors import FieldError, InvalidInputError
@@ -36,6 +38,8 @@ class Name:
     metavar: str | None = None
     help: str | None = None
     is_argument: bool = False
+    is_json: bool = False
+    """Whether a value is typed as JSON."""
 
 
 _QUESTION = Name(None, "QUESTION", "A question, or an exact name or error code.", is_argument=True)
@@ -75,14 +79,17 @@ def with_fields(
         names: names that differ from `NAMES` here.
     """
 
+    order = {name: place for place, name in enumerate(names)}
+
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
-        chosen = {name: names.get(name) or NAMES.get(name) or Name() for name in command_fields(operation)}
+        fields = sorted(command_fields(operation), key=lambda name: order.get(name, len(order)))
+        chosen = {name: _name(name, names) for name in fields}
         options = [_parameter(name, operation.request.model_fields[name], each) for name, each in chosen.items()]
         own = list(signature(run, eval_str=True).parameters.values())[1:]
 
         @wraps(run)
         def command(**given: Any) -> None:
-            typed = {name: given.pop(name) for name in chosen}
+            typed = {name: _typed(given.pop(name), name, each) for name, each in chosen.items()}
             run(
                 {
                     name: value
@@ -135,6 +142,27 @@ def read_typed(
         raise InvalidInputError("\n".join(sentences), error.details) from None
 
 
+def json_of(text: str | None, option: str) -> object:
+    """What a JSON option says. Raises: InvalidInputError."""
+    if text is None:
+        return None
+    try:
+        value: object = json.loads(text, object_pairs_hook=partial(_distinct, option))
+    except (ValueError, RecursionError):
+        raise InvalidInputError(f"{option} must be valid JSON.") from None
+    return value
+
+
+def _distinct(option: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object, whose keys must differ: JSON would keep the last of two, and lose the other."""
+    found: dict[str, object] = {}
+    for key, value in pairs:
+        if key in found:
+            raise InvalidInputError(f"{option} has {safe(key)!r} twice.")
+        found[key] = value
+    return found
+
+
 def exit_with(status: ExitCode) -> None:
     """End the command with this status."""
     raise typer.Exit(status)
@@ -147,12 +175,24 @@ def _parameter(name: str, field: FieldInfo, chosen: Name) -> Parameter:
     is_required = field.is_required()
     info: Any
     if chosen.is_argument:
-        info = typer.Argument(metavar=shown if is_required else f"[{shown}]", help=text, show_default=False)
+        many = "..." if get_origin(kind) is list else ""
+        info = typer.Argument(metavar=shown if is_required else f"[{shown}{many}]", help=text, show_default=False)
     else:
         info = typer.Option(_flag(name, chosen), metavar=shown, help=text)
     default: Any = Parameter.empty if is_required else False if kind is bool else None
     annotation = Annotated[kind if is_required or kind is bool else kind | None, info]  # type: ignore[valid-type]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _name(name: str, names: Mapping[str, Name]) -> Name:
+    return names.get(name) or NAMES.get(name) or Name()
+
+
+def _typed(value: Any, name: str, chosen: Name) -> Any:
+    """The value of an option; what was typed as JSON is read."""
+    if value is None or not chosen.is_json:
+        return value
+    return json_of(value, str(chosen.metavar) if chosen.is_argument else _flag(name, chosen))
 
 
 def _flag(name: str, chosen: Name) -> str:
@@ -197,7 +237,7 @@ def _as_typed(detail: FieldError, model: type[WireRequest], names: Mapping[str, 
     """A field error with the option that was typed in place of the name on the wire."""
     wire = detail.field.partition("[")[0]
     for name, field in model.model_fields.items():
-        chosen = names.get(name) or NAMES.get(name) or Name()
+        chosen = _name(name, names)
         if (field.alias or name) == wire and not chosen.is_argument and detail.message.startswith(detail.field):
             return f"{_flag(name, chosen)}{detail.message.removeprefix(detail.field)}"
     return detail.message

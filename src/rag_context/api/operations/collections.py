@@ -67,6 +67,7 @@ CONVERSE = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    omitted={"cli": "a person asks with `collections query`"},
     example={
         "userMessage": "Does it integrate with OpenShift AI?",
         "currentTopic": "InstructLab and OpenShift AI integration",
@@ -87,6 +88,7 @@ COLLECTION_QUERY = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections query",
     example={"name": _NAME, "text": "How long are logs kept?", "mode": "hybrid", "top_k": 3},
 )
 
@@ -103,6 +105,7 @@ COLLECTION_LIST = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections list",
     example={},
 )
 
@@ -116,6 +119,7 @@ COLLECTION_GET = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections show",
     example={"name": _NAME},
 )
 
@@ -131,6 +135,8 @@ COLLECTION_DOCUMENTS = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections documents",
+    omitted={"cli.include": "--embeddings says it"},
     example={"name": _NAME, "where": {"section_id": "retention"}, "limit": 10},
 )
 
@@ -144,6 +150,7 @@ COLLECTION_VALUES = Operation(
     read_only=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections values",
     example={"name": _NAME, "field": "section_id"},
 )
 
@@ -161,6 +168,7 @@ COLLECTION_CREATE = Operation(
     destructive=False,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections create",
     example={"name": _NAME, "embedding_provider": "rag-context"},
 )
 
@@ -175,6 +183,8 @@ COLLECTION_ADD = Operation(
     destructive=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections add",
+    omitted={"cli.documents": "the argument FILE has them"},
     example={"name": _NAME, "documents": [{"id": "retention-1", "text": "Logs are kept for 31 days."}]},
 )
 
@@ -189,6 +199,7 @@ COLLECTION_UPDATE_DOCUMENT = Operation(
     destructive=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections update",
     example={"name": _NAME, "id": "retention-1", "metadata": {"reviewed": True}, "merge": True},
 )
 
@@ -203,6 +214,7 @@ COLLECTION_SET_METADATA = Operation(
     destructive=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections metadata",
     example={"name": _NAME, "metadata": {"owner": "docs"}, "merge": True},
 )
 
@@ -220,6 +232,8 @@ COLLECTION_DELETE_DOCUMENTS = Operation(
     destructive=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections remove",
+    omitted={"cli.every": "`collections empty` does it", "cli.confirm": "--yes says it"},
     example={"name": _NAME, "where": {"section_id": "retention"}, "dry_run": True},
 )
 
@@ -234,6 +248,7 @@ COLLECTION_DELETE = Operation(
     destructive=True,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
+    command="collections delete",
     example={"name": _NAME},
 )
 
@@ -247,6 +262,7 @@ COLLECTION_DELETE_DOCUMENT = Operation(
     read_only=False,
     destructive=True,
     names_one=True,
+    omitted={"cli": "`collections remove` does it, for one or more"},
     example={"name": _NAME, "id": "retention-1"},
 )
 
@@ -260,6 +276,7 @@ COLLECTION_EMPTY = Operation(
     read_only=False,
     destructive=True,
     names_one=True,
+    command="collections empty",
     example={"name": _NAME},
 )
 
@@ -271,6 +288,7 @@ PROVIDER_LIST = Operation(
     response=ProvidersResponse,
     access=Access.READ,
     read_only=True,
+    command="collections providers",
     example={},
 )
 
@@ -283,6 +301,7 @@ PROVIDER_GET = Operation(
     access=Access.READ,
     read_only=True,
     names_one=True,
+    omitted={"cli": "`collections providers --json` has all of them"},
     example={"name": "embedded"},
 )
 
@@ -298,5 +317,6 @@ PROVIDER_TEST = Operation(
     access=Access.WRITE,
     read_only=False,
     names_one=True,
+    omitted={"cli": "`collections list --connection ID` shows whether a connection works"},
     example={"name": "embedded", "configuration": {}},
 )
