@@ -184,8 +184,7 @@ def _call(
     body: Mapping[str, object] | None = None,
 ) -> Call[Response]:
     """A call of a declared route; fields of the body without a value are left out."""
-    left = iter(names)
-    path = "/".join(step_of(next(left)) if step.startswith("{") else step for step in route.steps)
+    path = route.address(*map(step_of, names))
     fields = {} if connection == DEFAULT_CONNECTION else {"connection": connection}
     fields.update(query or {})
     try:
@@ -194,7 +193,7 @@ def _call(
         raise InvalidInputError(f"This cannot stand in an address: {error}") from None
     sent = None if body is None else _json({key: value for key, value in body.items() if value is not None})
     read = route.operation.response.model_validate_json
-    return Call(f"/{path}{encoded}", read, sent, route.method, route.repeatable)
+    return Call(path + encoded, read, sent, route.method, route.repeatable)
 
 
 def _merging(merge: bool) -> dict[str, str]:

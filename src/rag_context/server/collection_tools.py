@@ -10,35 +10,34 @@ from rag_context.service.collections import CollectionService
 def collection_work(service: CollectionService) -> WorkByName:
     """What does the operations of collections and providers."""
 
-    async def set_metadata(asked: SetMetadataTool, _call: Call) -> WireResponse:
-        put = service.merge_metadata if asked.merge else service.replace_metadata
-        return await put(asked.name, asked, connection=asked.connection)
+    async def set_metadata(request: SetMetadataTool, _call: Call) -> WireResponse:
+        put = service.merge_metadata if request.merge else service.replace_metadata
+        return await put(request.name, request, connection=request.connection)
 
-    async def documents(asked: ListDocumentsTool, _call: Call) -> WireResponse:
+    async def documents(request: ListDocumentsTool, _call: Call) -> WireResponse:
         return await service.documents(
-            asked.name,
-            where=asked.where,
-            limit=asked.limit,
-            offset=asked.offset,
-            ids=asked.ids,
-            embeddings=asked.include is not None,
-            connection=asked.connection,
+            request.name,
+            where=request.where,
+            limit=request.limit,
+            offset=request.offset,
+            ids=request.ids,
+            embeddings=request.include is not None,
+            connection=request.connection,
         )
 
-    async def delete_documents(asked: DeleteDocumentsTool, _call: Call) -> WireResponse:
-        name, connection = asked.name, asked.connection
-        if asked.ids is not None:
-            return await service.delete_ids(name, asked.ids, dry_run=asked.dry_run, connection=connection)
+    async def delete_documents(request: DeleteDocumentsTool, _call: Call) -> WireResponse:
+        name, connection = request.name, request.connection
+        if request.ids is not None:
+            return await service.delete_ids(name, request.ids, dry_run=request.dry_run, connection=connection)
         return await service.delete_matching(
             name,
-            asked.where,
-            every=asked.every is True,
-            dry_run=asked.dry_run,
-            confirm=asked.confirm,
+            request.where,
+            every=request.every is True,
+            dry_run=request.dry_run,
+            confirm=request.confirm,
             connection=connection,
         )
 
-    providers = service.providers
     return dict(
         (
             does(operations.CONVERSE, lambda request, _call: service.converse(request)),
@@ -84,8 +83,8 @@ def collection_work(service: CollectionService) -> WorkByName:
                 operations.COLLECTION_EMPTY,
                 lambda request, _call: service.empty(request.name, connection=request.connection),
             ),
-            does(operations.PROVIDER_LIST, lambda _request, _call: providers.listing()),
-            does(operations.PROVIDER_GET, lambda request, _call: providers.get(request.name)),
-            does(operations.PROVIDER_TEST, lambda request, _call: providers.test(request.name, request)),
+            does(operations.PROVIDER_LIST, lambda _request, _call: service.providers.listing()),
+            does(operations.PROVIDER_GET, lambda request, _call: service.providers.get(request.name)),
+            does(operations.PROVIDER_TEST, lambda request, _call: service.providers.test(request.name, request)),
         )
     )

@@ -122,24 +122,14 @@ def _steps(scope: Scope) -> tuple[str, ...]:
 def _matched(scope: Scope) -> tuple[Route[Any], Mapping[str, str]]:
     """The route of a request, and the names in its address. Raises: RefusalError where there is none."""
     steps = _steps(scope)
-    fitting = [route for route in ROUTES if _fits(route, steps)]
+    fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
     if not fitting:
         raise RefusalError(404, ErrorCode.NOT_FOUND, "Not found")
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
-    for route in fitting:
-        if route.method == method:
-            pairs = zip(route.steps, steps, strict=True)
-            return route, {known.strip("{}"): step for known, step in pairs if known.startswith("{")}
-    methods = {route.method for route in fitting}
-    allowed = methods | {"HEAD"} if "GET" in methods else methods
-    raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(sorted(allowed)))
-
-
-def _fits(route: Route[Any], steps: tuple[str, ...]) -> bool:
-    known = route.steps
-    return len(known) == len(steps) and all(
-        one.startswith("{") or one == step for one, step in zip(known, steps, strict=True)
-    )
+    if method not in fitting:
+        allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
+        raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
+    return fitting[method]
 
 
 def _check_names(names: Mapping[str, str]) -> None:

@@ -1,8 +1,10 @@
 """The operations of collections and of their providers, those that read first.
 
-Those without a toolset stand at the end: they have an address and are no tools. `collection_delete_documents` does for
-models what the first two do; providers and their configurations are the business of people.
+The last ones have an address and are no tools: a model deletes one document, or all of them, with
+`collection_delete_documents`; providers and their configurations are the business of people.
 """
+
+from functools import partial
 
 from rag_context.api.collection_fields import NoFields
 from rag_context.api.collection_tools import (
@@ -51,7 +53,12 @@ _FILTER = (
     "$nin, $exists, $contains."
 )
 
-CONVERSE = Operation(
+_reading = partial(Operation, access=Access.READ, read_only=True, names_one=True, toolset=Toolset.COLLECTIONS)
+_changing = partial(
+    Operation, access=Access.WRITE, read_only=False, destructive=True, names_one=True, toolset=Toolset.COLLECTIONS
+)
+
+CONVERSE = _reading(
     name="rag_context_converse",
     title="Search collections in a conversation",
     description=(
@@ -63,11 +70,10 @@ CONVERSE = Operation(
     ),
     request=ConverseRequest,
     response=ConverseResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
-    omitted={"cli": "a person asks with `collections query`"},
+    omitted={
+        "cli": "a person asks with `collections query`",
+        "rest": "it is about several collections, and no address is above them",
+    },
     example={
         "userMessage": "Does it integrate with OpenShift AI?",
         "currentTopic": "InstructLab and OpenShift AI integration",
@@ -75,7 +81,7 @@ CONVERSE = Operation(
     },
 )
 
-COLLECTION_QUERY = Operation(
+COLLECTION_QUERY = _reading(
     name="collection_query",
     title="Search a collection",
     description=(
@@ -84,15 +90,11 @@ COLLECTION_QUERY = Operation(
     ),
     request=QueryTool,
     response=QueryResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections query",
     example={"name": _NAME, "text": "How long are logs kept?", "mode": "hybrid", "top_k": 3},
 )
 
-COLLECTION_LIST = Operation(
+COLLECTION_LIST = _reading(
     name="collection_list",
     title="List collections",
     description=(
@@ -101,29 +103,21 @@ COLLECTION_LIST = Operation(
     ),
     request=ListCollectionsTool,
     response=CollectionsResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections list",
     example={},
 )
 
-COLLECTION_GET = Operation(
+COLLECTION_GET = _reading(
     name="collection_get",
     title="Describe a collection",
-    description=("Describe a collection: its metadata, its labels, the dimension and model of its vectors."),
+    description="Describe a collection: its metadata, its labels, the dimension and model of its vectors.",
     request=GetCollectionTool,
     response=CollectionResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections show",
     example={"name": _NAME},
 )
 
-COLLECTION_DOCUMENTS = Operation(
+COLLECTION_DOCUMENTS = _reading(
     name="collection_documents",
     title="List documents of a collection",
     description=(
@@ -131,25 +125,17 @@ COLLECTION_DOCUMENTS = Operation(
     ),
     request=ListDocumentsTool,
     response=DocumentsResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections documents",
     omitted={"cli.include": "--embeddings says it"},
     example={"name": _NAME, "where": {"section_id": "retention"}, "limit": 10},
 )
 
-COLLECTION_VALUES = Operation(
+COLLECTION_VALUES = _reading(
     name="collection_values",
     title="List the values of a metadata field",
-    description=("List the distinct values of a metadata field of a collection's documents, to find possible filters."),
+    description="List the distinct values of a metadata field of a collection's documents, to find possible filters.",
     request=ListValuesTool,
     response=ValuesResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections values",
     example={"name": _NAME, "field": "section_id"},
 )
@@ -165,60 +151,44 @@ COLLECTION_CREATE = Operation(
     response=CreatedCollectionResponse,
     access=Access.WRITE,
     read_only=False,
-    destructive=False,
     names_one=True,
     toolset=Toolset.COLLECTIONS,
     command="collections create",
     example={"name": _NAME, "embedding_provider": "rag-context"},
 )
 
-COLLECTION_ADD = Operation(
+COLLECTION_ADD = _changing(
     name="collection_add",
     title="Store documents in a collection",
-    description=("Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata."),
+    description="Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata.",
     request=AddDocumentsTool,
     response=AddedDocumentsResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections add",
     omitted={"cli.documents": "the argument FILE has them"},
     example={"name": _NAME, "documents": [{"id": "retention-1", "text": "Logs are kept for 31 days."}]},
 )
 
-COLLECTION_UPDATE_DOCUMENT = Operation(
+COLLECTION_UPDATE_DOCUMENT = _changing(
     name="collection_update_document",
     title="Change a document's metadata",
-    description=("Replace the metadata of one document, or set some keys of it with merge; its text and vector stay."),
+    description="Replace the metadata of one document, or set some keys of it with merge; its text and vector stay.",
     request=UpdateDocumentTool,
     response=UpdatedDocumentResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections update",
     example={"name": _NAME, "id": "retention-1", "metadata": {"reviewed": True}, "merge": True},
 )
 
-COLLECTION_SET_METADATA = Operation(
+COLLECTION_SET_METADATA = _changing(
     name="collection_set_metadata",
     title="Change a collection's metadata",
-    description=("Replace the metadata of a collection, or set some keys of it with merge."),
+    description="Replace the metadata of a collection, or set some keys of it with merge.",
     request=SetMetadataTool,
     response=MetadataResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections metadata",
     example={"name": _NAME, "metadata": {"owner": "docs"}, "merge": True},
 )
 
-COLLECTION_DELETE_DOCUMENTS = Operation(
+COLLECTION_DELETE_DOCUMENTS = _changing(
     name="collection_delete_documents",
     title="Delete documents of a collection",
     description=(
@@ -227,80 +197,62 @@ COLLECTION_DELETE_DOCUMENTS = Operation(
     ),
     request=DeleteDocumentsTool,
     response=DeletedMatchingResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections remove",
-    omitted={"cli.every": "`collections empty` does it", "cli.confirm": "--yes says it"},
+    omitted={
+        "cli.every": "`collections empty` does it",
+        "cli.confirm": "--yes says it",
+        "rest.ids": "each document has an address",
+        "rest.every": "all documents have an address",
+    },
     example={"name": _NAME, "where": {"section_id": "retention"}, "dry_run": True},
 )
 
-COLLECTION_DELETE = Operation(
+COLLECTION_DELETE = _changing(
     name="collection_delete",
     title="Delete a collection",
-    description=("Remove a collection with all documents in it. This cannot be undone."),
+    description="Remove a collection with all documents in it. This cannot be undone.",
     request=DeleteCollectionTool,
     response=DroppedCollectionResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
-    toolset=Toolset.COLLECTIONS,
     command="collections delete",
     example={"name": _NAME},
 )
 
-COLLECTION_DELETE_DOCUMENT = Operation(
+COLLECTION_DELETE_DOCUMENT = _changing(
     name="collection_delete_document",
     title="Delete a document",
     description="Remove one document of a collection. This cannot be undone.",
     request=DeleteDocumentRequest,
     response=DeletedDocumentResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
     omitted={"cli": "`collections remove` does it, for one or more"},
     example={"name": _NAME, "id": "retention-1"},
 )
 
-COLLECTION_EMPTY = Operation(
+COLLECTION_EMPTY = _changing(
     name="collection_empty",
     title="Delete all documents",
     description="All of them or none; the collection itself, its metadata and its dimension stay.",
     request=EmptyCollectionRequest,
     response=EmptiedCollectionResponse,
-    access=Access.WRITE,
-    read_only=False,
-    destructive=True,
-    names_one=True,
     command="collections empty",
     example={"name": _NAME},
 )
 
-PROVIDER_LIST = Operation(
+PROVIDER_LIST = _reading(
     name="provider_list",
     title="List the providers",
     description="List the providers of collections, also those that are not installed.",
     request=NoFields,
     response=ProvidersResponse,
-    access=Access.READ,
-    read_only=True,
     command="collections providers",
     example={},
 )
 
-PROVIDER_GET = Operation(
+PROVIDER_GET = _reading(
     name="provider_get",
     title="Describe a provider",
     description="Describe a provider: what it can do, its configuration, and the connections to it.",
     request=ProviderRequest,
     response=ProviderResponse,
-    access=Access.READ,
-    read_only=True,
-    names_one=True,
     omitted={"cli": "`collections providers --json` has all of them"},
     example={"name": "embedded"},
 )

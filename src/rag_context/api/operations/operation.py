@@ -64,7 +64,7 @@ class Operation(Generic[Request, Response]):
     """The client's method for it, with a parameter for each field; without one it is called by `Client.call`."""
 
     omitted: Mapping[str, str] = field(default_factory=dict)
-    """What an interface leaves out, with the reason: `cli`, `cli.FIELD` or `client.FIELD`."""
+    """What an interface leaves out, with the reason: `cli`, `cli.FIELD`, `client.FIELD`, `rest` or `rest.FIELD`."""
 
     @property
     def path(self) -> str:

@@ -4,8 +4,8 @@ The server's routes, body limits and OpenAPI, and the client's calls, are made f
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic
 
@@ -31,16 +31,17 @@ from rag_context.api.providers import TestRequest
 from rag_context.api.wire import WireRequest
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Route(Generic[Response]):
     """One method of one address. What stands in its path, query string and body are the operation's fields."""
 
+    method: str
+    path: str
     operation: Operation[Any, Response]
     operation_id: str
     """Its name in OpenAPI, which generated clients call it by."""
 
-    method: str
-    path: str
+    _: KW_ONLY
     query: type[WireRequest] = ConnectionFields
     body: type[WireRequest] | None = None
     body_required: bool = True
@@ -70,6 +71,23 @@ class Route(Generic[Response]):
         """The parts of its address, those that vary in braces."""
         return tuple(self.path.split("/")[1:])
 
+    def names_in(self, steps: Sequence[str]) -> Mapping[str, str] | None:
+        """The names in an address that was cut at its slashes and decoded; None where the route does not fit."""
+        if len(steps) != len(self.steps):
+            return None
+        names = {}
+        for known, step in zip(self.steps, steps, strict=True):
+            if known.startswith("{"):
+                names[known.strip("{}")] = step
+            elif known != step:
+                return None
+        return names
+
+    def address(self, *names: str) -> str:
+        """The address for names that are percent-encoded."""
+        left = iter(names)
+        return "/".join(("", *(next(left) if step.startswith("{") else step for step in self.steps)))
+
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """Matches every decoded address of it. A name may hold a slash."""
@@ -96,47 +114,39 @@ class Route(Generic[Response]):
         return request
 
 
-LIST_COLLECTIONS = Route(
-    operation=operations.COLLECTION_LIST, operation_id="list_collections", method="GET", path="/collections"
-)
+LIST_COLLECTIONS = Route("GET", "/collections", operations.COLLECTION_LIST, "list_collections")
 
 CREATE_COLLECTION = Route(
-    operation=operations.COLLECTION_CREATE,
-    operation_id="create_collection",
-    method="POST",
-    path="/collections",
+    "POST",
+    "/collections",
+    operations.COLLECTION_CREATE,
+    "create_collection",
     body=CreateCollectionRequest,
     status=201,
     repeatable=False,
 )
 
-GET_COLLECTION = Route(
-    operation=operations.COLLECTION_GET, operation_id="get_collection", method="GET", path="/collections/{name}"
-)
+GET_COLLECTION = Route("GET", "/collections/{name}", operations.COLLECTION_GET, "get_collection")
 
 DELETE_COLLECTION = Route(
-    operation=operations.COLLECTION_DELETE,
-    operation_id="delete_collection",
-    method="DELETE",
-    path="/collections/{name}",
-    repeatable=False,
+    "DELETE", "/collections/{name}", operations.COLLECTION_DELETE, "delete_collection", repeatable=False
 )
 
 PUT_METADATA = Route(
-    operation=operations.COLLECTION_SET_METADATA,
-    operation_id="put_collection_metadata",
-    method="PUT",
-    path="/collections/{name}/metadata",
+    "PUT",
+    "/collections/{name}/metadata",
+    operations.COLLECTION_SET_METADATA,
+    "put_collection_metadata",
     query=MetadataFields,
     body=MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The labels stay, unless others are given.",
 )
 
 LIST_DOCUMENTS = Route(
-    operation=operations.COLLECTION_DOCUMENTS,
-    operation_id="list_documents",
-    method="GET",
-    path="/collections/{name}/documents",
+    "GET",
+    "/collections/{name}/documents",
+    operations.COLLECTION_DOCUMENTS,
+    "list_documents",
     query=DocumentsFields,
     description=(
         "Documents whose metadata passes a filter, by id, and how many there are in all. where is JSON: equality, "
@@ -145,10 +155,10 @@ LIST_DOCUMENTS = Route(
 )
 
 ADD_DOCUMENTS = Route(
-    operation=operations.COLLECTION_ADD,
-    operation_id="add_documents",
-    method="POST",
-    path="/collections/{name}/documents",
+    "POST",
+    "/collections/{name}/documents",
+    operations.COLLECTION_ADD,
+    "add_documents",
     body=DocumentsRequest,
     is_large=True,
     description=(
@@ -168,10 +178,10 @@ ADD_DOCUMENTS = Route(
 )
 
 DELETE_MATCHING = Route(
-    operation=operations.COLLECTION_DELETE_DOCUMENTS,
-    operation_id="delete_matching_documents",
-    method="DELETE",
-    path="/collections/{name}/documents",
+    "DELETE",
+    "/collections/{name}/documents",
+    operations.COLLECTION_DELETE_DOCUMENTS,
+    "delete_matching_documents",
     query=DeleteFields,
     description=(
         f"Those whose metadata passes a filter. More than {UNCONFIRMED} documents, or more than half of the "
@@ -180,44 +190,37 @@ DELETE_MATCHING = Route(
     repeatable=False,
 )
 
-EMPTY_COLLECTION = Route(
-    operation=operations.COLLECTION_EMPTY,
-    operation_id="delete_all_documents",
-    method="DELETE",
-    path=f"/collections/{{name}}/documents/{RESERVED_ID}",
-)
-
 DELETE_DOCUMENT = Route(
-    operation=operations.COLLECTION_DELETE_DOCUMENT,
-    operation_id="delete_document",
-    method="DELETE",
-    path="/collections/{name}/documents/{id}",
+    "DELETE",
+    "/collections/{name}/documents/{id}",
+    operations.COLLECTION_DELETE_DOCUMENT,
+    "delete_document",
     repeatable=False,
 )
 
+EMPTY_COLLECTION = Route(
+    "DELETE", f"/collections/{{name}}/documents/{RESERVED_ID}", operations.COLLECTION_EMPTY, "delete_all_documents"
+)
+
 PUT_DOCUMENT_METADATA = Route(
-    operation=operations.COLLECTION_UPDATE_DOCUMENT,
-    operation_id="put_document_metadata",
-    method="PUT",
-    path="/collections/{name}/documents/{id}/metadata",
+    "PUT",
+    "/collections/{name}/documents/{id}/metadata",
+    operations.COLLECTION_UPDATE_DOCUMENT,
+    "put_document_metadata",
     query=MetadataFields,
     body=MetadataRequest,
     description="Replaces it, or with merge=true sets the given keys. The text and the vector stay.",
 )
 
 LIST_VALUES = Route(
-    operation=operations.COLLECTION_VALUES,
-    operation_id="metadata_values",
-    method="GET",
-    path="/collections/{name}/metadata-values",
-    query=ValuesFields,
+    "GET", "/collections/{name}/metadata-values", operations.COLLECTION_VALUES, "metadata_values", query=ValuesFields
 )
 
 QUERY_COLLECTION = Route(
-    operation=operations.COLLECTION_QUERY,
-    operation_id="query_collection",
-    method="POST",
-    path="/collections/{name}/query",
+    "POST",
+    "/collections/{name}/query",
+    operations.COLLECTION_QUERY,
+    "query_collection",
     body=QueryRequest,
     description=(
         "By an embedding, or by a text where the server embeds the collection's texts itself; with mode text by "
@@ -227,23 +230,15 @@ QUERY_COLLECTION = Route(
     example={"embedding": [0.1, 0.7, 0.2], "where": {"section_id": "retention-config"}, "top_k": 3},
 )
 
-LIST_PROVIDERS = Route(
-    operation=operations.PROVIDER_LIST, operation_id="list_providers", method="GET", path="/providers", query=NoFields
-)
+LIST_PROVIDERS = Route("GET", "/providers", operations.PROVIDER_LIST, "list_providers", query=NoFields)
 
-GET_PROVIDER = Route(
-    operation=operations.PROVIDER_GET,
-    operation_id="get_provider",
-    method="GET",
-    path="/providers/{name}",
-    query=NoFields,
-)
+GET_PROVIDER = Route("GET", "/providers/{name}", operations.PROVIDER_GET, "get_provider", query=NoFields)
 
 TEST_PROVIDER = Route(
-    operation=operations.PROVIDER_TEST,
-    operation_id="test_provider",
-    method="POST",
-    path="/providers/{name}/test",
+    "POST",
+    "/providers/{name}/test",
+    operations.PROVIDER_TEST,
+    "test_provider",
     query=NoFields,
     body=TestRequest,
     body_required=False,
@@ -259,8 +254,8 @@ ROUTES: tuple[Route[Any], ...] = (
     LIST_DOCUMENTS,
     ADD_DOCUMENTS,
     DELETE_MATCHING,
-    EMPTY_COLLECTION,
     DELETE_DOCUMENT,
+    EMPTY_COLLECTION,
     PUT_DOCUMENT_METADATA,
     LIST_VALUES,
     QUERY_COLLECTION,
@@ -268,4 +263,4 @@ ROUTES: tuple[Route[Any], ...] = (
     GET_PROVIDER,
     TEST_PROVIDER,
 )
-"""All of them. The first whose address fits is the one: the reserved id stands before any other."""
+"""All of them. The last whose address fits is the one: the reserved id stands behind every other."""
