@@ -39,7 +39,15 @@ from rag_context.server.endpoint import (
 )
 from rag_context.server.failures import retry_after
 from rag_context.server.mcp.mount import McpMount
-from rag_context.server.messages import Exchange, RefusalError, Reply, caller_id, exchange, read_body, while_connected
+from rag_context.server.messages import (
+    HttpRequest,
+    RefusalError,
+    Reply,
+    caller_id,
+    http_request,
+    read_body,
+    while_connected,
+)
 from rag_context.server.middleware import AuthMiddleware, BodyLimit, HostOriginMiddleware, RateLimit
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions
@@ -129,7 +137,7 @@ class _Bulk:
         self._model = BulkLine.speaking(options.vocabulary)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        opened = exchange(scope)
+        opened = http_request(scope)
         may_write(opened)
         check_media_type(opened, _NDJSON_KINDS, "Send Content-Type: application/x-ndjson")
         run = BulkRun(
@@ -174,7 +182,7 @@ class _Doors:
         ]
 
     async def _run_tool(self, scope: Scope, receive: Receive) -> Reply:
-        opened = exchange(scope)
+        opened = http_request(scope)
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
@@ -187,12 +195,12 @@ class _Doors:
         return _reply(await while_connected(receive, answer) if tool.read_only and opened.body_read else await answer)
 
     async def _versions(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
+        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
         request = read_json(VersionsRequest, await read_body(receive))
         return Reply((await self._service.missing(request)).to_json())
 
     async def _embed(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
+        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
         return await embeddings_reply(self._service, await read_body(receive))
 
     async def _models(self, _scope: Scope, _receive: Receive) -> Reply:
@@ -203,7 +211,7 @@ class _Doors:
 
     async def _health(self, scope: Scope, _receive: Receive) -> Reply:
         report = await self._service.health()
-        if exchange(scope).caller is None:
+        if http_request(scope).caller is None:
             return Reply(BareHealth(healthy=report.healthy).to_json())
         return Reply(report.to_json())
 
@@ -244,7 +252,7 @@ class _Doors:
         return Reply.json(build_openapi(self._tools, self._options, __version__))
 
 
-async def _read_request(tool: Tool[Any], opened: Exchange, scope: Scope, receive: Receive) -> Any:
+async def _read_request(tool: Tool[Any], opened: HttpRequest, scope: Scope, receive: Receive) -> Any:
     method = scope["method"]
     if method == "POST":
         if opened.has_body():

@@ -19,7 +19,7 @@ from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_pro
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.collection_tools import collection_work
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
-from rag_context.server.messages import Exchange, RefusalError, Reply, exchange, read_body, while_connected
+from rag_context.server.messages import HttpRequest, RefusalError, Reply, http_request, read_body, while_connected
 from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Answer, Call
 from rag_context.service.collections import CollectionService
@@ -54,35 +54,35 @@ class CollectionHandlers:
 
     async def handle(self, scope: Scope, receive: Receive) -> Reply:
         """Answer a request. Raises: RefusalError, InvalidInputError, and what its operation raises."""
-        context = exchange(scope)
+        request = http_request(scope)
         route, names = _matched(scope)
         if route.operation.access is Access.WRITE:
-            may_write(context)
+            may_write(request)
         if route.tag == "collections":
             _check_names(names)
         query = read_fields(route.query, query_fields(scope))
         run = self._store if route.is_large else self._run
-        answer = await run(route, names, query, context, receive)
+        answer = await run(route, names, query, request, receive)
         return Reply(answer.to_json(), route.status)
 
     async def _run(
-        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, context: Exchange, receive: Receive
+        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, request: HttpRequest, receive: Receive
     ) -> WireResponse:
         parts = [query]
-        if route.body is not None and (route.body_required or context.has_body()):
-            parts.append(read_json(route.body, await _body(context, receive)))
+        if route.body is not None and (route.body_required or request.has_body()):
+            parts.append(read_json(route.body, await _body(request, receive)))
         operation = route.operation
-        work = self._work[operation.name](route.request(names, *parts), Call(context.request_id))
+        work = self._work[operation.name](route.request(names, *parts), Call(request.request_id))
         is_abandoned_with_its_caller = operation.read_only and route.body is not None
         answer = await (while_connected(receive, work) if is_abandoned_with_its_caller else work)
         return answer.body if isinstance(answer, Answer) else answer
 
     async def _store(
-        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, context: Exchange, receive: Receive
+        self, route: Route[Any], names: Mapping[str, str], query: WireRequest, request: HttpRequest, receive: Receive
     ) -> WireResponse:
         """Documents of any number, read from their bytes one by one: no model is made of the whole."""
-        with self._budget.reserved(context):
-            body = await _body(context, receive)
+        with self._budget.reserved(request):
+            body = await _body(request, receive)
             return await self._service.add_json(**names, body=body, **dict(query))
 
 
@@ -94,9 +94,9 @@ class _BodyBudget:
         self._left = total
 
     @contextmanager
-    def reserved(self, context: Exchange) -> Iterator[None]:
+    def reserved(self, request: HttpRequest) -> Iterator[None]:
         """Memory for one body. Raises: RefusalError where there is none."""
-        announced = context.headers.get(b"content-length", b"").strip()
+        announced = request.headers.get(b"content-length", b"").strip()
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
             raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1")
@@ -140,6 +140,6 @@ def _check_names(names: Mapping[str, str]) -> None:
         raise InvalidInputError("; ".join(problem.message for problem in problems), problems)
 
 
-async def _body(context: Exchange, receive: Receive) -> bytes:
-    check_media_type(context, JSON_KINDS, SEND_JSON)
+async def _body(request: HttpRequest, receive: Receive) -> bytes:
+    check_media_type(request, JSON_KINDS, SEND_JSON)
     return await read_body(receive)

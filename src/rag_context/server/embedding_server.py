@@ -17,7 +17,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded
 from rag_context.server.embeddings import embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, Handler, check_media_type
-from rag_context.server.messages import RefusalError, Reply, exchange, read_body
+from rag_context.server.messages import RefusalError, Reply, http_request, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor
 
@@ -83,7 +83,7 @@ class _Doors:
         self._health = HealthMonitor((("embedding model", Dependency("embedder", embedder.ping)),))
 
     async def embed(self, scope: Scope, receive: Receive) -> Reply:
-        check_media_type(exchange(scope), JSON_KINDS, SEND_JSON)
+        check_media_type(http_request(scope), JSON_KINDS, SEND_JSON)
         return await embeddings_reply(self._service, await read_body(receive))
 
     async def models(self, _scope: Scope, _receive: Receive) -> Reply:

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.server.messages import Exchange, RefusalError, Reply
+from rag_context.server.messages import HttpRequest, RefusalError, Reply
 
 JSON_KINDS = ("application/json",)
 SEND_JSON = "Send Content-Type: application/json"
@@ -40,13 +40,13 @@ def query_fields(scope: Scope) -> dict[str, str]:
     return fields
 
 
-def may_write(opened: Exchange) -> None:
+def may_write(opened: HttpRequest) -> None:
     """Reject a key that may only read."""
     if opened.caller is None or opened.caller.access is not Access.WRITE:
         raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
-def check_media_type(opened: Exchange, kinds: tuple[str, ...], advice: str) -> None:
+def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -> None:
     """Reject a body of another media type, charset or coding than the route reads."""
     given = opened.header(b"content-type") or ""
     kind, _, parameters = given.lower().partition(";")

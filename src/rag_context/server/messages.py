@@ -13,13 +13,13 @@ from rag_context.projects.callers import CallerId
 from rag_context.server.options import ANYONE, Caller
 
 JSON = b"application/json"
-_STATE = "rag_context.exchange"
+_STATE = "rag_context.request"
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Exchange:
+class HttpRequest:
     """What is known of a request: its id, its headers (names in lower case), its caller, whether its body was read."""
 
     request_id: str
@@ -37,19 +37,19 @@ class Exchange:
         return self.headers.get(b"content-length", b"0").strip() != b"0" or b"transfer-encoding" in self.headers
 
 
-def exchange(scope: Scope) -> Exchange:
-    """The exchange that the outermost layer opened for this request."""
+def http_request(scope: Scope) -> HttpRequest:
+    """What `RequestIdMiddleware` attached to this request."""
     found = scope["state"][_STATE]
-    assert isinstance(found, Exchange)  # noqa: S101  (set by `Correlation` on every request)
+    assert isinstance(found, HttpRequest)  # noqa: S101  (attached to every request)
     return found
 
 
-def open_exchange(scope: Scope, opened: Exchange) -> None:
-    """Attach the exchange to its request."""
+def attach_request(scope: Scope, opened: HttpRequest) -> None:
+    """Attach what is known of a request to its scope."""
     scope.setdefault("state", {})[_STATE] = opened
 
 
-def caller_id(opened: Exchange, session: str | None = None) -> CallerId:
+def caller_id(opened: HttpRequest, session: str | None = None) -> CallerId:
     """Who calls: the API key where there is one, and an MCP session that was found to be the caller's."""
     is_named = opened.caller is not None and opened.caller is not ANYONE
     return CallerId(session, opened.caller.name if is_named and opened.caller is not None else None)

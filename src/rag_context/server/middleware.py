@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.server.failures import retry_after
-from rag_context.server.messages import ClientGoneError, Exchange, RefusalError, exchange
+from rag_context.server.messages import ClientGoneError, HttpRequest, RefusalError, http_request
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
@@ -74,10 +74,10 @@ class HostOriginMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or reject it."""
         if scope["type"] == "http":
-            self._check(exchange(scope))
+            self._check(http_request(scope))
         await self._app(scope, receive, send)
 
-    def _check(self, opened: Exchange) -> None:
+    def _check(self, opened: HttpRequest) -> None:
         host = (opened.header(b"host") or "").lower()
         if not self._knows(_hostname(host)):
             raise RefusalError(
@@ -112,14 +112,14 @@ class AuthMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Set the caller of the request, or reject it."""
         if scope["type"] == "http":
-            opened = exchange(scope)
+            opened = http_request(scope)
             if not self._keys:
                 opened.caller = ANYONE
             else:
                 self._identify(opened, scope["path"], _network(scope))
         await self._app(scope, receive, send)
 
-    def _identify(self, opened: Exchange, path: str, network: str) -> None:
+    def _identify(self, opened: HttpRequest, path: str, network: str) -> None:
         presented = _presented_key(opened)
         if presented is not None:
             opened.caller = self._caller(presented, network)
@@ -163,7 +163,7 @@ class RateLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a token or reject the request; probes of orchestrators are free."""
         if scope["type"] == "http" and scope["path"] not in {"/live", "/ready"}:
-            caller = exchange(scope).caller
+            caller = http_request(scope).caller
             known = caller is not None and caller is not ANYONE
             wait = self._buckets.take(
                 f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0])
@@ -196,7 +196,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        opened = exchange(scope)
+        opened = http_request(scope)
         limit = self._limit(scope["path"])
         announced = opened.headers.get(b"content-length", b"").strip()
         if limit is not None and announced.isdigit() and int(announced[:20]) > limit:
@@ -208,7 +208,7 @@ class BodyLimit:
             return self._paths[path]
         return next((limit for pattern, limit in self._patterns if pattern.fullmatch(path)), self._default)
 
-    def _counting(self, receive: Receive, opened: Exchange, limit: int | None) -> Receive:
+    def _counting(self, receive: Receive, opened: HttpRequest, limit: int | None) -> Receive:
         taken = 0
         deadline: float | None = None
 
@@ -246,7 +246,7 @@ def _too_large(limit: int) -> RefusalError:
     return RefusalError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
 
 
-def _presented_key(opened: Exchange) -> bytes | None:
+def _presented_key(opened: HttpRequest) -> bytes | None:
     key = opened.header(b"x-api-key")
     if key is None:
         scheme, _, rest = (opened.header(b"authorization") or "").partition(" ")

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.logs import REQUEST_ID
 from rag_context.server.failures import failure_reply
-from rag_context.server.messages import ClientGoneError, Exchange, RefusalError, Reply, open_exchange
+from rag_context.server.messages import ClientGoneError, HttpRequest, RefusalError, Reply, attach_request
 
 access = logging.getLogger("rag_context.access")
 
@@ -24,7 +24,7 @@ LINGER_S = 1.0
 
 
 class RequestIdMiddleware:
-    """Opens the exchange, runs the rest, and answers for whatever it raises."""
+    """Attaches what is known of the request, runs the rest, and answers for whatever it raises."""
 
     def __init__(self, app: ASGIApp, *, max_requests: int, clock: Callable[[], float] = time.perf_counter) -> None:
         self._app = app
@@ -76,16 +76,16 @@ class RequestIdMiddleware:
                     raise RefusalError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
 
 
-def _open(scope: Scope) -> Exchange:
+def _open(scope: Scope) -> HttpRequest:
     headers = dict(scope["headers"])
     given = headers.get(b"x-request-id", b"").strip()
     request_id = given.decode() if _GIVEN_ID.fullmatch(given) else os.urandom(12).hex()
-    opened = Exchange(request_id, headers)
-    open_exchange(scope, opened)
+    opened = HttpRequest(request_id, headers)
+    attach_request(scope, opened)
     return opened
 
 
-async def _refuse(reply: Reply, opened: Exchange, receive: Receive, send: Send) -> None:
+async def _refuse(reply: Reply, opened: HttpRequest, receive: Receive, send: Send) -> None:
     unread = opened.has_body() and not opened.body_read
     announced = opened.headers.get(b"content-length", b"").strip()
     if unread and announced.isdigit() and int(announced[:20]) <= LINGER_BYTES:

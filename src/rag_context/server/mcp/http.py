@@ -28,11 +28,11 @@ from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_mes
 from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.messages import (
     ClientGoneError,
-    Exchange,
+    HttpRequest,
     RefusalError,
     Reply,
     caller_id,
-    exchange,
+    http_request,
     read_body,
 )
 from rag_context.server.options import ServerOptions
@@ -58,7 +58,7 @@ class Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; the work ends when its client goes away."""
-        opened = exchange(scope)
+        opened = http_request(scope)
         if scope["method"] == "DELETE":
             await self._end_session(opened, send)
             return
@@ -87,7 +87,7 @@ class Endpoint:
     async def _answer(
         self, scope: Scope, receive: Receive, body: bytes, answer: "_Answer", session: str | None
     ) -> None:
-        opened = exchange(scope)
+        opened = http_request(scope)
         asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
         headers = [(name, value.strip()) for name, value in scope["headers"]]
@@ -97,7 +97,7 @@ class Endpoint:
             await manager.handle_request(scope, _Replay(body), answer)
             group.cancel_scope.cancel()
 
-    async def _end_session(self, opened: Exchange, send: Send) -> None:
+    async def _end_session(self, opened: HttpRequest, send: Send) -> None:
         session = _session_named(opened)
         if session is None:
             raise RefusalError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
@@ -169,7 +169,7 @@ async def _watch(receive: Receive, scope: anyio.CancelScope) -> None:
     scope.cancel()
 
 
-def _session_named(opened: Exchange) -> str | None:
+def _session_named(opened: HttpRequest) -> str | None:
     """The session that a request names; revisions without sessions, which say so in a header, name none."""
     if opened.header(b"mcp-protocol-version") in MODERN_PROTOCOL_VERSIONS:
         return None
@@ -210,7 +210,7 @@ def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool
 def _visit(context: Context) -> RequestContext:
     request = context.request
     assert request is not None  # noqa: S101  (this transport sets it on every message)
-    opened = exchange(request.scope)
+    opened = http_request(request.scope)
     access = opened.caller.access if opened.caller is not None else Access.READ
     structured = query_fields(request.scope).get("structured") == "true"
     session = request.scope["state"].get(_SESSION)
