@@ -201,11 +201,13 @@ class TestAServerThatFails:
     def test_what_it_says_decides_the_status(
         self, commands: Commands, status: int, body: bytes, code: int, sentence: str
     ) -> None:
-        with standing_in(commands.data_dir, Script(status=status, body=body)):
+        script = Script(status=status, body=body)
+        with standing_in(commands.data_dir, script):
             answered = commands("search", "x")
 
         assert (answered.status, answered.out) == (code, "")
         assert sentence in answered.err
+        assert [path for path, _ in script.asked] == ["/live", "/tools/rag_context_search"]  # no second try
 
     def test_a_refused_bulk_run_says_why(self, files: Commands) -> None:
         script = Script(status=403, body=b'{"error": "This API key may only read"}')

@@ -1,14 +1,18 @@
 """A client finds its server: as it is told, as the settings say, or by the data directory."""
 
 import json
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from rag_context.api.discovery import FILE_NAME
 from rag_context.client import AsyncClient, Client, Retries, ServerUnreachableError
-from rag_context.client.address import address_of
+from rag_context.client._async.http import AsyncHttp
+from rag_context.client.address import address_of, announced_address
+from rag_context.client.calls import health
 from rag_context.server.options import ServerOptions
+from rag_context.settings import load_settings
 from tests.end_to_end.process import Served
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
@@ -64,6 +68,29 @@ def test_a_client_follows_its_server_to_another_port(tmp_path: Path) -> None:
                 announce(tmp_path, door.url, instance)
                 client.search("where are you?")
             assert len(stub.searches) == 1
+
+
+async def test_a_command_shows_its_key_to_no_other_than_the_server_that_announces_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_CONTEXT_API_KEY", "k-1")
+    settings = load_settings(flags={"data_dir": tmp_path}, cwd=tmp_path).settings
+    async with aclosing(AsyncHttp(announced_address(settings), 5.0)) as http:
+        assert await http.find() is None
+        for instance in ("one", "two"):  # the second after a restart, on another port
+            with running(StubService(), ServerOptions(port=0, instance_id=instance)) as door:
+                announce(tmp_path, door.url, instance)
+                assert (await http.send(health(), "r-1")).healthy
+                assert await http.find() == door.url
+            with pytest.raises(ServerUnreachableError):
+                await http.send(health(), "r-2")
+        with scripted([reply(200, {"instance": "another"})] * 2) as stranger:
+            announce(tmp_path, stranger.url, "two")
+            with pytest.raises(ServerUnreachableError, match="No server announces itself any more"):
+                await http.send(health(), "r-3")
+            assert await http.find() is None
+    assert {asked.line for asked in stranger.asked} == {"GET /live HTTP/1.1"}
+    assert "k-1" not in str([asked.headers for asked in stranger.asked])
 
 
 def test_settings_say_where_the_server_is_and_with_which_key(

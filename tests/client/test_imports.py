@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("numpy", "pydantic", "httpx2", "onnxruntime", "starlette", "mcp", "tree_sitter", "tokenizers")
+HEAVY = ("numpy", "pydantic", "httpx2", "tenacity", "onnxruntime", "starlette", "mcp", "tree_sitter", "tokenizers")
 
 
 def loaded(statement: str) -> list[str]:
@@ -19,7 +19,16 @@ def test_importing_the_package_loads_nothing() -> None:
 
 
 def test_a_client_does_not_load_the_model_the_stores_or_the_door() -> None:
-    assert loaded("from rag_context import Client, AsyncClient, open_context") == ["numpy", "pydantic", "httpx2"]
+    assert loaded("from rag_context import Client, AsyncClient, open_context") == [
+        "numpy",
+        "pydantic",
+        "httpx2",
+        "tenacity",
+    ]
+
+
+def test_what_only_sends_over_http_loads_neither_retries_nor_arrays() -> None:
+    assert loaded("from rag_context.client._async.http import AsyncHttp") == ["pydantic", "httpx2"]
 
 
 def test_every_name_that_is_offered_is_there() -> None:

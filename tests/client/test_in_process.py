@@ -7,8 +7,8 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from rag_context.client import AsyncClient, BadRequestError, open_context
-from rag_context.client.in_process import CALLS_AT_ONCE, Inside
 from rag_context.errors import ConfigurationError
+from rag_context.in_process import CALLS_AT_ONCE, Inside
 from rag_context.settings import Settings, VocabularySettings
 
 

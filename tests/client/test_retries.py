@@ -28,7 +28,7 @@ from rag_context.client import (
     ServerTimeoutError,
     ServerUnreachableError,
 )
-from rag_context.client.calls import Call
+from rag_context.client.call import Call
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError, ConfigurationError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from tests.server.server_thread import running
@@ -97,6 +97,7 @@ async def test_after_three_tries_it_is_told(way: str) -> None:
     assert isinstance(error, BackendUnavailableError)
     assert str(error) == "Database unavailable"
     assert (error.status, error.code, error.request_id) == (503, "SERVICE_UNAVAILABLE", "r-9")
+    assert error.server_message == "Database unavailable"
     assert (error.retry_after_s, error.component) == (0.0, "server")
     assert len(server.asked) == 3
 
@@ -141,6 +142,7 @@ async def test_an_error_without_our_words_still_says_where_and_what(way: str) ->
         error = await failure(way, server)
     assert isinstance(error, BackendError)
     assert str(error) == f"{server.url} answered HTTP 500"
+    assert error.server_message is None
 
 
 async def test_where_nobody_listens_the_error_says_what_to_do(way: str) -> None:

@@ -5,30 +5,25 @@ Both speak the one HTTP interface, so that a command does the same with and with
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2
 
-from rag_context.cli.connection import find_server, key_header
+from rag_context.cli.connection import failure_of, open_http, sentence_of
 from rag_context.cli.console import safe
-from rag_context.errors import (
-    BackendDataError,
-    BackendError,
-    BackendUnavailableError,
-    ConfigurationError,
-    ConflictError,
-    FieldError,
-    InvalidInputError,
-    NotFoundError,
-    RagContextError,
-)
+from rag_context.client import errors as client
+from rag_context.client._async.http import AsyncHttp
+from rag_context.client.address import Address, announced_address
+from rag_context.client.call import Call, json_object, step_of
+from rag_context.client.errors import ClientError
+from rag_context.client.replies import request_id_of
+from rag_context.errors import ConflictError, InvalidInputError, NotFoundError, RagContextError
 from rag_context.settings import Loaded
 
-_COMPONENT = "server"
-_TIMEOUT = httpx2.Timeout(150.0, connect=5.0)
+_TIMEOUT_S = 150.0
 _HERE = "http://localhost"
 
 Answer = dict[str, Any]
@@ -39,18 +34,18 @@ class CollectionsClient:
     """Asks for collections.
 
     Args:
-        client: reaches the application.
+        http: reaches the application.
         place: who answers, for people.
         connection: id of the connection that is meant; None: the default one.
         wait_for_model: waits until texts can be embedded, where that is up to this process.
     """
 
     def __init__(
-        self, client: httpx2.AsyncClient, place: str, connection: str | None, wait_for_model: _Wait | None = None
+        self, http: AsyncHttp, place: str, connection: str | None, wait_for_model: _Wait | None = None
     ) -> None:
         self.place = place
         self._wait_for_model = wait_for_model
-        self._client = client
+        self._http = http
         self._fields = {} if connection is None else {"connection": connection}
         self._asked = place if connection is None else f"{place} (connection {safe(connection)})"
 
@@ -73,45 +68,27 @@ class CollectionsClient:
     async def _send(
         self, method: str, steps: tuple[str, ...], fields: Mapping[str, str | None], content: bytes | None
     ) -> Answer:
-        path = "/" + "/".join(quote(step, safe="") for step in steps)
+        path = "/" + "/".join(map(step_of, steps))
         own = self._fields if steps[0] == "collections" else {}
         wanted = {name: value for name, value in {**own, **fields}.items() if value is not None}
-        headers = {} if content is None else {"Content-Type": "application/json"}
+        call = Call(f"{path}?{urlencode(wanted, quote_via=quote)}" if wanted else path, json_object, content, method)
         try:
-            reply = await self._client.request(method, path, params=wanted, content=content, headers=headers)
-        except httpx2.HTTPError as error:
-            raise BackendUnavailableError(_COMPONENT, f"{_sentence(self.place)} went away.") from error
-        try:
-            answer = reply.json()
-        except ValueError as error:
-            raise BackendDataError(
-                _COMPONENT, f"{_sentence(self.place)} answered something else than expected: is it another version?"
-            ) from error
-        if not reply.is_success:
-            raise self._refused(reply.status_code, answer)
-        found: Answer = answer
-        return found
+            return await self._http.send(call, request_id_of(None))
+        except ClientError as error:
+            raise self._failure(error) from error
 
-    def _refused(self, status: int, answer: Any) -> RagContextError:
-        told = answer if isinstance(answer, dict) else {}
-        sentence = str(told.get("error", f"HTTP {status}")).rstrip(".")
-        details = [FieldError(str(one.get("field")), str(one.get("message"))) for one in told.get("details", ())]
-        place = _sentence(self.place)
-        match status:
-            case 401 | 403:
-                return ConfigurationError(
-                    f"{place} refused: {sentence}. Set RAG_CONTEXT_API_KEY to a key that it knows and that may do this."
-                )
-            case 404:
-                return NotFoundError(f"{sentence}.")
-            case 409:
-                return ConflictError(f"{sentence}.")
-            case 429 | 503:
-                asked = _sentence(self._asked)
-                return BackendUnavailableError(_COMPONENT, f"{asked} could not: {sentence}. Try again.")
-        if status < 500:
-            return InvalidInputError(f"{sentence}.", details)
-        return BackendError(_COMPONENT, f"{place} failed: {sentence}.")
+    def _failure(self, error: ClientError) -> RagContextError:
+        sentence = f"{sentence_of(error)}."
+        match error:
+            case client.NotFoundError():
+                return NotFoundError(sentence)
+            case client.ConflictError():
+                return ConflictError(sentence)
+            case client.BadRequestError():
+                return InvalidInputError(sentence, error.details)
+            case client.ServerBusyError():
+                return failure_of(error, self._asked)
+        return failure_of(error, self.place)
 
 
 @asynccontextmanager
@@ -121,19 +98,17 @@ async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[C
     Raises:
         ConfigurationError: The directory cannot be opened with these settings.
     """
-    async with httpx2.AsyncClient(timeout=_TIMEOUT, trust_env=False) as client:
-        url = await find_server(client, loaded.settings.data_dir)
+    async with open_http(announced_address(loaded.settings), _TIMEOUT_S) as http:
+        url = await http.find()
         if url is not None:
-            client.base_url = httpx2.URL(url)
-            client.headers.update(key_header(loaded.settings))
-            yield CollectionsClient(client, f"the server at {url}", connection)
+            yield CollectionsClient(http, f"the server at {url}", connection)
             return
-    async with _in_process(loaded) as (client, wait_for_model):
-        yield CollectionsClient(client, f"the index in {loaded.settings.data_dir}", connection, wait_for_model)
+    async with _in_process(loaded) as (http, wait_for_model):
+        yield CollectionsClient(http, f"the index in {loaded.settings.data_dir}", connection, wait_for_model)
 
 
 @asynccontextmanager
-async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[httpx2.AsyncClient, _Wait]]:
+async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncHttp, _Wait]]:
     # A command that leaves the work to a server starts faster without these.
     from rag_context.cli.in_process import MODEL_PATIENCE_S  # noqa: PLC0415
     from rag_context.logs import configure_logging  # noqa: PLC0415
@@ -146,9 +121,5 @@ async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[httpx2.AsyncClient,
     async with open_service(settings) as service:
         options = ServerOptions(collection_body_bytes=settings.server.max_collection_body_bytes)
         transport = httpx2.ASGITransport(create_app(service, options))
-        async with httpx2.AsyncClient(transport=transport, base_url=_HERE, timeout=None) as client:
-            yield client, partial(service.wait_ready, MODEL_PATIENCE_S)
-
-
-def _sentence(place: str) -> str:
-    return place[:1].upper() + place[1:]
+        async with aclosing(AsyncHttp(Address(_HERE, None, None, None), _TIMEOUT_S, transport)) as http:
+            yield http, partial(service.wait_ready, MODEL_PATIENCE_S)

@@ -3,18 +3,21 @@
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx2
 import typer
+from pydantic import SecretStr
 from rich.text import Text
 
 from rag_context.api.discovery import server_url
-from rag_context.cli.connection import find_server, key_header
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load
+from rag_context.client._async.http import AsyncHttp
+from rag_context.client.address import Address, api_key_of
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.remote import Api, Server
 from rag_context.evaluation.validation import (
@@ -107,11 +110,15 @@ def run(chosen: Chosen, wanted: Wanted) -> ExitCode:
 
 
 async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], None]) -> tuple[str, Report]:
-    async with httpx2.AsyncClient(timeout=wanted.timeout_s, trust_env=False) as client:
-        url = wanted.url or await find_server(client, settings.data_dir) or _usual(settings)
-        server = Server(Api(client, url, key_header(settings)))
+    address = Address(wanted.url and wanted.url.rstrip("/"), settings.data_dir, _usual(settings), api_key_of(settings))
+    async with (
+        aclosing(AsyncHttp(address, wanted.timeout_s)) as http,
+        httpx2.AsyncClient(timeout=wanted.timeout_s, trust_env=False) as client,
+    ):
+        url = wanted.url or await http.find() or _usual(settings)
+        server = Server(http, Api(client, url, _bearer(settings.server.api_key)))
         backends = Backends(
-            lm_studio=_api(client, wanted.lm_studio_url, _embedder_key(settings)),
+            lm_studio=_api(client, wanted.lm_studio_url, _bearer(settings.embedder.api_key)),
             qdrant=_api(client, wanted.qdrant_url, {}),
             mongodb_uri=wanted.mongodb_uri,
         )
@@ -240,6 +247,5 @@ def _api(client: httpx2.AsyncClient, url: str | None, headers: dict[str, str]) -
     return None if url is None else Api(client, url, headers)
 
 
-def _embedder_key(settings: Settings) -> dict[str, str]:
-    key = settings.embedder.api_key
-    return {"Authorization": f"Bearer {key.get_secret_value()}"} if key is not None else {}
+def _bearer(key: SecretStr | None) -> dict[str, str]:
+    return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}

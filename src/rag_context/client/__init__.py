@@ -1,28 +1,32 @@
 """The memory for programs: over HTTP (`Client`, `AsyncClient`), in this process (`open_context`), and behind their
-backs (`BackgroundIndexer`)."""
+backs (`BackgroundIndexer`). The names below load what they need when they are first used."""
 
-from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.client._async.client import AsyncClient
-from rag_context.client._sync.client import Client
-from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
-from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
-from rag_context.client.collection_calls import CollectionDocument
-from rag_context.client.context import Context
-from rag_context.client.errors import (
-    AccessDeniedError,
-    BadRequestError,
-    ClientError,
-    ConflictError,
-    InvalidResponseError,
-    NotFoundError,
-    ServerBusyError,
-    ServerError,
-    ServerTimeoutError,
-    ServerUnreachableError,
-)
-from rag_context.client.in_process import open_context
-from rag_context.client.retries import Retries
-from rag_context.domain.documents import Metadata
+from importlib import import_module
+
+TYPE_CHECKING = False  # as in `typing`; a command that only sends over HTTP loads no more than that
+if TYPE_CHECKING:
+    from rag_context.api.index import BulkLine, BulkReceipt
+    from rag_context.client._async.client import AsyncClient
+    from rag_context.client._sync.client import Client
+    from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
+    from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
+    from rag_context.client.collection_calls import CollectionDocument
+    from rag_context.client.context import Context
+    from rag_context.client.errors import (
+        AccessDeniedError,
+        BadRequestError,
+        ClientError,
+        ConflictError,
+        InvalidResponseError,
+        NotFoundError,
+        ServerBusyError,
+        ServerError,
+        ServerTimeoutError,
+        ServerUnreachableError,
+    )
+    from rag_context.client.retries import Retries
+    from rag_context.domain.documents import Metadata
+    from rag_context.in_process import open_context
 
 __all__ = [
     "AccessDeniedError",
@@ -52,3 +56,36 @@ __all__ = [
     "TenantOptions",
     "open_context",
 ]
+
+_MODULES = {
+    "rag_context.api.index": ("BulkLine", "BulkReceipt"),
+    "rag_context.client._async.client": ("AsyncClient",),
+    "rag_context.client._sync.client": ("Client",),
+    "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
+    "rag_context.client.calls": ("Filters", "IndexOptions", "SearchOptions", "TenantOptions"),
+    "rag_context.client.collection_calls": ("CollectionDocument",),
+    "rag_context.client.context": ("Context",),
+    "rag_context.client.errors": (
+        "AccessDeniedError",
+        "BadRequestError",
+        "ClientError",
+        "ConflictError",
+        "InvalidResponseError",
+        "NotFoundError",
+        "ServerBusyError",
+        "ServerError",
+        "ServerTimeoutError",
+        "ServerUnreachableError",
+    ),
+    "rag_context.in_process": ("open_context",),
+    "rag_context.client.retries": ("Retries",),
+    "rag_context.domain.documents": ("Metadata",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _MODULES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -56,8 +56,19 @@ def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None)
         url=None if told is None else told.rstrip("/"),
         data_dir=settings.data_dir,
         otherwise=server_url(settings.server.host, settings.server.port),
-        key=_checked(_key(settings) if api_key is None else api_key),
+        key=_checked(api_key_of(settings) if api_key is None else api_key),
     )
+
+
+def announced_address(settings: Settings) -> Address:
+    """That of the server that announces itself in the data directory, and of no other."""
+    return Address(None, settings.data_dir, None, api_key_of(settings))
+
+
+def api_key_of(settings: Settings) -> str | None:
+    """The key that the settings name."""
+    key = settings.server.api_key
+    return None if key is None else key.get_secret_value()
 
 
 def is_announced(body: bytes, announcement: Announcement) -> bool:
@@ -73,8 +84,3 @@ def _checked(key: str | None) -> str | None:
     if key and not _KEY.fullmatch(key):
         raise ConfigurationError("The API key must be printable ASCII without spaces.")
     return key or None
-
-
-def _key(settings: Settings) -> str | None:
-    key = settings.server.api_key
-    return None if key is None else key.get_secret_value()

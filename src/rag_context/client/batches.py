@@ -11,7 +11,7 @@ import httpx2
 
 from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.client.calls import BulkLike, Call, bulk_line
+from rag_context.client.call import BulkLike, Call, bulk_line
 from rag_context.client.replies import unreadable
 from rag_context.errors import InvalidInputError
 

@@ -1,18 +1,15 @@
 """What can be asked, as data: one function a question, none of which sends anything."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Generic, TypeAlias, TypeVar
-from urllib.parse import quote
+from typing import TypeAlias
 
-from pydantic import ValidationError
 from typing_extensions import TypedDict
 
 from rag_context.api.delete import DeleteRequest, DeleteResponse
 from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.index import BulkLine, IndexRequest, IndexResponse
+from rag_context.api.index import IndexRequest, IndexResponse
 from rag_context.api.listing import ListRequest, ListResponse
 from rag_context.api.maintenance import (
     HealthRequest,
@@ -25,20 +22,13 @@ from rag_context.api.maintenance import (
 )
 from rag_context.api.metadata import metadata_json
 from rag_context.api.operations import Operation, memory, projects
-from rag_context.api.operations.operation import Request, Response
-from rag_context.api.reading import invalid_input
 from rag_context.api.search import Mode, SearchRequest, SearchResponse
 from rag_context.api.similar import SimilarRequest, SimilarResponse
-from rag_context.api.wire import WireRequest
+from rag_context.client.call import Call, json_object, request_of, run, step_of
 from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError
 
-Answer = TypeVar("Answer")
-
 MetadataLike: TypeAlias = Metadata | Mapping[str, object]
-BulkLike: TypeAlias = BulkLine | Mapping[str, object]
-"""A document for `bulk`; a mapping has the fields of `BulkLine`, in camelCase or snake_case."""
-
 
 PROJECT_TOOLS = frozenset(
     operation.name
@@ -88,22 +78,9 @@ class IndexOptions(TenantOptions, total=False):
     agent: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
-    """One question: where it goes, what is sent, how the answer is read (ValueError: it is none)."""
-
-    path: str
-    read: Callable[[bytes], Answer]
-    body: bytes | None = None
-    method: str = "POST"
-    repeatable: bool = True
-    """Whether doing it twice leaves what doing it once does. Ids are computed, so that all but making a
-    collection is: a document that is there already is `unchanged`, one that is gone already is no error."""
-
-
 def search(query: str, options: SearchOptions) -> Call[SearchResponse]:
     """Ask a question."""
-    return run(memory.SEARCH, _request(SearchRequest, {"query": query, **options}))
+    return run(memory.SEARCH, request_of(SearchRequest, {"query": query, **options}))
 
 
 def index(content: str, content_type: str, session_id: str, source: str, options: IndexOptions) -> Call[IndexResponse]:
@@ -116,22 +93,22 @@ def index_request(content: str, content_type: str, session_id: str, source: str,
     """A document to keep, checked. Raises: InvalidInputError."""
     fields = {"content": content, "content_type": content_type, "session_id": session_id, "source": source}
     metadata = _metadata(options.get("metadata"))
-    return _request(IndexRequest, {**fields, **options, "metadata": metadata})
+    return request_of(IndexRequest, {**fields, **options, "metadata": metadata})
 
 
 def get(document_id: str, tenant: TenantOptions) -> Call[GetResponse]:
     """Read a document."""
-    return run(memory.GET, _request(GetRequest, {"document_id": document_id, **tenant}))
+    return run(memory.GET, request_of(GetRequest, {"document_id": document_id, **tenant}))
 
 
 def listing(limit: int, cursor: str | None, filters: Filters) -> Call[ListResponse]:
     """Read one page of the list."""
-    return run(memory.LIST, _request(ListRequest, {"limit": limit, "cursor": cursor, **filters}))
+    return run(memory.LIST, request_of(ListRequest, {"limit": limit, "cursor": cursor, **filters}))
 
 
 def similar(document_id: str, limit: int, tenant: TenantOptions) -> Call[SimilarResponse]:
     """Ask for documents like one."""
-    request = _request(SimilarRequest, {"document_id": document_id, "limit": limit, **tenant})
+    request = request_of(SimilarRequest, {"document_id": document_id, "limit": limit, **tenant})
     return run(memory.SIMILAR, request)
 
 
@@ -146,7 +123,7 @@ def delete(
     """Remove documents."""
     named = {"document_id": document_id, "source": source, "session_id": session_id}
     fields = {**named, "dry_run": dry_run, "confirm": confirm}
-    return run(memory.DELETE, _request(DeleteRequest, {**fields, **tenant}))
+    return run(memory.DELETE, request_of(DeleteRequest, {**fields, **tenant}))
 
 
 def reindex(force: bool, status_only: bool, wait: bool = False) -> Call[ReindexResponse]:
@@ -162,7 +139,7 @@ def health() -> Call[HealthResponse]:
 def stats(time_range: timedelta | TimeRange) -> Call[StatsResponse]:
     """Ask what the searches add up to."""
     named = time_range_of(time_range) if isinstance(time_range, timedelta) else time_range
-    return run(memory.STATS, _request(StatsRequest, {"time_range": named}))
+    return run(memory.STATS, request_of(StatsRequest, {"time_range": named}))
 
 
 def time_range_of(span: timedelta) -> TimeRange:
@@ -180,7 +157,7 @@ def tool(name: str, arguments: Mapping[str, object]) -> Call[dict[str, Json]]:
         body = json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"The arguments of {name!r} are not JSON: {error}") from None
-    return Call(f"/tools/{step_of(name)}", _json_object, body)
+    return Call(f"/tools/{step_of(name)}", json_object, body)
 
 
 def in_project(name: str, arguments: Mapping[str, object], activation: str | None) -> Mapping[str, object]:
@@ -195,53 +172,8 @@ def activation_of(name: str, answer: Mapping[str, Json]) -> str | None:
     return made if isinstance(made, str) else None
 
 
-def bulk_line(document: BulkLike) -> bytes:
-    """A line of a bulk stream. Raises: InvalidInputError."""
-    if not isinstance(document, BulkLine | Mapping):
-        raise InvalidInputError("Not a JSON object")
-    line = document if isinstance(document, BulkLine) else _request(BulkLine, document)
-    return _body(line) + b"\n"
-
-
-def step_of(name: str) -> str:
-    """A name as a step of an address. Raises: InvalidInputError, where no address can hold it."""
-    try:
-        step = quote(name, safe="")
-    except UnicodeEncodeError:
-        step = ""
-    if step in {"", ".", ".."}:
-        raise InvalidInputError(f"{name!r} cannot be the name of anything here")
-    return step
-
-
-def run(operation: Operation[Request, Response], request: Request) -> Call[Response]:
-    """Run an operation with a request that is checked already."""
-    return Call(operation.path, operation.response.model_validate_json, _body(request))
-
-
-def _request(model: type[Request], fields: Mapping[str, object]) -> Request:
-    given = {
-        name: list(value) if isinstance(value, tuple | set | frozenset) else value for name, value in fields.items()
-    }
-    try:
-        return model.model_validate(given)
-    except ValidationError as error:
-        raise invalid_input(model, error) from None
-
-
 def _metadata(metadata: object) -> object:
     if not isinstance(metadata, Metadata | Mapping):
         return metadata
     fields: Mapping[str, object] = metadata_json(metadata) if isinstance(metadata, Metadata) else metadata
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-
-
-def _body(request: WireRequest) -> bytes:
-    return request.__pydantic_serializer__.to_json(request, by_alias=True, exclude_none=True)
-
-
-def _json_object(body: bytes) -> dict[str, Json]:
-    value = json.loads(body)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004  (an answer that cannot be read, like bad JSON)
-    return value

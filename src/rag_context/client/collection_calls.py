@@ -26,7 +26,7 @@ from rag_context.api.operations import routes
 from rag_context.api.operations.operation import Response
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
-from rag_context.client.calls import Call, step_of
+from rag_context.client.call import Call, step_of
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
 

@@ -40,6 +40,7 @@ class ClientError(RagContextError):
         details: every field at fault.
         request_id: the id of the call in the server's logs.
         retry_after_s: how long the server asks to wait.
+        server_message: the server's own sentence; None where it said none, and the error's is the client's.
     """
 
     component = COMPONENT
@@ -53,6 +54,7 @@ class ClientError(RagContextError):
         code: str | None = None,
         details: Sequence[FieldError] = (),
         retry_after_s: float | None = None,
+        server_message: str | None = None,
     ) -> None:
         Exception.__init__(self, message)
         self.request_id = request_id
@@ -60,6 +62,7 @@ class ClientError(RagContextError):
         self.code = code
         self.details = tuple(details)
         self.retry_after_s = retry_after_s
+        self.server_message = server_message
         answered = f"HTTP {status}" if status is not None else "no answer"
         self.add_note(f"{answered}, request id {request_id}")
 

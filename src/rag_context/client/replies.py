@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import httpx2
 
-from rag_context.client.calls import Call
+from rag_context.client.call import Call
 from rag_context.client.errors import (
     AccessDeniedError,
     BadRequestError,
@@ -111,7 +111,8 @@ def refusal(reply: httpx2.Response, content: bytes, request_id: str) -> ClientEr
     status = reply.status_code
     told = _told(content)
     message, code = told.get("error"), told.get("code")
-    sentence = message if isinstance(message, str) else f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
+    server_message = message if isinstance(message, str) else None
+    sentence = server_message or f"{site(reply.url)} answered HTTP {status}{_onward(reply)}"
     if status in _GATEWAY:
         return unreachable(f"{site(reply.url)} did not reach the server", request_id, sent=True, status=status)
     kind = _BY_STATUS.get(status)
@@ -124,6 +125,7 @@ def refusal(reply: httpx2.Response, content: bytes, request_id: str) -> ClientEr
         code=code if isinstance(code, str) else None,
         details=_details(told.get("details")),
         retry_after_s=_seconds(reply.headers.get("retry-after")),
+        server_message=server_message,
     )
 
 

@@ -1,12 +1,17 @@
-"""A running server as validation sees it: over HTTP, with every failure as one sentence."""
+"""A running server as validation sees it: over HTTP, with every failure as one sentence, and nothing tried twice.
+
+Our own API is called through the client of ours. `Api` is for what others speak: the OpenAI-compatible addresses of an
+embedding server, which our own server has too, and the health of a Qdrant.
+"""
 
 import asyncio
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import httpx2
@@ -16,8 +21,14 @@ from rag_context.api.maintenance import HealthResponse
 from rag_context.api.operations import Operation, memory
 from rag_context.api.operations.operation import Response
 from rag_context.api.search import SearchResponse
+from rag_context.client._async.http import AsyncHttp
+from rag_context.client.call import Call
+from rag_context.client.errors import ClientError
+from rag_context.client.replies import request_id_of
 from rag_context.errors import BackendDataError, BackendError, BackendUnavailableError
 from rag_context.settings import mask_url
+
+Answer = TypeVar("Answer")
 
 _COMPONENT = "server"
 READY_EVERY_S = 0.2
@@ -83,8 +94,9 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Our own server."""
+    """Our own server; `api` has its OpenAI-compatible addresses."""
 
+    http: AsyncHttp
     api: Api
 
     async def settle(self, timeout_s: float) -> None:
@@ -113,7 +125,7 @@ class Server:
         Raises:
             BackendError: it cannot be said whether the server can delete.
         """
-        listed = await self.api.get("/tools")
+        listed = await self._send(Call("/tools", json.loads, method="GET"))
         rows = listed.get("tools", ()) if isinstance(listed, dict) else ()
         can_delete = any(isinstance(row, dict) and row.get("name") == memory.DELETE.name for row in rows)
         scratch = Scratch(self, f"validate-{uuid4().hex[:16]}", can_delete)
@@ -122,23 +134,33 @@ class Server:
         finally:
             await scratch.clean()
 
+    async def run(self, operation: Operation[Any, Response], body: Mapping[str, Any]) -> Response:
+        """What an operation answers to a body as callers write it. Raises: BackendError."""
+        sent = json.dumps({key: value for key, value in body.items() if value is not None}).encode()
+        return await self._send(Call(operation.path, operation.response.model_validate_json, sent))
+
     async def _is_ready(self) -> bool:
         try:
-            await self.api.reply("GET", "/ready")
+            await self._send(Call("/ready", bytes, method="GET"))
         except BackendUnavailableError:
             return True  # nobody there: no reason to wait
         except BackendError:
             return False
         return True
 
-    async def run(self, operation: Operation[Any, Response], body: Mapping[str, Any]) -> Response:
-        """What an operation answers. Raises: BackendError."""
-        sent = {key: value for key, value in body.items() if value is not None}
-        reply = await self.api.reply("POST", operation.path, sent)
+    async def _send(self, call: Call[Answer]) -> Answer:
         try:
-            return operation.response.model_validate_json(reply.content)
-        except ValueError as error:
-            raise BackendDataError(_COMPONENT, f"{operation.name} answered something else than expected") from error
+            return await self.http.send(call, request_id_of(None))
+        except ClientError as error:
+            if error.status is None:
+                kind = type(error.__cause__ or error).__name__
+                raise BackendUnavailableError(
+                    _COMPONENT, f"{mask_url(self.api.url)} did not answer ({kind})"
+                ) from error
+            if error.status < 300:
+                raise BackendDataError(_COMPONENT, f"{call.path} answered something else than expected") from error
+            reason = "" if error.server_message is None else f": {error.server_message}"
+            raise BackendError(_COMPONENT, f"{call.path} answered {error.status}{reason}") from error
 
 
 @dataclass(slots=True)

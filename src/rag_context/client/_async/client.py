@@ -21,7 +21,8 @@ from rag_context.client._async.collections import AsyncCollections
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import address_of
 from rag_context.client.batches import BULK, AsyncDocuments, Batch, async_each
-from rag_context.client.calls import Call, Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.call import Call
+from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries
@@ -77,7 +78,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Give the connections back."""
-        await self._http.close()
+        await self._http.aclose()
 
     async def search(
         self, query: str, *, request_id: str | None = None, **options: Unpack[SearchOptions]

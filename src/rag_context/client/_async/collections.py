@@ -20,7 +20,7 @@ from rag_context.api.collections import (
 )
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client import collection_calls as calls
-from rag_context.client.calls import Call
+from rag_context.client.call import Call
 from rag_context.client.collection_calls import CollectionDocument, Embedding, QueryMode
 
 Answer = TypeVar("Answer")

@@ -22,7 +22,8 @@ from rag_context.client._sync.collections import Collections
 from rag_context.client._sync.http import Http
 from rag_context.client.address import address_of
 from rag_context.client.batches import BULK, Batch, Documents, each
-from rag_context.client.calls import Call, Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.call import Call
+from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
 from rag_context.client.replies import request_id_of
 from rag_context.client.retries import Retries

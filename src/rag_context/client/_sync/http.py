@@ -12,7 +12,7 @@ import httpx2
 
 from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
 from rag_context.client.batches import BULK, NDJSON, Batch
-from rag_context.client.calls import Call
+from rag_context.client.call import Call
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Body, answer_of, headers_of, no_answer, refusal, unreachable
 from rag_context.errors import ConfigurationError
