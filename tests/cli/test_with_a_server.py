@@ -215,7 +215,9 @@ class TestAServerThatFails:
             refused = files("index", ".")
 
         assert refused.status == 78
-        assert "This API key may only read" in refused.err
+        assert refused.err.endswith(
+            "refused: This API key may only read. Set RAG_CONTEXT_API_KEY to a key that may do this.\n"
+        )
 
     def test_the_key_goes_to_the_server_that_proved_itself(self, commands: Commands) -> None:
         script = Script()

@@ -141,7 +141,8 @@ def failure_of(error: ClientError, place: str) -> RagContextError:
     sentence = sentence_of(error)
     match error:
         case AccessDeniedError():
-            return ConfigurationError(f"{server} refused: {sentence}. Set RAG_CONTEXT_API_KEY to a key it knows.")
+            key = "a key that may do this" if error.status == 403 else "a key it knows"
+            return ConfigurationError(f"{server} refused: {sentence}. Set RAG_CONTEXT_API_KEY to {key}.")
         case ServerBusyError():
             return BackendUnavailableError(COMPONENT, f"{server} could not: {sentence}. Try again.")
         case ServerUnreachableError() | ServerTimeoutError():
