@@ -8,7 +8,7 @@ from rag_context.api.operations import Toolset
 from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.client import collection_calls as calls
-from rag_context.client.calls import Call
+from rag_context.client.call import Call
 
 CALLS: tuple[Call[Any], ...] = (
     calls.collections("default"),
