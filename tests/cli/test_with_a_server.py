@@ -68,7 +68,7 @@ class TestBesideAServer:
         refused = keyless("search", "x")
 
         assert refused.status == 78
-        assert refused.err.startswith(f"error: The server at {server.url} refused: API key required")
+        assert refused.err.startswith(f"error: The server at {server.url} rejected the request: API key required")
         assert refused.err.endswith("Set RAG_CONTEXT_API_KEY to a key it knows.\n")
         assert keyless("index", "notes").status == 78
 
@@ -216,7 +216,7 @@ class TestAServerThatFails:
 
         assert refused.status == 78
         assert refused.err.endswith(
-            "refused: This API key may only read. Set RAG_CONTEXT_API_KEY to a key that may do this.\n"
+            "rejected the request: This API key may only read. Set RAG_CONTEXT_API_KEY to a key that may do this.\n"
         )
 
     def test_the_key_goes_to_the_server_that_proved_itself(self, commands: Commands) -> None:

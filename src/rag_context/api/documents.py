@@ -61,14 +61,14 @@ class GivenDocuments:
     def all_embedded(self) -> None:
         """Raises: InvalidInputError, with every problem there is, if one has no embedding or is wrong."""
         missing = [FieldError(f"documents[{place}].embedding", NOT_EMBEDDED) for place in self.unembedded]
-        refuse((*missing, *self.problems))
+        raise_problems((*missing, *self.problems))
 
     def well_formed(self) -> None:
         """Raises: InvalidInputError, with every problem there is, if one is wrong."""
-        refuse(self.problems)
+        raise_problems(self.problems)
 
 
-def refuse(problems: Iterable[FieldError]) -> None:
+def raise_problems(problems: Iterable[FieldError]) -> None:
     """Raise what was found, if anything was. Raises: InvalidInputError."""
     details = tuple(problems)
     if details:
@@ -139,7 +139,7 @@ class _Body:
                 raise InvalidInputError(REQUIRED, (FieldError("documents", REQUIRED),))
         if self._peek():
             raise json.JSONDecodeError("text after the end of the object", self._text, self._at)
-        refuse(unknown)
+        raise_problems(unknown)
 
     def _key(self) -> object:
         """The next field's name, behind its colon; None behind the last."""

@@ -26,7 +26,7 @@ STREAM = Path("-")
 BATCH_BYTES = 4 << 20
 BATCH_LINES = 1000
 LINE_BYTES = 16 << 20
-SHOWN_REFUSED = 10
+SHOWN_REJECTED = 10
 
 _PLACE = re.compile(r"documents\[(\d+)\]")
 
@@ -55,15 +55,15 @@ class _Summary:
 
     screen: Screen
     stored: int = 0
-    refused: int = 0
+    rejected: int = 0
     without_vector: int = 0
 
-    def refuse(self, number: int, reason: str) -> None:
-        self.refused += 1
+    def reject(self, number: int, reason: str) -> None:
+        self.rejected += 1
         self.without_vector += reason == NOT_EMBEDDED
-        if self.refused <= SHOWN_REFUSED:
+        if self.rejected <= SHOWN_REJECTED:
             self.screen.warning(f"line {number}: {reason}")
-        elif self.refused == SHOWN_REFUSED + 1:
+        elif self.rejected == SHOWN_REJECTED + 1:
             self.screen.warning("and more lines like these")
 
 
@@ -80,13 +80,13 @@ def run(chosen: Chosen, what: Addition) -> ExitCode:
         screen.note("interrupted. What came in is safe: run the same command again, it goes on.")
         return ExitCode.INTERRUPTED
     if what.as_json:
-        screen.line(json.dumps({"stored": summary.stored, "refused": summary.refused}))
+        screen.line(json.dumps({"stored": summary.stored, "refused": summary.rejected}))
     else:
         documents = f"{summary.stored} document{'' if summary.stored == 1 else 's'} stored"
-        screen.note(f"{documents}{f', {summary.refused} refused' if summary.refused else ''}.")
+        screen.note(f"{documents}{f', {summary.rejected} rejected' if summary.rejected else ''}.")
     if summary.without_vector:
         screen.note("Texts are embedded here in collections made with --embedding-provider rag-context.")
-    return ExitCode.FAILED if summary.refused else ExitCode.OK
+    return ExitCode.FAILED if summary.rejected else ExitCode.OK
 
 
 async def _add(chosen: Chosen, what: Addition, summary: _Summary) -> None:
@@ -112,7 +112,7 @@ async def _store(client: CollectionsClient, name: str, batch: list[_Line], summa
             if not wrong:
                 raise
             for place, reason in sorted(wrong.items()):
-                summary.refuse(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
+                summary.reject(batch[place].number, _PLACE.sub(partial(_line_named, batch), reason))
             batch = [line for place, line in enumerate(batch) if place not in wrong]
         else:
             summary.stored += answer["count"]
@@ -149,7 +149,7 @@ def _batches(file: BinaryIO, name: str, summary: _Summary) -> Iterator[tuple[lis
         try:
             value = json.loads(text.decode()) if text else None
         except (ValueError, RecursionError):
-            summary.refuse(number, "not valid JSON")
+            summary.reject(number, "not valid JSON")
             continue
         if not text:
             continue

@@ -142,7 +142,7 @@ def failure_of(error: ClientError, place: str) -> RagContextError:
     match error:
         case AccessDeniedError():
             key = "a key that may do this" if error.status == 403 else "a key it knows"
-            return ConfigurationError(f"{server} refused: {sentence}. Set RAG_CONTEXT_API_KEY to {key}.")
+            return ConfigurationError(f"{server} rejected the request: {sentence}. Set RAG_CONTEXT_API_KEY to {key}.")
         case ServerBusyError():
             return BackendUnavailableError(COMPONENT, f"{server} could not: {sentence}. Try again.")
         case ServerUnreachableError() | ServerTimeoutError():

@@ -40,7 +40,7 @@ class Batch:
     sources: list[str | None] = field(default_factory=list)
     lines: list[bytes] = field(default_factory=list)
     size: int = 0
-    refused: dict[int, BulkReceipt] = field(default_factory=dict)
+    rejected: dict[int, BulkReceipt] = field(default_factory=dict)
     received: list[BulkReceipt] = field(default_factory=list)
     on_receipt: Callable[[int, BulkReceipt], None] | None = None
     """Hears of every receipt as it arrives, with the place of its line among those sent."""
@@ -63,7 +63,7 @@ class Batch:
         except InvalidInputError as error:
             details = Detail.list_of(error.details) or None
             place = len(self.sources) - 1
-            self.refused[place] = BulkReceipt(status="rejected", reason=str(error), details=details)
+            self.rejected[place] = BulkReceipt(status="rejected", reason=str(error), details=details)
             return
         self.lines.append(line)
         self.size += len(line)
@@ -94,7 +94,7 @@ class Batch:
         """A receipt for every document, in their order."""
         arrived = iter(self.received)
         for place, source in enumerate(self.sources):
-            receipt = self.refused.get(place) or next(arrived)
+            receipt = self.rejected.get(place) or next(arrived)
             yield receipt.model_copy(update={"line": self.first + place, "source": receipt.source or source})
 
 

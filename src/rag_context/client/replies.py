@@ -90,7 +90,7 @@ def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
     """What a reply says. Raises: ClientError."""
     content = bytes(body.content)
     if not body.reply.is_success:
-        raise refusal(body.reply, content, request_id)
+        raise error_of(body.reply, content, request_id)
     try:
         return call.read(content)
     except ValueError as error:
@@ -106,7 +106,7 @@ def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
     )
 
 
-def refusal(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
+def error_of(reply: httpx2.Response, content: bytes, request_id: str) -> ClientError:
     """What a reply other than 2xx means."""
     status = reply.status_code
     told = _told(content)

@@ -41,8 +41,8 @@ from rag_context.server.failures import retry_after
 from rag_context.server.mcp.mount import McpMount
 from rag_context.server.messages import (
     HttpRequest,
-    RefusalError,
     Reply,
+    RequestRejectedError,
     caller_id,
     http_request,
     read_body,
@@ -92,7 +92,7 @@ def create_app(
         lifespan: What to open and close with the server.
     """
     tools = build_tools(service, options.vocabulary)
-    doors = _Doors(service, options, tools)
+    handlers = _Handlers(service, options, tools)
     mcp = McpMount(service, tools, options)
 
     @asynccontextmanager
@@ -104,7 +104,7 @@ def create_app(
                 async with lifespan(app) as state:
                     yield state
 
-    every_route = [*doors.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
+    every_route = [*handlers.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
     return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
 
 
@@ -150,7 +150,7 @@ class _Bulk:
         await run.run(receive, send)
 
 
-class _Doors:
+class _Handlers:
     """The built-in routes."""
 
     def __init__(self, service: Service, options: ServerOptions, tools: Registry) -> None:
@@ -186,7 +186,7 @@ class _Doors:
         name = scope["path_params"]["name"]
         tool = self._tools.get(name)
         if tool is None:
-            raise RefusalError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
+            raise RequestRejectedError(404, ErrorCode.NOT_FOUND, f"Tool {name[:NAME_CHARS]} not found")
         if tool.access is Access.WRITE:
             may_write(opened)
         request = await _read_request(tool, opened, scope, receive)
@@ -220,7 +220,7 @@ class _Doors:
 
     async def _ready(self, _scope: Scope, _receive: Receive) -> Reply:
         if not await self._service.ready():
-            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
         return Reply.json({"status": "ready"})
 
     async def _metrics(self, _scope: Scope, _receive: Receive) -> Reply:
@@ -261,7 +261,7 @@ async def _read_request(tool: Tool[Any], opened: HttpRequest, scope: Scope, rece
     if tool.in_url and method in {"GET", "HEAD"}:
         return read_fields(tool.request, query_fields(scope))
     allowed = "GET, HEAD, POST" if tool.in_url else "POST"
-    raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
+    raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=allowed)
 
 
 def _reply(answer: Answer) -> Reply:

@@ -17,7 +17,7 @@ from rag_context.api.reading import read_json
 from rag_context.domain.documents import CHAT
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.server.failures import component_sentence, log_failure
-from rag_context.server.messages import ClientGoneError, RefusalError
+from rag_context.server.messages import ClientGoneError, RequestRejectedError
 from rag_context.server.registry import Service
 
 logger = logging.getLogger(__name__)
@@ -103,8 +103,8 @@ class BulkRun:
                     await waiting.put(self._start(line, number, group))
         except ClientGoneError:
             logger.info("bulk client went away after %d lines", number)
-        except RefusalError as refusal:
-            await waiting.put(group.create_task(_rejected(number + 1, str(refusal))))
+        except RequestRejectedError as error:
+            await waiting.put(group.create_task(_rejected(number + 1, str(error))))
         await waiting.put(None)
 
     def _start(self, line: bytes | _TooLong, number: int, group: asyncio.TaskGroup) -> asyncio.Task[bytes]:

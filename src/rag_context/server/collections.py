@@ -19,7 +19,14 @@ from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_pro
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.server.collection_tools import collection_work
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
-from rag_context.server.messages import HttpRequest, RefusalError, Reply, http_request, read_body, while_connected
+from rag_context.server.messages import (
+    HttpRequest,
+    Reply,
+    RequestRejectedError,
+    http_request,
+    read_body,
+    while_connected,
+)
 from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Answer, Call
 from rag_context.service.collections import CollectionService
@@ -53,7 +60,7 @@ class CollectionHandlers:
         self._budget = _BodyBudget(body_bytes, BODIES_AT_ONCE * body_bytes)
 
     async def handle(self, scope: Scope, receive: Receive) -> Reply:
-        """Answer a request. Raises: RefusalError, InvalidInputError, and what its operation raises."""
+        """Answer a request. Raises: RequestRejectedError, InvalidInputError, and what its operation raises."""
         request = http_request(scope)
         route, names = _matched(scope)
         if route.operation.access is Access.WRITE:
@@ -95,11 +102,13 @@ class _BodyBudget:
 
     @contextmanager
     def reserved(self, request: HttpRequest) -> Iterator[None]:
-        """Memory for one body. Raises: RefusalError where there is none."""
+        """Memory for one body. Raises: RequestRejectedError where there is none."""
         announced = request.headers.get(b"content-length", b"").strip()
         size = min(int(announced[:20]), self._largest) if announced.isdigit() else self._largest
         if size > self._left:
-            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1")
+            raise RequestRejectedError(
+                503, ErrorCode.SERVICE_UNAVAILABLE, "Too many large requests at once", retry_after="1"
+            )
         self._left -= size
         try:
             yield
@@ -120,15 +129,15 @@ def _steps(scope: Scope) -> tuple[str, ...]:
 
 
 def _matched(scope: Scope) -> tuple[Route[Any], Mapping[str, str]]:
-    """The route of a request, and the names in its address. Raises: RefusalError where there is none."""
+    """The route of a request, and the names in its address. Raises: RequestRejectedError where there is none."""
     steps = _steps(scope)
     fitting = {route.method: (route, names) for route in ROUTES if (names := route.names_in(steps)) is not None}
     if not fitting:
-        raise RefusalError(404, ErrorCode.NOT_FOUND, "Not found")
+        raise RequestRejectedError(404, ErrorCode.NOT_FOUND, "Not found")
     method = "GET" if scope["method"] == "HEAD" else scope["method"]
     if method not in fitting:
         allowed = sorted({*fitting, *({"HEAD"} if "GET" in fitting else ())})
-        raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
+        raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow=", ".join(allowed))
     return fitting[method]
 
 

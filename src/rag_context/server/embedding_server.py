@@ -17,7 +17,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.server.app import guarded
 from rag_context.server.embeddings import embeddings_reply, model_reply, models_reply
 from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, Handler, check_media_type
-from rag_context.server.messages import RefusalError, Reply, http_request, read_body
+from rag_context.server.messages import Reply, RequestRejectedError, http_request, read_body
 from rag_context.server.options import ServerOptions
 from rag_context.service.health import HealthMonitor
 
@@ -57,16 +57,16 @@ class EmbeddingApp:
     """The ASGI application, behind the same guards as the whole server's."""
 
     def __init__(self, embedder: Embedder, options: ServerOptions) -> None:
-        doors = _Doors(embedder)
+        handlers = _Handlers(embedder)
         gets: dict[str, Handler] = {
-            "/v1/models": doors.models,
-            "/v1/models/{name:path}": doors.model,
-            "/health": doors.health,
-            "/live": doors.live,
-            "/ready": doors.ready,
+            "/v1/models": handlers.models,
+            "/v1/models/{name:path}": handlers.model,
+            "/health": handlers.health,
+            "/live": handlers.live,
+            "/ready": handlers.ready,
         }
         routes = [Route(path, Endpoint(handle), methods=["GET"]) for path, handle in gets.items()]
-        routes.insert(0, Route("/v1/embeddings", Endpoint(doors.embed), methods=["POST"]))
+        routes.insert(0, Route("/v1/embeddings", Endpoint(handlers.embed), methods=["POST"]))
         self._stack = guarded(Router(routes, redirect_slashes=False), options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +75,7 @@ class EmbeddingApp:
         await self._stack(scope, receive, send)
 
 
-class _Doors:
+class _Handlers:
     """The routes' handlers."""
 
     def __init__(self, embedder: Embedder) -> None:
@@ -100,7 +100,7 @@ class _Doors:
 
     async def ready(self, _scope: Scope, _receive: Receive) -> Reply:
         if not await self._works():
-            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
         return Reply.json({"status": "ready"})
 
     async def _works(self) -> bool:

@@ -11,7 +11,7 @@ from rag_context.api.reading import read_json
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.models import Tokenizer
-from rag_context.server.messages import RefusalError, Reply
+from rag_context.server.messages import Reply, RequestRejectedError
 
 NAME_CHARS = 128
 """Of a name that is not known, so much is repeated."""
@@ -37,7 +37,7 @@ async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
 
     Raises:
         InvalidInputError: The request is wrong.
-        RefusalError: It asks for another model.
+        RequestRejectedError: It asks for another model.
         BackendError: There is no model now.
     """
     request = read_json(EmbeddingsRequest, body)
@@ -54,7 +54,7 @@ async def models_reply(service: EmbeddingService) -> Reply:
 
 
 async def model_reply(service: EmbeddingService, name: str) -> Reply:
-    """The model of this server by its name. Raises: RefusalError where it has another; BackendError."""
+    """The model of this server by its name. Raises: RequestRejectedError where it has another; BackendError."""
     model = service.model()
     _check_name(name, model.name)
     return Reply(Model(id=model.name).to_json())
@@ -63,7 +63,7 @@ async def model_reply(service: EmbeddingService, name: str) -> Reply:
 def _check_name(asked: str, name: str) -> None:
     """Whether a model is meant, with or without its maker: `sentence-transformers/all-MiniLM-L6-v2`."""
     if asked.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
-        raise RefusalError(
+        raise RequestRejectedError(
             404,
             ErrorCode.MODEL_NOT_FOUND,
             f"The model {asked[:NAME_CHARS]!r} does not exist here; this server has {name!r} only",

@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.server.messages import HttpRequest, RefusalError, Reply
+from rag_context.server.messages import HttpRequest, Reply, RequestRejectedError
 
 JSON_KINDS = ("application/json",)
 SEND_JSON = "Send Content-Type: application/json"
@@ -43,7 +43,7 @@ def query_fields(scope: Scope) -> dict[str, str]:
 def may_write(opened: HttpRequest) -> None:
     """Reject a key that may only read."""
     if opened.caller is None or opened.caller.access is not Access.WRITE:
-        raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
 def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -> None:
@@ -55,4 +55,4 @@ def check_media_type(opened: HttpRequest, kinds: tuple[str, ...], advice: str) -
     charset = parameters.strip().removeprefix("charset=").strip('"')
     encoded = opened.header(b"content-encoding")
     if not fits or charset not in {"", "utf-8", "utf8"} or encoded not in {None, "identity"}:
-        raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"{advice} (UTF-8, not compressed)")
+        raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"{advice} (UTF-8, not compressed)")

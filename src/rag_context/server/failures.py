@@ -20,7 +20,7 @@ from rag_context.errors import (
     ProviderFailedError,
 )
 from rag_context.projects.records import ProjectError
-from rag_context.server.messages import RefusalError, Reply
+from rag_context.server.messages import Reply, RequestRejectedError
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
 
 def _failure_reply(error: Exception, request_id: str) -> Reply:
     match error:
-        case RefusalError():
+        case RequestRejectedError():
             return error_reply(error.status, error.code, str(error), request_id, headers=error.headers)
         case InvalidInputError():
             return error_reply(400, ErrorCode.INVALID_INPUT, str(error), request_id, details=error.details)

@@ -59,7 +59,7 @@ class ClientGoneError(Exception):
     """The client went away before its request was complete; no one is there to answer."""
 
 
-class RefusalError(Exception):
+class RequestRejectedError(Exception):
     """A request is rejected, with this status, code and message."""
 
     def __init__(self, status: int, code: ErrorCode, message: str, **headers: str) -> None:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.server.failures import retry_after
-from rag_context.server.messages import ClientGoneError, HttpRequest, RefusalError, http_request
+from rag_context.server.messages import ClientGoneError, HttpRequest, RequestRejectedError, http_request
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
@@ -80,12 +80,14 @@ class HostOriginMiddleware:
     def _check(self, opened: HttpRequest) -> None:
         host = (opened.header(b"host") or "").lower()
         if not self._knows(_hostname(host)):
-            raise RefusalError(
+            raise RequestRejectedError(
                 403, ErrorCode.FORBIDDEN, "Host not allowed: add it to server.allowed_hosts if it is this server's name"
             )
         origin = opened.header(b"origin")
         if origin is not None and not _same_site(origin.lower(), host):
-            raise RefusalError(403, ErrorCode.FORBIDDEN, "Origin not allowed: this server answers its own pages only")
+            raise RequestRejectedError(
+                403, ErrorCode.FORBIDDEN, "Origin not allowed: this server answers its own pages only"
+            )
 
     def _knows(self, name: str) -> bool:
         if name in self._names or (self._any and name):
@@ -98,7 +100,7 @@ class HostOriginMiddleware:
 class AuthMiddleware:
     """Finds out who is calling; without a valid key only the open paths answer.
 
-    An address that presented too many wrong keys is refused before its next one is looked at, or the answer would
+    An address that presented too many wrong keys is rejected before its next one is read, or the answer would
     still tell a right guess. Keys that were right from there before go on: others' mistakes behind the same proxy
     lock nobody out.
     """
@@ -124,7 +126,7 @@ class AuthMiddleware:
         if presented is not None:
             opened.caller = self._caller(presented, network)
         elif path not in OPEN_PATHS and not path.startswith(DISCOVERY):
-            raise RefusalError(
+            raise RequestRejectedError(
                 401,
                 ErrorCode.UNAUTHORIZED,
                 "API key required: send Authorization: Bearer KEY or X-API-Key: KEY",
@@ -136,7 +138,7 @@ class AuthMiddleware:
         if caller is not None and (caller.name, network) in self._right:
             return caller
         if wait := self._wrong.wait_s(network):
-            raise RefusalError(
+            raise RequestRejectedError(
                 429,
                 ErrorCode.RATE_LIMITED,
                 f"Too many wrong API keys from this address: wait {retry_after(wait)} s",
@@ -144,7 +146,7 @@ class AuthMiddleware:
             )
         if caller is None:
             self._wrong.take(network)
-            raise RefusalError(
+            raise RequestRejectedError(
                 401, ErrorCode.UNAUTHORIZED, "API key not valid", www_authenticate='Bearer error="invalid_token"'
             )
         self._right[caller.name, network] = None
@@ -169,7 +171,9 @@ class RateLimit:
                 f"key {caller.name}" if caller and known else str((scope.get("client") or ("",))[0])
             )
             if wait > 0:
-                raise RefusalError(429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after=retry_after(wait))
+                raise RequestRejectedError(
+                    429, ErrorCode.RATE_LIMITED, "Too many requests", retry_after=retry_after(wait)
+                )
         await self._app(scope, receive, send)
 
 
@@ -239,11 +243,11 @@ async def _before(deadline: float, receive: Receive) -> Message:
         async with asyncio.timeout_at(deadline):
             return await receive()
     except TimeoutError:
-        raise RefusalError(408, ErrorCode.REQUEST_TIMEOUT, "Request body took too long") from None
+        raise RequestRejectedError(408, ErrorCode.REQUEST_TIMEOUT, "Request body took too long") from None
 
 
-def _too_large(limit: int) -> RefusalError:
-    return RefusalError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
+def _too_large(limit: int) -> RequestRejectedError:
+    return RequestRejectedError(413, ErrorCode.PAYLOAD_TOO_LARGE, f"Request body too large (max {limit} bytes)")
 
 
 def _presented_key(opened: HttpRequest) -> bytes | None:

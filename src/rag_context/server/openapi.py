@@ -47,7 +47,7 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             "summary": "The context layer for AI agents",
             "description": (
                 "Every reply carries X-Request-ID: the one sent (1 to 128 visible ASCII characters), else a new one. "
-                "Every error has one shape. In requests null means absent, and unknown fields are refused by name."
+                "Every error has one shape. In requests null means absent, and unknown fields are rejected by name."
             ),
         },
         "servers": [{"url": "/"}],
@@ -258,7 +258,7 @@ def _mcp() -> Operation:
     }
     operation["responses"]["202"] = {"description": "A notification was taken", "headers": ID_HEADER}
     operation["responses"]["400"] = json_answer(
-        answer, "Not a message of the protocol, or one that its revision refuses"
+        answer, "Not a message of the protocol, or one that its revision rejects"
     )
     operation["responses"]["404"] = json_answer(answer, "The revision has no such method, or the session has ended")
     operation["responses"]["406"] = {"description": "The answer is JSON", "headers": ID_HEADER}

@@ -7,7 +7,7 @@ from rag_context.api.operations import projects as operations
 from rag_context.api.wire import WireRequest, WireResponse
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.server.failures import component_sentence, retry_after
-from rag_context.server.messages import RefusalError
+from rag_context.server.messages import RequestRejectedError
 from rag_context.server.registry import Answer, Call, Work, WorkByName, does
 from rag_context.service.projects import ProjectService
 
@@ -63,12 +63,12 @@ def told_of_projects(work: Work[Request]) -> Work[Request]:
         try:
             return await work(request, call)
         except BackendError as error:
-            raise _refusal(error) from error
+            raise _rejection(error) from error
 
     return run
 
 
-def _refusal(error: BackendError) -> RefusalError:
+def _rejection(error: BackendError) -> RequestRejectedError:
     code = ErrorCode.EMBEDDING_SERVICE_ERROR if error.component.startswith("embed") else ErrorCode.DATABASE_ERROR
     wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
-    return RefusalError(503, code, component_sentence(error.component), retry_after=retry_after(wait))
+    return RequestRejectedError(503, code, component_sentence(error.component), retry_after=retry_after(wait))

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.logs import REQUEST_ID
 from rag_context.server.failures import failure_reply
-from rag_context.server.messages import ClientGoneError, HttpRequest, RefusalError, Reply, attach_request
+from rag_context.server.messages import ClientGoneError, HttpRequest, Reply, RequestRejectedError, attach_request
 
 access = logging.getLogger("rag_context.access")
 
@@ -60,7 +60,7 @@ class RequestIdMiddleware:
             if status:
                 raise
             reply = failure_reply(error, opened.request_id, scope["path"])
-            await _refuse(reply, opened, receive, tagged)
+            await _reject(reply, opened, receive, tagged)
         finally:
             self._running -= 1
             if access.isEnabledFor(logging.INFO):
@@ -68,12 +68,12 @@ class RequestIdMiddleware:
 
     def _admit(self, scope: Scope) -> None:
         if self._running > self._max_requests and scope["path"] != "/live":
-            raise RefusalError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
         headers = scope["headers"]
         if len({name for name, _ in headers}) != len(headers):
             for single in _SINGLE:
                 if sum(name == single for name, _ in headers) > 1:
-                    raise RefusalError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
+                    raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, f"Header {single.decode()} given twice")
 
 
 def _open(scope: Scope) -> HttpRequest:
@@ -85,7 +85,7 @@ def _open(scope: Scope) -> HttpRequest:
     return opened
 
 
-async def _refuse(reply: Reply, opened: HttpRequest, receive: Receive, send: Send) -> None:
+async def _reject(reply: Reply, opened: HttpRequest, receive: Receive, send: Send) -> None:
     unread = opened.has_body() and not opened.body_read
     announced = opened.headers.get(b"content-length", b"").strip()
     if unread and announced.isdigit() and int(announced[:20]) <= LINGER_BYTES:

@@ -53,7 +53,7 @@ class Route(Generic[Response]):
     """A body; the fields of the operation's own example otherwise."""
 
     rules: Mapping[str, Any] = field(default_factory=dict)
-    """Keywords of JSON Schema that hold for the body beside its fields. Strict clients refuse them on a tool."""
+    """Keywords of JSON Schema that hold for the body beside its fields. Strict clients reject them on a tool."""
 
     is_large: bool = False
     """Whether the body may be of the size for documents of collections."""

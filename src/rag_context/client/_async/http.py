@@ -13,7 +13,7 @@ from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
 from rag_context.client.batches import BULK, NDJSON, Batch
 from rag_context.client.call import Call
 from rag_context.client.errors import ServerUnreachableError
-from rag_context.client.replies import Body, answer_of, headers_of, no_answer, refusal, unreachable
+from rag_context.client.replies import Body, answer_of, error_of, headers_of, no_answer, unreachable
 from rag_context.errors import ConfigurationError
 
 Answer = TypeVar("Answer")
@@ -90,7 +90,7 @@ class AsyncHttp:
             ) as reply,
         ):
             if not reply.is_success:
-                raise refusal(reply, await reply.aread(), request_id)
+                raise error_of(reply, await reply.aread(), request_id)
             async for chunk in reply.aiter_bytes():
                 batch.take(chunk, reply, request_id)
         if batch.unanswered:

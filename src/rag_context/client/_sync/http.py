@@ -14,7 +14,7 @@ from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
 from rag_context.client.batches import BULK, NDJSON, Batch
 from rag_context.client.call import Call
 from rag_context.client.errors import ServerUnreachableError
-from rag_context.client.replies import Body, answer_of, headers_of, no_answer, refusal, unreachable
+from rag_context.client.replies import Body, answer_of, error_of, headers_of, no_answer, unreachable
 from rag_context.errors import ConfigurationError
 
 Answer = TypeVar("Answer")
@@ -91,7 +91,7 @@ class Http:
             ) as reply,
         ):
             if not reply.is_success:
-                raise refusal(reply, reply.read(), request_id)
+                raise error_of(reply, reply.read(), request_id)
             for chunk in reply.iter_bytes():
                 batch.take(chunk, reply, request_id)
         if batch.unanswered:

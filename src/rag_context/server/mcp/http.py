@@ -24,13 +24,13 @@ from starlette.types import Message, Receive, Scope, Send
 from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access, Toolset
 from rag_context.server.endpoint import query_fields
-from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, refusal
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, parse_error
 from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.messages import (
     ClientGoneError,
     HttpRequest,
-    RefusalError,
     Reply,
+    RequestRejectedError,
     caller_id,
     http_request,
     read_body,
@@ -64,14 +64,14 @@ class Endpoint:
             return
         if scope["method"] != "POST":
             # There is nothing to say unasked.
-            raise RefusalError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
+            raise RequestRejectedError(405, ErrorCode.METHOD_NOT_ALLOWED, "Method not allowed", allow="POST, DELETE")
         kind = (opened.header(b"content-type") or "").partition(";")[0].strip().lower()
         if kind != _JSON:
-            raise RefusalError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
+            raise RequestRejectedError(415, ErrorCode.UNSUPPORTED_MEDIA_TYPE, f"Send Content-Type: {_JSON}")
         session = _session_named(opened)
         body = await read_body(receive)
         if has_repeated_key(body):
-            await _refuse(body, send)
+            await _reject(body, send)
             return
         body = negotiable(body)
         if session is not None and not self._sessions.enter(session, caller_id(opened).key):
@@ -80,7 +80,7 @@ class Endpoint:
         answer = _Answer(send, body, partial(self._sessions.open, caller_id(opened).key))
         await self._answer(scope, receive, body, answer, session)
         if answer.is_misled:
-            await _refuse(body, send)
+            await _reject(body, send)
         elif not answer.begun:
             raise ClientGoneError
 
@@ -100,14 +100,14 @@ class Endpoint:
     async def _end_session(self, opened: HttpRequest, send: Send) -> None:
         session = _session_named(opened)
         if session is None:
-            raise RefusalError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
+            raise RequestRejectedError(400, ErrorCode.INVALID_INPUT, "Send the Mcp-Session-Id of the session to end")
         ended = self._sessions.end(session, caller_id(opened).key)
         await (Reply(b"", 200) if ended else _no_session()).send(send)
 
 
-async def _refuse(body: bytes, send: Send) -> None:
-    refused = refusal(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
-    await Reply.json(refused, 400).send(send)
+async def _reject(body: bytes, send: Send) -> None:
+    rejected = parse_error(body).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    await Reply.json(rejected, 400).send(send)
 
 
 class _Answer:
@@ -189,7 +189,7 @@ async def open_endpoint(memory: Memory, options: ServerOptions) -> AsyncIterator
     async def opened() -> Memory:
         return memory
 
-    server = McpServer(opened, _visit, Toolset.ALL).server()
+    server = McpServer(opened, _request_context, Toolset.ALL).server()
     plain = _manager(server, options, json_response=True)
     streaming = _manager(server, options, json_response=False)
     async with plain.run(), streaming.run():
@@ -207,7 +207,7 @@ def _manager(server: Server[Any], options: ServerOptions, *, json_response: bool
     )
 
 
-def _visit(context: Context) -> RequestContext:
+def _request_context(context: Context) -> RequestContext:
     request = context.request
     assert request is not None  # noqa: S101  (this transport sets it on every message)
     opened = http_request(request.scope)

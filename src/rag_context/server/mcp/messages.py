@@ -9,7 +9,7 @@ from rag_context.api.reading import repeated_keys
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 
 
-def refusal(line: bytes) -> types.JSONRPCError:
+def parse_error(line: bytes) -> types.JSONRPCError:
     """The answer to bytes that are no message; it names the request where that can be told."""
     try:
         value = json.loads(line)

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
-from rag_context.server.messages import RefusalError
+from rag_context.server.messages import RequestRejectedError
 from rag_context.server.options import ServerOptions
 from rag_context.server.registry import Registry, Service
 
@@ -32,7 +32,7 @@ class McpMount:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if not self._running:
-            raise RefusalError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
+            raise RequestRejectedError(503, ErrorCode.SERVICE_UNAVAILABLE, "Not ready yet", retry_after="1")
         if self._endpoint is None:
             self._endpoint = asyncio.get_running_loop().create_future()
             self._keeper = asyncio.create_task(self._keep(self._endpoint), name="mcp")

@@ -29,7 +29,7 @@ from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TI
 from rag_context.server.mcp.prompts import RECALL, REMEMBER, filled, named
 from rag_context.server.mcp.schemas import for_clients, for_models
 from rag_context.server.mcp.text import readable
-from rag_context.server.messages import RefusalError
+from rag_context.server.messages import RequestRejectedError
 from rag_context.server.registry import Answer, Call, Registry, Service, Tool
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class RequestContext:
     clients that are given both, some show the model both, and some the structured half alone."""
 
 
-_VISIT: ContextVar[RequestContext] = ContextVar("visit")
+_CLIENT: ContextVar[RequestContext] = ContextVar("client")
 
 
 class McpServer:
@@ -75,15 +75,15 @@ class McpServer:
 
     Args:
         memory: The service and its tools; may be waited for while they are opened.
-        visit: Who makes a request.
+        context_of: Who makes a request.
         toolset: Which of its tools are offered; prompts that need others are not.
     """
 
     def __init__(
-        self, memory: Callable[[], Awaitable[Memory]], visit: Callable[[Context], RequestContext], toolset: Toolset
+        self, memory: Callable[[], Awaitable[Memory]], context_of: Callable[[Context], RequestContext], toolset: Toolset
     ) -> None:
         self._memory = memory
-        self._visit = visit
+        self._context_of = context_of
         self._toolset = toolset
         self._listed: dict[bool, dict[str, types.Tool]] = {}
 
@@ -120,14 +120,14 @@ class McpServer:
     ) -> types.ListToolsResult:
         _one_page(params)
         tools = (await self._memory()).tools
-        visit = _VISIT.get()
-        if visit.structured not in self._listed:
-            self._listed[visit.structured] = {
-                tool.name: _listed(tool, structured=visit.structured) for tool in tools.values()
+        client = _CLIENT.get()
+        if client.structured not in self._listed:
+            self._listed[client.structured] = {
+                tool.name: _listed(tool, structured=client.structured) for tool in tools.values()
             }
-        listed = self._listed[visit.structured]
+        listed = self._listed[client.structured]
         # A tool that this key may not use would only be tried in vain.
-        may_write = visit.access is Access.WRITE
+        may_write = client.access is Access.WRITE
         return types.ListToolsResult(
             tools=[listed[tool.name] for tool in tools.values() if may_write or tool.access is Access.READ]
         )
@@ -137,18 +137,18 @@ class McpServer:
         tool = memory.tools.get(params.name)
         if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:_NAME_CHARS]}")
-        visit = _VISIT.get()
+        client = _CLIENT.get()
         try:
-            _check_access(tool, visit)
+            _check_access(tool, client)
             request = read_fields(tool.request, params.arguments or {})
             await memory.ready()
-            may_write = visit.access is Access.WRITE
-            call = Call(visit.request_id, context.session.report_progress, visit.caller, may_write=may_write)
+            may_write = client.access is Access.WRITE
+            call = Call(client.request_id, context.session.report_progress, client.caller, may_write=may_write)
             answer = await tool.run(request, call)
-        except (RagContextError, RefusalError) as error:
-            told = ErrorResponse.model_validate_json(failure_reply(error, visit.request_id).body)
-            return _told(told, structured=visit.structured)
-        return _answered(answer, structured=visit.structured)
+        except (RagContextError, RequestRejectedError) as error:
+            told = ErrorResponse.model_validate_json(failure_reply(error, client.request_id).body)
+            return _told(told, structured=client.structured)
+        return _answered(answer, structured=client.structured)
 
     async def _list_resources(
         self, _context: Context, params: types.PaginatedRequestParams | None
@@ -177,13 +177,13 @@ class McpServer:
         known = named(self._prompts(), params.name, arguments)
         memory = await self._memory()
         await memory.ready()
-        return await filled(known, arguments, memory.service, memory.tools, _VISIT.get().request_id)
+        return await filled(known, arguments, memory.service, memory.tools, _CLIENT.get().request_id)
 
     def _prompts(self) -> list[types.Prompt]:
         """Those whose tools are offered to this caller."""
         if self._toolset not in (Toolset.MEMORY, Toolset.ALL):
             return []
-        return [RECALL, REMEMBER] if _VISIT.get().access is Access.WRITE else [RECALL]
+        return [RECALL, REMEMBER] if _CLIENT.get().access is Access.WRITE else [RECALL]
 
     def _known_schema(self, name: str) -> dict[str, Any] | None:
         tool = next((listed[name] for listed in self._listed.values() if name in listed), None)
@@ -191,9 +191,9 @@ class McpServer:
 
     async def _guarded(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Answer for whatever a handler raises: nothing internal gets out."""
-        visit = self._visit(ctx)
-        request_id = visit.request_id
-        _VISIT.set(visit)
+        client = self._context_of(ctx)
+        request_id = client.request_id
+        _CLIENT.set(client)
         REQUEST_ID.set(request_id)
         try:
             return await call_next(ctx)
@@ -207,9 +207,9 @@ class McpServer:
             raise MCPError(types.INTERNAL_ERROR, "Internal server error", {"requestId": request_id}) from None
 
 
-def _check_access(tool: Tool[Any], visit: RequestContext) -> None:
-    if tool.access is Access.WRITE and visit.access is not Access.WRITE:
-        raise RefusalError(403, ErrorCode.FORBIDDEN, "This API key may only read")
+def _check_access(tool: Tool[Any], client: RequestContext) -> None:
+    if tool.access is Access.WRITE and client.access is not Access.WRITE:
+        raise RequestRejectedError(403, ErrorCode.FORBIDDEN, "This API key may only read")
 
 
 def _listed(tool: Tool[Any], *, structured: bool) -> types.Tool:

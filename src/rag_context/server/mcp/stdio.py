@@ -20,7 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, refusal
+from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, parse_error
 from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
 from rag_context.server.mcp.wire import OversizedLineError, Wire
 
@@ -54,7 +54,7 @@ async def serve_stdio(
         answered_ahead: Whether that line has been answered too.
         structured: Whether answers are for programs.
     """
-    server = McpServer(memory, partial(_visit, structured=structured), toolset).server()
+    server = McpServer(memory, partial(_request_context, structured=structured), toolset).server()
     incoming_writer, incoming = anyio.create_memory_object_stream[Incoming](0)
     outgoing, outgoing_reader = anyio.create_memory_object_stream[SessionMessage](0)
     traffic = _Traffic(wire, first, answered_ahead=answered_ahead)
@@ -113,10 +113,10 @@ class _Traffic:
         try:
             message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
         except ValueError:
-            await self._writer.write(_line(refusal(line)))
+            await self._writer.write(_line(parse_error(line)))
             return
         if has_repeated_key(line) or (isinstance(message, types.JSONRPCNotification) and has_bad_id(line)):
-            await self._writer.write(_line(refusal(line)))
+            await self._writer.write(_line(parse_error(line)))
             return
         if isinstance(message, types.JSONRPCRequest):
             self._open.add(message.id)
@@ -207,5 +207,5 @@ def _line(message: types.JSONRPCMessage) -> bytes:
     return message.model_dump_json(by_alias=True, exclude_unset=True).encode()
 
 
-def _visit(_context: Context, *, structured: bool) -> RequestContext:
+def _request_context(_context: Context, *, structured: bool) -> RequestContext:
     return RequestContext(os.urandom(12).hex(), Access.WRITE, STDIO, structured)
