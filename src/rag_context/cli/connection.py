@@ -18,7 +18,6 @@ from rag_context.api.operations.memory import DELETE, LIST
 from rag_context.api.operations.operation import Request, Response
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import Address, announced_address
-from rag_context.client.batches import Batch
 from rag_context.client.call import Call, missing, run
 from rag_context.client.errors import (
     COMPONENT,
@@ -74,6 +73,8 @@ class Remote:
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Send the documents in one request; receipts count as they arrive, also if the rest never does."""
+        from rag_context.client.batches import Batch  # noqa: PLC0415  (other commands start faster without it)
+
         batch = Batch(1, on_receipt=on_receipt)
         for line in lines:
             batch.add(line)

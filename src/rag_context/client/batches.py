@@ -11,18 +11,13 @@ import httpx2
 
 from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.client.call import BulkLike, Call, bulk_line
+from rag_context.client.call import BulkLike, bulk_line
 from rag_context.client.replies import unreadable
 from rag_context.errors import InvalidInputError
 
 BATCH = 64
 BATCH_BYTES = 1 << 20
 """A batch ends with the document that brings it above this size."""
-
-BULK = Call("/bulk", bytes)
-"""Where batches go; what a batch holds is sent, and its answer read, as `Batch` says."""
-
-NDJSON = {"Content-Type": "application/x-ndjson"}
 
 Item = TypeVar("Item")
 

@@ -34,6 +34,12 @@ class Call(Generic[Answer]):
     collection is: a document that is there already is `unchanged`, one that is gone already is no error."""
 
 
+BULK = Call("/bulk", bytes)
+"""Where batches go, see `batches`."""
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
 def run(operation: Operation[Request, Response], request: Request) -> Call[Response]:
     """Run an operation with a request that is checked already."""
     return Call(operation.path, operation.response.model_validate_json, _body(request))

@@ -21,8 +21,8 @@ from rag_context.client import calls
 from rag_context.client._sync.collections import Collections
 from rag_context.client._sync.http import Http
 from rag_context.client.address import address_of
-from rag_context.client.batches import BULK, Batch, Documents, each
-from rag_context.client.call import Call
+from rag_context.client.batches import Batch, Documents, each
+from rag_context.client.call import BULK, Call
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
 from rag_context.client.replies import request_id_of

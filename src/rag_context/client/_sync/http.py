@@ -6,16 +6,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx2
 
 from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
-from rag_context.client.batches import BULK, NDJSON, Batch
-from rag_context.client.call import Call
+from rag_context.client.call import BULK, NDJSON, Call
 from rag_context.client.errors import ServerUnreachableError
 from rag_context.client.replies import Body, answer_of, error_of, headers_of, no_answer, unreachable
 from rag_context.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from rag_context.client.batches import Batch
 
 Answer = TypeVar("Answer")
 
@@ -77,7 +79,7 @@ class Http:
                 body.take(part)
         return answer_of(call, body, request_id)
 
-    def send_batch(self, batch: Batch, request_id: str, timeout_s: float | None = None) -> None:
+    def send_batch(self, batch: "Batch", request_id: str, timeout_s: float | None = None) -> None:
         """Send the documents that have no receipt yet, once. Raises: ClientError; what has a receipt is safe."""
         if not batch.unanswered:
             return
