@@ -137,7 +137,7 @@ def test_lines_that_are_refused_are_said_and_the_others_come_in(beside: Inside) 
     assert added.err.splitlines() == [
         "warning: line 2: All documents must include pre-computed embeddings",
         "warning: line 3: Embedding dimension mismatch: line 1 has 2 dimensions and line 3 has 1",
-        "2 documents stored, 2 refused.",
+        "2 documents stored, 2 rejected.",
         "Texts are embedded here in collections made with --embedding-provider rag-context.",
     ]
     assert beside("collections", "show", "partly", "--json").json()["count"] == 1
