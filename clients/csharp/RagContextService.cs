@@ -204,7 +204,7 @@ namespace RagContext
             catch (Exception error)
             {
                 // Which exception the serializer throws depends on the runtime.
-                throw new RagContextException(site + " answered something else than expected", error)
+                throw new RagContextException(site + " returned an invalid response", error)
                 {
                     StatusCode = (int)reply.StatusCode,
                     RequestId = requestId

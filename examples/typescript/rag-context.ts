@@ -132,7 +132,7 @@ export class RagContext {
         const told = record(await reply.text());
         if (reply.ok) {
           if (told) return told as Answer;
-          throw new RagContextError(`${this.#site} answered something else than expected`, requestId, reply.status);
+          throw new RagContextError(`${this.#site} returned an invalid response`, requestId, reply.status);
         }
         const asked = Number(reply.headers.get("Retry-After") ?? Number.NaN) * 1000;
         const busy = reply.status === 429 || reply.status === 503;

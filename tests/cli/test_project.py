@@ -44,7 +44,7 @@ def test_a_branch_that_is_not_checked_out_is_asked_as_it_is_stored(commands: Com
     assert commands("project", "status", "--branch", "main", "--json").json()["total_docs"] == 3
     assert commands("project", "status", "--json").json()["total_docs"] == 4
     unknown = commands("project", "status", "--branch", "other")
-    assert (unknown.status, "on branch 'other'" in unknown.err) == (2, True)
+    assert (unknown.status, "on branch 'other'" in unknown.err) == (1, True)
 
 
 def test_where_there_is_no_project_the_next_step_is_named(commands: Commands) -> None:

@@ -194,8 +194,8 @@ class TestAServerThatFails:
             (429, b'{"error": "Too many requests"}', 75, "could not: Too many requests. Try again."),
             (400, b'{"error": "Query cannot be empty"}', 2, "error: Query cannot be empty"),
             (500, b"<html>", 1, "failed: HTTP 500."),
-            (200, b"<html>", 1, "answered something else than expected: is it another version?"),
-            (200, b"{}", 1, "answered something else than expected: is it another version?"),
+            (200, b"<html>", 1, "returned an invalid response: is it another version?"),
+            (200, b"{}", 1, "returned an invalid response: is it another version?"),
         ],
     )
     def test_what_it_says_decides_the_status(

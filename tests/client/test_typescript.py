@@ -29,7 +29,7 @@ def test_where_nobody_listens_it_says_so() -> None:
 def test_an_answer_that_is_none_of_ours_is_called_that_and_not_asked_for_again(body: bytes) -> None:
     with scripted([reply(200, body)]) as server:
         done = node(EXAMPLE, server.url)
-    assert done.stdout.splitlines() == [f"refused: {server.url} answered something else than expected (200)"]
+    assert done.stdout.splitlines() == [f"refused: {server.url} returned an invalid response (200)"]
     assert len(server.asked) == 1
 
 

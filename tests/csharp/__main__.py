@@ -50,7 +50,7 @@ def main() -> int:
             differences += _differs("a long wait", _run(program, throttled.url), (1, "", "Too many requests\n"))
         for body in (b"<html>", b"null", b'{"healthy": "abc"}'):
             with scripted([reply(200, body)]) as stranger:
-                told = f"{stranger.url} answered something else than expected\n"
+                told = f"{stranger.url} returned an invalid response\n"
                 differences += _differs(f"a stranger that says {body!r}", _run(program, stranger.url), (1, "", told))
         with scripted([]) as stranger:
             told = f"No server answers at {stranger.url}\n"

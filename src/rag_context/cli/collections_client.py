@@ -12,15 +12,13 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from rag_context.cli.connection import failure_of, open_http, sentence_of
+from rag_context.cli.connection import failure_of, open_http
 from rag_context.cli.console import safe
-from rag_context.client import errors as client
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import Address, announced_address
 from rag_context.client.call import Call, json_object, step_of
-from rag_context.client.errors import ClientError
+from rag_context.client.errors import ClientError, ServerBusyError
 from rag_context.client.replies import request_id_of
-from rag_context.errors import ConflictError, InvalidInputError, NotFoundError, RagContextError
 from rag_context.settings import Loaded
 
 _TIMEOUT_S = 150.0
@@ -75,20 +73,7 @@ class CollectionsClient:
         try:
             return await self._http.send(call, request_id_of(None))
         except ClientError as error:
-            raise self._failure(error) from error
-
-    def _failure(self, error: ClientError) -> RagContextError:
-        sentence = f"{sentence_of(error)}."
-        match error:
-            case client.NotFoundError():
-                return NotFoundError(sentence)
-            case client.ConflictError():
-                return ConflictError(sentence)
-            case client.BadRequestError():
-                return InvalidInputError(sentence, error.details)
-            case client.ServerBusyError():
-                return failure_of(error, self._asked)
-        return failure_of(error, self.place)
+            raise failure_of(error, self._asked if isinstance(error, ServerBusyError) else self.place) from error
 
 
 @asynccontextmanager

@@ -16,12 +16,14 @@ from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
 from rag_context.api.operations import Operation
 from rag_context.api.operations.memory import DELETE, LIST
 from rag_context.api.operations.operation import Request, Response
+from rag_context.client import errors
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import Address, announced_address
 from rag_context.client.call import Call, missing, run
 from rag_context.client.errors import (
     COMPONENT,
     AccessDeniedError,
+    BadRequestError,
     ClientError,
     InvalidResponseError,
     ServerBusyError,
@@ -35,7 +37,9 @@ from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
     ConfigurationError,
+    ConflictError,
     InvalidInputError,
+    NotFoundError,
     RagContextError,
 )
 from rag_context.files.sending import OnReceipt, Target
@@ -149,12 +153,16 @@ def failure_of(error: ClientError, place: str) -> RagContextError:
         case ServerUnreachableError() | ServerTimeoutError():
             return BackendUnavailableError(COMPONENT, f"{server} went away.")
         case InvalidResponseError():
-            return BackendDataError(
-                COMPONENT, f"{server} answered something else than expected: is it another version?"
-            )
+            return BackendDataError(COMPONENT, f"{server} returned an invalid response: is it another version?")
         case ServerError():
             return BackendError(COMPONENT, f"{server} failed: {sentence}.")
-    return InvalidInputError(sentence)
+        case errors.NotFoundError():
+            return NotFoundError(f"{sentence}.")
+        case errors.ConflictError():
+            return ConflictError(f"{sentence}.")
+        case BadRequestError():
+            return InvalidInputError(f"{sentence}.", error.details)
+    return InvalidInputError(f"{sentence}.")
 
 
 def sentence_of(error: ClientError) -> str:

@@ -32,7 +32,7 @@ from rag_context.cli.console import Screen, safe
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.fields import Fields, Name, read_typed
 from rag_context.cli.options import Chosen, load_available
-from rag_context.errors import InvalidInputError, NotFoundError
+from rag_context.errors import InvalidInputError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.opening import Activation, find_config, open_project
 from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
@@ -267,8 +267,6 @@ class _Here:
                 raise
             except ProjectError as error:  # told as by a server
                 raise InvalidInputError(str(error), error.details) from error
-            except NotFoundError as error:
-                raise InvalidInputError(str(error)) from error
 
 
 @asynccontextmanager

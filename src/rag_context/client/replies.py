@@ -100,7 +100,7 @@ def answer_of(call: Call[Answer], body: Body, request_id: str) -> Answer:
 def unreadable(reply: httpx2.Response, request_id: str) -> InvalidResponseError:
     """An answer of another form than ours."""
     return InvalidResponseError(
-        f"{site(reply.url)} answered something else than expected: is it another server, or another version?",
+        f"{site(reply.url)} returned an invalid response: is it another server, or another version?",
         request_id=request_id,
         status=reply.status_code,
     )

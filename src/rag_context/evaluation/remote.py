@@ -158,7 +158,7 @@ class Server:
                     _COMPONENT, f"{mask_url(self.api.url)} did not answer ({kind})"
                 ) from error
             if error.status < 300:
-                raise BackendDataError(_COMPONENT, f"{call.path} answered something else than expected") from error
+                raise BackendDataError(_COMPONENT, f"{call.path} returned an invalid response") from error
             reason = "" if error.server_message is None else f": {error.server_message}"
             raise BackendError(_COMPONENT, f"{call.path} answered {error.status}{reason}") from error
 
