@@ -188,7 +188,7 @@ async def test_what_a_removal_left_behind_is_never_found_again(provider: Provide
     """A write that overlaps a removal makes a place for documents that belongs to no collection any more."""
     assert isinstance(provider, ChromaCollections)
     await provider.create(Collection("docs"))
-    gone = await provider._known("docs")
+    gone = await provider._registry.require("docs")
     await provider.drop("docs")
     left = await api.create(gone.rows_name, gone.rows_fields)
     assert left is not None
@@ -207,8 +207,8 @@ async def test_a_write_to_what_was_just_emptied_is_not_lost(provider: Provider) 
     assert isinstance(provider, ChromaCollections)
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
-    known = await provider._known("docs")
-    other = ChromaCollections(provider._api, provider._prefix)
+    known = await provider._registry.require("docs")
+    other = ChromaCollections(provider._api, provider._registry._prefix)
     await other.empty("docs")
     with pytest.raises(CollectionGoneError):
         await provider._write(known, 4, rows_of(notes(1), axes(1)))
@@ -220,7 +220,7 @@ async def test_a_row_that_is_not_ours_is_an_error_of_the_backend(provider: Provi
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(1), axes(1))
     assert isinstance(provider, ChromaCollections)
-    ours = (await provider._known("docs")).rows
+    ours = (await provider._registry.require("docs")).rows
     assert ours is not None
     await api.upsert(ours.id, Rows(["=x"], [{"metadata": "no JSON"}], ["text"], axes(1)))
     with pytest.raises(BackendDataError, match="not stored by rag-context"):

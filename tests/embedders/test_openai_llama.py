@@ -70,9 +70,9 @@ async def test_a_text_that_is_too_long_is_cut_and_does_not_keep_the_others_from_
 
 async def test_a_wrong_key_is_refused_by_naming_the_setting(llama: Llama) -> None:
     async with embedder_over(llama.url, model=NAME, api_key="guessed") as embedder:
-        with pytest.raises(BackendUnavailableError, match=r"refuses the key in embedder\.api_key"):
+        with pytest.raises(BackendUnavailableError, match=r"rejects the key in embedder\.api_key"):
             _ = embedder.model
-        with pytest.raises(BackendRejectedError, match=r"refuses the key in embedder\.api_key") as caught:
+        with pytest.raises(BackendRejectedError, match=r"rejects the key in embedder\.api_key") as caught:
             await embedder.ping()
         assert "guessed" not in str(caught.value)
 

@@ -113,14 +113,14 @@ async def test_lm_studio_answers_an_unknown_path_with_200() -> None:
 async def test_a_wrong_key_names_the_setting(status: int) -> None:
     error = await outcome(reply({"error": {"message": "Incorrect API key provided: sesame"}}, status))
     assert isinstance(error, BackendRejectedError)
-    assert "refuses the key in embedder.api_key" in str(error)
+    assert "rejects the key in embedder.api_key" in str(error)
 
 
 async def test_a_missing_key_names_the_setting() -> None:
     async with embedding_stub(always=reply({"error": "no"}, 401)) as stub, embedder_over(stub.url) as embedder:
-        with pytest.raises(BackendUnavailableError, match=r"wants a key: set embedder\.api_key"):
+        with pytest.raises(BackendUnavailableError, match=r"requires a key: set embedder\.api_key"):
             _ = embedder.model
-        with pytest.raises(BackendRejectedError, match=r"wants a key: set embedder\.api_key"):
+        with pytest.raises(BackendRejectedError, match=r"requires a key: set embedder\.api_key"):
             await embedder.ping()
 
 
@@ -177,7 +177,7 @@ async def test_other_refusals_are_refusals_and_repeat_nothing_of_the_text() -> N
     said = {"error": {"message": "cannot embed 'a secret plan'", "type": "invalid_request_error"}}
     error = await outcome(reply(said, 400))
     assert type(error) is BackendRejectedError
-    assert "refused to embed (400: 'invalid_request_error')" in str(error)
+    assert "rejected the request (400: 'invalid_request_error')" in str(error)
 
 
 async def test_what_a_server_says_of_the_probe_is_repeated() -> None:
@@ -367,7 +367,7 @@ async def test_a_text_that_fits_at_no_length_is_refused_and_opens_no_breaker() -
         stub.always = limited(stub, len(PROBE), LLAMA_TOO_LONG, 500)
         deadline = Deadline.after(60.0, asyncio.get_running_loop().time)
         for _ in range(5):
-            with pytest.raises(BackendRejectedError, match="takes not even"):
+            with pytest.raises(BackendRejectedError, match="does not accept even"):
                 await part.call(lambda: embedder.embed_query("word " * 2000), deadline)
         assert part.breaker.state is BreakerState.CLOSED
         np.testing.assert_allclose(await embedder.embed_query("short"), stub.vector("short"), atol=1e-6)

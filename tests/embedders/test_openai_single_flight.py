@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rag_context.embedders.openai_compatible.embedder import Flights
+from rag_context.embedders.openai_compatible.embedder import SingleFlight
 
 
 class Work:
@@ -25,7 +25,7 @@ class Work:
         return self.begun
 
 
-async def joined(flights: Flights[int], work: Work, count: int) -> list["asyncio.Task[int]"]:
+async def joined(flights: SingleFlight[int], work: Work, count: int) -> list["asyncio.Task[int]"]:
     """So many callers that wait for one piece of work."""
     tasks = [asyncio.create_task(flights.join("key", work)) for _ in range(count)]
     while not work.begun:
@@ -34,7 +34,7 @@ async def joined(flights: Flights[int], work: Work, count: int) -> list["asyncio
 
 
 async def test_equal_keys_share_and_other_keys_do_not() -> None:
-    flights, work, other = Flights[int](), Work(), Work()
+    flights, work, other = SingleFlight[int](), Work(), Work()
     tasks = [*await joined(flights, work, 3), asyncio.create_task(flights.join("other", other))]
     work.gate.set()
     other.gate.set()
@@ -45,7 +45,7 @@ async def test_equal_keys_share_and_other_keys_do_not() -> None:
 
 
 async def test_it_goes_on_for_those_who_still_wait() -> None:
-    flights, work = Flights[int](), Work()
+    flights, work = SingleFlight[int](), Work()
     first, second = await joined(flights, work, 2)
     first.cancel()
     await asyncio.wait({first})
@@ -55,7 +55,7 @@ async def test_it_goes_on_for_those_who_still_wait() -> None:
 
 
 async def test_it_is_given_up_with_the_last_who_waited() -> None:
-    flights, work = Flights[int](), Work()
+    flights, work = SingleFlight[int](), Work()
     tasks = await joined(flights, work, 2)
     for task in tasks:
         task.cancel()
@@ -74,7 +74,7 @@ async def test_all_who_wait_learn_of_a_failure() -> None:
         await asyncio.sleep(0)
         raise ValueError("no")
 
-    flights = Flights[int]()
+    flights = SingleFlight[int]()
     results = await asyncio.gather(*(flights.join("key", fail) for _ in range(3)), return_exceptions=True)
     assert [str(result) for result in results] == ["no"] * 3
     with pytest.raises(ValueError, match="no"):

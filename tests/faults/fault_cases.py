@@ -8,7 +8,7 @@ from tests.faults.fault_kinds import ON_THE_WIRE, Kind
 
 WORDS_ONLY = "Vector search unavailable, using text search fallback"
 VECTORS_ONLY = "Text search unavailable, using vector search alone"
-INEXACT = "Passages are ranked without some of their scores or neighbours, which could not be had in time"
+INEXACT = "Passages are ranked without some of their scores or neighbours, which were not available in time"
 NOTHING = "All search methods failed, returning empty results"
 
 

@@ -27,7 +27,7 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.mappers import bulk_receipt, draft_of
-from rag_context.stores.file_manifest import SqliteLedger, open_ledger
+from rag_context.stores.file_manifest import SqliteFileManifest, open_file_manifest
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
 
@@ -86,7 +86,7 @@ class FusedTarget(IndexTarget):
 class FusedLedger:
     """The real ledger, with a step before every write."""
 
-    def __init__(self, ledger: SqliteLedger, fuse: Fuse) -> None:
+    def __init__(self, ledger: SqliteFileManifest, fuse: Fuse) -> None:
         self.entries, self.below, self.with_digest = ledger.entries, ledger.below, ledger.with_digest
         self._ledger, self._fuse = ledger, fuse
 
@@ -104,7 +104,7 @@ async def look(place: Path, steps: int | None) -> None:
     fuse = Fuse(steps)
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(open_database(place / FILE_NAME))
-        ledger = FusedLedger(stack.enter_context(open_ledger(place)), fuse)
+        ledger = FusedLedger(stack.enter_context(open_file_manifest(place)), fuse)
         converter = stack.enter_context(Converter())
         target = FusedTarget(store, fuse)
         if await store.documents.recorded_model() is None:

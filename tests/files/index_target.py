@@ -16,7 +16,7 @@ from rag_context.files.sync import FolderSync, Gone
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors
-from rag_context.ports.maintenance import FileLedger
+from rag_context.ports.maintenance import FileManifest
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.mappers import bulk_receipt, draft_of
@@ -67,7 +67,7 @@ class IndexTarget:
             if any(map(line.source.endswith, self.refusing)):
                 on_receipt(place, BulkReceipt(status="rejected", reason="Database unavailable", retryable=True))
                 continue
-            receipt = await self.indexer.index(draft_of(line), like=line.like or ())
+            receipt = await self.indexer.index(draft_of(line), reuse_from=line.like or ())
             on_receipt(place, bulk_receipt(receipt, line.source))
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
@@ -116,7 +116,7 @@ class Heard:
 @contextmanager
 def syncing(
     target: IndexTarget,
-    ledger: FileLedger,
+    ledger: FileManifest,
     heard: Heard,
     *,
     gone: Gone = Gone.REMOVE,

@@ -13,8 +13,8 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.files.reading import Labels, stamp_of
 from rag_context.files.sync import Gone
 from rag_context.files.walk import Root, roots
-from rag_context.ports.maintenance import FileLedger
-from rag_context.stores.file_manifest import FILE_NAME, open_ledger
+from rag_context.ports.maintenance import FileManifest
+from rag_context.stores.file_manifest import FILE_NAME, open_file_manifest
 
 from .index_target import MAX_BYTES, Heard, IndexTarget, syncing
 
@@ -25,7 +25,7 @@ NOT_RACY_NS = -(10**18)
 class Place:
     """A folder, an index, and what lies between."""
 
-    def __init__(self, folder: Path, ledger: FileLedger) -> None:
+    def __init__(self, folder: Path, ledger: FileManifest) -> None:
         self.folder = folder
         self.ledger = ledger
         self.target = IndexTarget()
@@ -56,7 +56,7 @@ class Place:
 def place(tmp_path: Path) -> Iterator[Place]:
     folder = tmp_path / "folder"
     folder.mkdir()
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         yield Place(folder, ledger)
 
 
@@ -285,7 +285,7 @@ class TestTrouble:
         other = tmp_path / "other"
         other.mkdir()
         (other / FILE_NAME).write_bytes(b"no database at all" * 100)
-        with open_ledger(other) as ledger:
+        with open_file_manifest(other) as ledger:
             place.ledger = ledger
 
             assert await place.run() == [("unchanged", "a.md")]
@@ -294,7 +294,7 @@ class TestTrouble:
     async def test_a_table_that_cannot_be_kept_costs_no_document(self, place: Place, tmp_path: Path) -> None:
         place.write("a.md")
         (tmp_path / "taken" / FILE_NAME).mkdir(parents=True)
-        with open_ledger(tmp_path / "taken") as ledger:
+        with open_file_manifest(tmp_path / "taken") as ledger:
             place.ledger = ledger
 
             assert await place.run() == [("indexed", "a.md")]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rag_context.files.walk import Root
-from rag_context.stores.file_manifest import open_ledger
+from rag_context.stores.file_manifest import open_file_manifest
 
 from .index_target import Heard, IndexTarget, syncing
 
@@ -94,7 +94,7 @@ async def follow(place: Path, done: Sequence[Step]) -> None:
     root = place / "root"
     root.mkdir()
     target = IndexTarget()
-    with open_ledger(place) as ledger, syncing(target, ledger, Heard(), racy_ns=LATER_NS) as sync:
+    with open_file_manifest(place) as ledger, syncing(target, ledger, Heard(), racy_ns=LATER_NS) as sync:
         changed: set[Path] = set()
         for step in done:
             if isinstance(step, Look):
@@ -107,6 +107,6 @@ async def follow(place: Path, done: Sequence[Step]) -> None:
 
 async def fresh(root: Path, data_dir: Path) -> dict[str, tuple[str, bool]]:
     target = IndexTarget()
-    with open_ledger(data_dir) as ledger, syncing(target, ledger, Heard()) as sync:
+    with open_file_manifest(data_dir) as ledger, syncing(target, ledger, Heard()) as sync:
         await sync.run([Root(root)])
     return await target.state()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from rag_context.errors import BackendUnavailableError, RagContextError
 from rag_context.files.following import Follower
 from rag_context.files.sync import FolderSync
-from rag_context.stores.file_manifest import open_ledger
+from rag_context.stores.file_manifest import open_file_manifest
 
 from .index_target import Heard, IndexTarget, syncing
 from .test_folder_sync_at_random import Look, Step, fresh, steps
@@ -39,7 +39,7 @@ class Followed:
     @asynccontextmanager
     async def reach(self) -> AsyncIterator[FolderSync]:
         self.opened += 1
-        with open_ledger(self.data_dir) as ledger, syncing(self.target, ledger, self.heard) as sync:
+        with open_file_manifest(self.data_dir) as ledger, syncing(self.target, ledger, self.heard) as sync:
             yield sync
 
     def trouble(self, error: RagContextError, _wait_s: float) -> None:

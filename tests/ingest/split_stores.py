@@ -13,7 +13,7 @@ from rag_context.domain.documents import Chunk, Document, Metadata, Span
 from rag_context.domain.search import Filter
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.generations import VectorHome
+from rag_context.ingest.generations import VectorStorage
 from rag_context.ingest.identity import chunk_ids
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
@@ -155,7 +155,7 @@ class Apart:
     """Both halves, opened, with a writer over a wire that can be broken."""
 
     home: DocumentHome
-    vectors: VectorHome
+    vectors: VectorStorage
     fake: FakeEmbedder = field(default_factory=lambda: FakeEmbedder(dimension=16))
     wire: Wire = field(default_factory=Wire)
 
@@ -233,12 +233,12 @@ class Apart:
     async def reconcile(self) -> None:
         """Compare, mend and purge, as `check --repair` does."""
         found = await self.reconciler.compare()
-        await self.reconciler.mend(found)
+        await self.reconciler.repair(found)
         await self.reconciler.purge(found)
 
     async def look_again(self) -> None:
         """What the upkeep does in one round."""
-        await self.reconciler.mend(await self.reconciler.compare_some())
+        await self.reconciler.repair(await self.reconciler.compare_some())
         await self.sweep()
 
     async def settle(self) -> None:

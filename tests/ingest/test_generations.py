@@ -196,19 +196,19 @@ async def test_a_process_that_is_late_changes_no_other_run(stores: Stores) -> No
     assert isinstance(registry, SqliteDocumentsApart | MongoDocuments)
     await rebuilder.begin(NEW.model)
     await rebuilder.abandon()
-    left = await registry.debris()
+    left = await registry.inactive_generation()
     assert left is not None
     assert await rebuilder.begin(OTHER.model)
-    made = await registry.debris()
+    made = await registry.inactive_generation()
     assert made != left, "what is removed late is not what is made now"
-    await registry.forget_debris(left)
+    await registry.forget_inactive_generation(left)
     await registry.touch_run(NEW.model.fingerprint, 0.0)
     assert not await registry.begin_run(Rebuild(NEW.model, 0.0), left, left)
     run = await registry.run_under_way()
     assert run is not None
     assert run.model == OTHER.model
     assert run.touched > 0.0
-    assert await registry.debris() == made
+    assert await registry.inactive_generation() == made
     await rebuilder.abandon()
     await registry.touch_run(OTHER.model.fingerprint, 1.0)
     assert await registry.run_under_way() is None

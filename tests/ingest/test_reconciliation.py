@@ -48,7 +48,7 @@ async def test_a_document_without_its_vectors_is_missing_them(apart: Apart) -> N
     found = await apart.reconciler.compare()
     assert found == Divergence(missing=(ONE.id,))
     assert await apart.reconciler.compare_some() == found
-    await apart.reconciler.mend(found)
+    await apart.reconciler.repair(found)
     assert await apart.home.documents.pending(10) == [ONE.id]
     await apart.sweep()
     assert await apart.reconciler.compare() == Divergence()
@@ -92,10 +92,10 @@ async def test_vectors_of_a_document_that_is_not_there_are_orphans(apart: Apart)
     assert not await apart.reconciler.differ()
     await apart.vectors.discard([TWO.id])
     assert await apart.reconciler.differ()
-    await apart.reconciler.mend(found)
-    assert stranger.id in await apart.vectors.held([stranger.id])
+    await apart.reconciler.repair(found)
+    assert stranger.id in await apart.vectors.stored_vectors([stranger.id])
     await apart.reconciler.purge(found)
-    assert await apart.vectors.held([stranger.id]) == {}
+    assert await apart.vectors.stored_vectors([stranger.id]) == {}
 
 
 async def test_a_document_that_came_in_since_is_not_purged(apart: Apart) -> None:
@@ -132,12 +132,12 @@ async def test_every_document_is_compared_however_many_there_are(tmp_path: Path)
     async with opened(tmp_path) as apart:
         many = [document(str(number), f"Text {number}") for number in range(2 * PAGE + 1)]
         await asyncio.gather(*(apart.home.writer.put(each, chunks_of(each)) for each in many))
-        await asyncio.gather(*(apart.home.writer.settle(each.id, each.content_hash) for each in many))
+        await asyncio.gather(*(apart.home.writer.mark_indexed(each.id, each.content_hash) for each in many))
         found = await apart.reconciler.compare()
         assert sorted(found.missing) == sorted(each.id for each in many)
         pages = [await apart.reconciler.compare_some() for _ in range(4)]
         assert [len(page.missing) for page in pages] == [PAGE, PAGE, 1, PAGE]
-        await apart.reconciler.mend(found)
+        await apart.reconciler.repair(found)
         assert (await apart.home.documents.counts()).pending == len(many)
         await apart.vectors.clear()
         await apart.sweep()
@@ -200,7 +200,7 @@ async def test_a_suspect_is_looked_at_more_than_once(apart: Apart) -> None:
     assert await reconciler.compare_some() == Divergence()
     stored = await apart.home.documents.stored(last)
     assert stored is not None
-    await apart.home.writer.settle(last, stored.content_hash)
+    await apart.home.writer.mark_indexed(last, stored.content_hash)
     assert (await reconciler.compare_some()).missing == (last,)
     assert (await reconciler.compare_some()).missing == (last,)
     assert (await reconciler.compare_some()).missing == ()
@@ -226,7 +226,7 @@ class TestAuditor:
 
     async def found(self, auditor: IndexAuditor) -> dict[IssueKind, tuple[int, Sequence[str]]]:
         examined = await Audit(auditor).examine(Thoroughness.FULL)
-        kinds = {flaw.kind: (flaw.count, flaw.examples) for flaw in examined.flaws}
+        kinds = {flaw.kind: (flaw.count, flaw.examples) for flaw in examined.issues}
         return {kind: what for kind, what in kinds.items() if kind not in NOT_OURS}
 
     async def test_stores_that_agree_are_sound(self, auditor: IndexAuditor) -> None:
@@ -269,9 +269,9 @@ NOT_OURS = {IssueKind.CHANGED_CONTENT, IssueKind.WRONG_ID, IssueKind.BROKEN_CHUN
 
 
 async def test_what_is_held_names_chunks_and_versions(apart: Apart) -> None:
-    held = await apart.vectors.held([ONE.id, "nobody"])
+    held = await apart.vectors.stored_vectors([ONE.id, "nobody"])
     assert held == {ONE.id: StoredVectors(frozenset(ids(ONE)), frozenset({ONE.content_hash}))}
-    assert sorted([id_ async for id_ in apart.vectors.held_documents()]) == sorted([ONE.id, TWO.id])
+    assert sorted([id_ async for id_ in apart.vectors.stored_documents()]) == sorted([ONE.id, TWO.id])
 
 
 def ids(version: Document) -> list[str]:

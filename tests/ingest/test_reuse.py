@@ -39,7 +39,7 @@ class House:
     async def embedded(self, draft: DocumentInput, *like: DocumentInput) -> int:
         """Index a draft; returns how many texts that had to be embedded."""
         before = self.embedder.calls
-        receipt = await self.indexer.index(draft, like=[document_id(each) for each in like])
+        receipt = await self.indexer.index(draft, reuse_from=[document_id(each) for each in like])
         assert not receipt.pending
         assert receipt.outcome in (Outcome.INDEXED, Outcome.REPLACED)
         return self.embedder.calls - before
@@ -95,7 +95,7 @@ async def test_vectors_of_another_model_are_not_lent(house: House) -> None:
     whole = await house.embedded(old)
     house.store._model = FakeEmbedder("other").model
     before = house.embedder.calls
-    receipt = await house.indexer.index(file("b.md", TEXT), like=[document_id(old)])
+    receipt = await house.indexer.index(file("b.md", TEXT), reuse_from=[document_id(old)])
     assert house.embedder.calls - before == whole
     assert receipt.pending
     assert receipt.warning is not None

@@ -55,7 +55,7 @@ def test_the_parts_fit_their_ports(apart: Apart) -> None:
 
 async def test_a_document_is_settled_once_its_vectors_are_in(apart: Apart) -> None:
     assert await apart.write(OLD)
-    assert apart.wire.calls == ["recorded_model", "put", "put", "settle"]
+    assert apart.wire.calls == ["recorded_model", "put", "put", "mark_indexed"]
     assert await apart.home.documents.counts() == Counts(documents=1, pending=0, chunks=2, vectors=2)
     await assert_is_there_whole(apart, OLD)
 
@@ -133,7 +133,7 @@ async def test_a_deleted_document_is_gone_from_both(apart: Apart) -> None:
 
 async def test_vectors_that_do_not_fit_are_refused(apart: Apart) -> None:
     await apart.writer.write(OLD, chunks_of(OLD), None)
-    with pytest.raises(BackendRejectedError, match="1 vectors were given for 2 chunks"):
+    with pytest.raises(BackendRejectedError, match="1 vectors were submitted for 2 chunks"):
         await apart.writer.attach(OLD.id, OLD.content_hash, np.ones((1, 16), np.float32), apart.maker)
     assert await apart.home.documents.pending(10) == [OLD.id]
 
@@ -155,10 +155,10 @@ async def test_what_another_process_completed_is_not_done_again(apart: Apart) ->
 async def test_a_document_cut_anew_has_the_vectors_of_its_new_chunks(apart: Apart) -> None:
     await apart.write(OLD)
     whole = chunks_of(document("a", OLD.content.replace(". ", ", ")))
-    assert await apart.writer.recut(OLD, whole, await apart.embedded(whole), apart.maker)
+    assert await apart.writer.rechunk(OLD, whole, await apart.embedded(whole), apart.maker)
     assert await apart.by_vector("wolf") == [whole[0].id]
     assert not await apart.reconciler.compare()
-    assert not await apart.writer.recut(NEW, chunks_of(NEW), None)
+    assert not await apart.writer.rechunk(NEW, chunks_of(NEW), None)
 
 
 class TestModels:

@@ -64,5 +64,5 @@ async def test_what_was_acknowledged_is_found_and_nothing_twice_however_often_it
             assert len({hit.chunk.document_id for hit in hits}) == counts.documents >= len(acknowledged)
             async with open_auditor(tmp_path / "documents.db") as auditor:
                 examined = await Audit(TwoStoreAuditor(auditor, apart.reconciler)).examine(Thoroughness.FULL)
-            assert examined.flaws == ()
+            assert examined.issues == ()
     assert len(acknowledged) > 20

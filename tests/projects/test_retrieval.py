@@ -22,7 +22,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.retrieval import CATALOGUE_LOST, RetrievalService
 from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, CatalogueSource
-from rag_context.search.chain import WARNINGS, WORDLESS
+from rag_context.search.chain import VECTOR_ONLY, WARNINGS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
 from tests.projects.retrieval_harness import OURS, Knowledge
@@ -347,7 +347,7 @@ async def test_a_vector_without_vectors_is_an_empty_answer_that_says_so(base: Kn
     vector = await base.fake.embed_query(ASK)
     base.vectors.fault = DEAD
     context = await base.service.assemble_context(vector, RetrievalOptions())
-    assert (context.label.level, context.label.warnings) == (Level.EMPTY, (WORDLESS,))
+    assert (context.label.level, context.label.warnings) == (Level.EMPTY, (VECTOR_ONLY,))
 
 
 async def test_where_nothing_can_be_searched_the_critical_documents_still_come(base: Knowledge) -> None:

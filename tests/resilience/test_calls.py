@@ -75,7 +75,7 @@ async def test_without_a_wish_the_wait_is_random_and_short() -> None:
 
 
 async def test_what_failed_only_after_a_long_wait_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rag_context.resilience.retry.PATIENCE_S", 0.0)
+    monkeypatch.setattr("rag_context.resilience.retry.RETRY_BUDGET_S", 0.0)
     late = Calls(BackendTimeoutError("x", "locked by another process"))
     with pytest.raises(BackendTimeoutError):
         await retrying(late)
@@ -104,7 +104,7 @@ async def test_a_search_retries_once_and_no_more() -> None:
     with pytest.raises(BackendUnavailableError):
         await part.call(work, soon())
     assert work.count == 2
-    assert part.troubles == 2
+    assert part.failures == 2
 
 
 async def test_without_time_there_is_no_second_try() -> None:
@@ -158,14 +158,14 @@ async def test_after_a_refusal_it_is_no_longer_known_to_be_well() -> None:
     part = Dependency("x", alive)
     with pytest.raises(BackendRejectedError):
         await part.call(Calls(BackendRejectedError("x", "another dimension")), soon())
-    assert part.troubles == 1
+    assert part.failures == 1
 
 
 async def test_loading_is_no_trouble() -> None:
     part = Dependency("x", alive)
     with pytest.raises(BackendStartingError):
         await part.call(Calls(BackendStartingError("x", "loading")), soon())
-    assert part.troubles == 0
+    assert part.failures == 0
 
 
 async def test_what_insists_gets_through_where_searches_gave_up_too_soon() -> None:
@@ -177,7 +177,7 @@ async def test_what_insists_gets_through_where_searches_gave_up_too_soon() -> No
             await dependency.call(calls, soon())
     with pytest.raises(BreakerOpenError):
         await dependency.call(calls, soon())
-    assert await dependency.insist(calls, soon()) == "done"
+    assert await dependency.bypass_open_breaker(calls, soon()) == "done"
     assert await dependency.call(calls, soon()) == "done"
 
 
@@ -186,11 +186,11 @@ async def test_what_insists_on_a_dead_one_is_told_so_and_keeps_nobody_waiting() 
     dependency = Dependency("documents", alive, clock)
     for _ in range(3):
         with pytest.raises(BackendUnavailableError):
-            await dependency.insist(Calls(unavailable(), unavailable()), soon())
+            await dependency.bypass_open_breaker(Calls(unavailable(), unavailable()), soon())
     until = dependency.breaker.retry_after_s
     assert until > 0.0
     with pytest.raises(BackendUnavailableError, match="reset"):
-        await dependency.insist(Calls(unavailable()), soon())
+        await dependency.bypass_open_breaker(Calls(unavailable()), soon())
     assert dependency.breaker.retry_after_s == until
 
 
@@ -198,12 +198,12 @@ async def test_a_call_that_was_in_a_hurry_is_not_held_against_the_backend() -> N
     async def ping() -> str:
         return "there"
 
-    dependency = Dependency("documents", ping, fair_s=0.02)
+    dependency = Dependency("documents", ping, min_budget_s=0.02)
     for _ in range(5):
         with pytest.raises(BackendTimeoutError):
             await dependency.call(lambda: asyncio.sleep(10), soon(0.01))
     assert dependency.breaker.closed
-    assert dependency.troubles == 5, "a report of health that was made before is stale all the same"
+    assert dependency.failures == 5, "a report of health that was made before is stale all the same"
     for _ in range(3):
         with pytest.raises(BackendTimeoutError):
             await dependency.call(lambda: asyncio.sleep(10), soon(0.04))

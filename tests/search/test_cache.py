@@ -18,14 +18,14 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.resilience.second_level import SecondLevel
 from rag_context.search.cache import ResultCache, decoded, encoded
-from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
+from rag_context.search.query import Answer, Level, Mode, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.stores.redis import open_redis
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
 from tests.search.harness import Bench
 from tests.servers.redis import redis_server
 
-OK = LegReport(LegStatus.OK, 1.5)
+OK = RetrieverReport(RetrieverStatus.OK, 1.5)
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123456, UTC)
 
 
@@ -37,7 +37,7 @@ def result(number: int = 0, score: float = 0.5) -> Result:
     return Result(passage, Ranked(candidate, 1e-17, score), 1, None)
 
 
-def answer(*results: Result, level: Level = Level.PRIMARY, **legs: LegReport) -> Answer:
+def answer(*results: Result, level: Level = Level.PRIMARY, **legs: RetrieverReport) -> Answer:
     return Answer(results, level, {"vector": OK, "text": OK, **legs}, 7)
 
 
@@ -55,7 +55,7 @@ class Processes:
 
     def level(self, **options: float) -> SecondLevel:
         guard = Dependency("cache", self.values.ping, self.clock)
-        return SecondLevel(self.cache.port, guard, patience_s=options.get("patience_s", 5.0), clock=self.clock)
+        return SecondLevel(self.cache.port, guard, timeout_s=options.get("timeout_s", 5.0), clock=self.clock)
 
     async def settle(self) -> None:
         """Let both have written what they wanted to."""
@@ -136,7 +136,7 @@ async def test_nothing_is_shared_while_the_state_of_the_index_is_not_known(proce
     [
         answer(level=Level.TEXT),
         answer(level=Level.EMPTY),
-        answer(text=LegReport(LegStatus.TIMEOUT, 1.0)),
+        answer(text=RetrieverReport(RetrieverStatus.TIMEOUT, 1.0)),
         replace(answer(), breaker_open=True),
     ],
     ids=["level 2", "level 3", "a leg missing", "breaker open"],
@@ -250,7 +250,7 @@ async def test_a_dead_cache_is_a_miss_and_soon_not_even_asked(processes: Process
 
 
 async def test_a_cache_that_hangs_costs_its_patience_three_times_and_then_nothing(processes: Processes) -> None:
-    level = processes.level(patience_s=0.01)
+    level = processes.level(timeout_s=0.01)
     processes.cache.fault = Fault(hang=True)
     for _ in range(10):
         assert await level.get("key") is None
@@ -312,8 +312,8 @@ async def over_redis() -> AsyncIterator[tuple[ResultCache, ResultCache, SecondLe
     with redis_server() as server:
         url = f"redis://{server.host}:{server.port}/0"
         async with open_redis(url, "ours") as one, open_redis(url, "ours") as other:
-            first = SecondLevel(one, Dependency("cache", one.ping, clock), clock=clock, patience_s=20.0)
-            second = SecondLevel(other, Dependency("cache", other.ping, clock), clock=clock, patience_s=20.0)
+            first = SecondLevel(one, Dependency("cache", one.ping, clock), clock=clock, timeout_s=20.0)
+            second = SecondLevel(other, Dependency("cache", other.ping, clock), clock=clock, timeout_s=20.0)
             yield ResultCache(10, 300.0, clock, first), ResultCache(10, 300.0, clock, second), first
 
 
@@ -332,8 +332,8 @@ async def test_only_values_that_were_sealed_with_the_secret_are_believed(own: st
     clock = FrozenClock()
     cache = MemoryCache(clock)
     guard = Dependency("cache", cache.ping, clock)
-    writer = SecondLevel(cache, guard, clock=clock, patience_s=5.0, secret=theirs)
-    reader = SecondLevel(cache, guard, clock=clock, patience_s=5.0, secret=own)
+    writer = SecondLevel(cache, guard, clock=clock, timeout_s=5.0, secret=theirs)
+    reader = SecondLevel(cache, guard, clock=clock, timeout_s=5.0, secret=own)
     writer.put("name", lambda: b"value", 60.0)
     await writer.flush()
     assert await reader.get("name") == (b"value" if believed else None)

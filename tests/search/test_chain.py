@@ -17,8 +17,8 @@ from rag_context.errors import (
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.cache import ResultCache
-from rag_context.search.chain import INEXACT, TEXT_MISSING, WARNINGS, WORDLESS, SearchChain
-from rag_context.search.query import Answer, LegStatus, Level, Mode, Query
+from rag_context.search.chain import INEXACT, TEXT_MISSING, VECTOR_ONLY, WARNINGS, SearchChain
+from rag_context.search.query import Answer, Level, Mode, Query, RetrieverStatus
 from rag_context.testing import Fault, Faulty, FrozenClock
 from tests.search.harness import TEXTS, Bench
 
@@ -37,7 +37,7 @@ async def test_level_1_unites_both_legs(bench: Bench) -> None:
     assert found(answer)[0] == "retry"
     assert answer.warning is None
     assert {name: leg.status for name, leg in answer.legs.items()} == dict.fromkeys(
-        ("embedding", "vector", "text"), LegStatus.OK
+        ("embedding", "vector", "text"), RetrieverStatus.OK
     )
     assert answer.total_indexed == 3
     assert answer.results[0].vector_rank == 1
@@ -64,7 +64,7 @@ async def test_any_failure_of_level_1_leads_to_level_2(bench: Bench, part: str, 
     assert answer.level is Level.TEXT
     assert found(answer)[0] == "retry"
     assert answer.warning == "Vector search unavailable, using text search fallback"
-    assert answer.legs["text"].status is LegStatus.OK
+    assert answer.legs["text"].status is RetrieverStatus.OK
     assert answer.total_indexed == 3
     assert answer.results[0].ranked.score == answer.results[0].ranked.candidate.share
 
@@ -72,12 +72,12 @@ async def test_any_failure_of_level_1_leads_to_level_2(bench: Bench, part: str, 
 @pytest.mark.parametrize(
     ("fault", "status"),
     [
-        (DEAD, LegStatus.FAILED),
-        (HANGS, LegStatus.TIMEOUT),
-        (Fault(BackendStartingError("x", "loading")), LegStatus.LOADING),
+        (DEAD, RetrieverStatus.FAILED),
+        (HANGS, RetrieverStatus.TIMEOUT),
+        (Fault(BackendStartingError("x", "loading")), RetrieverStatus.LOADING),
     ],
 )
-async def test_a_leg_says_how_it_failed(bench: Bench, fault: Fault, status: LegStatus) -> None:
+async def test_a_leg_says_how_it_failed(bench: Bench, fault: Fault, status: RetrieverStatus) -> None:
     bench.embedder.fault = fault
     answer = await bench.chain.search(ASK)
     assert answer.legs["embedding"].status is status
@@ -117,8 +117,8 @@ async def test_a_document_store_that_dies_between_finding_and_ranking_leaves_wha
     bench.documents.fault = fault
     answer = await bench.chain.search(ASK)
     assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
-    assert answer.legs["text"].status is LegStatus.OK
-    assert answer.legs["ranking"].status is (LegStatus.TIMEOUT if fault is HANGS else LegStatus.FAILED)
+    assert answer.legs["text"].status is RetrieverStatus.OK
+    assert answer.legs["ranking"].status is (RetrieverStatus.TIMEOUT if fault is HANGS else RetrieverStatus.FAILED)
     assert found(answer)[0] == "retry"
     assert (answer.results[0].vector_rank, answer.results[0].text_rank) == (1, 1)
     assert answer.results[0].passage.chunk.text == TEXTS["retry"]
@@ -138,7 +138,7 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
     answer = await chain.search(query)
     assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
     assert set(found(answer)) == {"browser", "jackpot"}
-    assert {name: leg.status is LegStatus.OK for name, leg in answer.legs.items()} == {
+    assert {name: leg.status is RetrieverStatus.OK for name, leg in answer.legs.items()} == {
         "vector": True,
         "text": True,
         "ranking": False,
@@ -171,8 +171,8 @@ async def test_surroundings_that_do_not_come_are_done_without_and_waited_for_onc
     answer = await SearchChain(sources, bench.breaker, deadline_s=0.4).search(ASK)
     assert (answer.level, answer.warning) == (Level.PRIMARY, INEXACT)
     assert found(answer)[0] == "retry"
-    assert answer.legs["text"].status is LegStatus.OK
-    assert answer.legs["ranking"].status is LegStatus.TIMEOUT
+    assert answer.legs["text"].status is RetrieverStatus.OK
+    assert answer.legs["ranking"].status is RetrieverStatus.TIMEOUT
     assert late.calls == 1
 
 
@@ -190,7 +190,7 @@ async def test_words_are_answered_without_their_surroundings_where_those_do_not_
     answer = await chain.search(replace(ASK, mode=mode))
     assert (answer.level, answer.warning) == (level, warning)
     assert found(answer)[0] == "retry"
-    assert answer.legs["ranking"].status is LegStatus.TIMEOUT
+    assert answer.legs["ranking"].status is RetrieverStatus.TIMEOUT
     cache = ResultCache(10, 60.0, FrozenClock())
     cache.put(ASK, 1, answer)
     assert cache.get(ASK, 1) is None
@@ -206,8 +206,8 @@ async def test_level_2_is_made_ready_while_the_vectors_keep_everybody_waiting(be
     answer = await chain.search(replace(ASK, mode=mode))
     assert answer.level is Level.TEXT
     assert {name: leg.status for name, leg in answer.legs.items()} == {
-        "embedding": LegStatus.TIMEOUT,
-        "text": LegStatus.OK,
+        "embedding": RetrieverStatus.TIMEOUT,
+        "text": RetrieverStatus.OK,
     }
     assert slow.calls == 2, "it was made ready once"
 
@@ -217,7 +217,7 @@ async def test_what_was_made_ready_is_dropped_where_the_vectors_come_after_all(b
     chain = SearchChain(bench.sources, bench.breaker, deadline_s=0.4)
     answer = await chain.search(ASK)
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)
-    assert {leg.status for leg in answer.legs.values()} == {LegStatus.OK}
+    assert {leg.status for leg in answer.legs.values()} == {RetrieverStatus.OK}
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -254,7 +254,7 @@ async def test_an_open_breaker_touches_no_backend(bench: Bench) -> None:
     assert answer.breaker_open
     assert answer.warning == "Circuit breaker is open - too many failures"
     assert answer.total_indexed == 3
-    assert {leg.status for leg in answer.legs.values()} == {LegStatus.SKIPPED}
+    assert {leg.status for leg in answer.legs.values()} == {RetrieverStatus.SKIPPED}
     assert [part.calls for part in (bench.embedder, bench.vectors, bench.texts, bench.documents)] == calls
 
 
@@ -297,7 +297,7 @@ async def test_a_dead_dependency_is_skipped_after_three_failures(bench: Bench) -
     calls = bench.embedder.calls
     answer = await bench.chain.search(ASK)
     assert answer.level is Level.TEXT
-    assert answer.legs["embedding"].status is LegStatus.OPEN
+    assert answer.legs["embedding"].status is RetrieverStatus.OPEN
     assert bench.embedder.calls == calls
 
 
@@ -450,6 +450,6 @@ async def test_a_vector_without_a_vector_store_is_level_3_and_counts_for_no_brea
     bench.vectors.fault = DEAD
     for _ in range(6):
         answer = await bench.chain.search(Query("", vector=vector))
-        assert (answer.level, answer.results, answer.warning) == (Level.EMPTY, (), WORDLESS)
+        assert (answer.level, answer.results, answer.warning) == (Level.EMPTY, (), VECTOR_ONLY)
     assert bench.breaker.closed
     assert (await bench.chain.search(ASK)).level is Level.TEXT

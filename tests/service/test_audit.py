@@ -95,14 +95,14 @@ async def repair(path: Path) -> IntegrityReport:
         await Audit(auditor).mend(found)
     async with indexing(path) as (store, indexer):
         for id_ in found.broken:
-            await indexer.recut(id_)
+            await indexer.rechunk(id_)
         for id_ in await store.documents.pending(100):
             await indexer.complete(id_)
     return await examine(path, FULL)
 
 
 def kinds(found: IntegrityReport) -> set[IssueKind]:
-    return {flaw.kind for flaw in found.flaws}
+    return {flaw.kind for flaw in found.issues}
 
 
 CASES: Sequence[tuple[str, set[IssueKind], str]] = (
@@ -175,7 +175,7 @@ def test_every_flaw_says_what_it_is_and_what_a_repair_does() -> None:
 async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path) -> None:
     for thoroughness in Thoroughness:
         found = await examine(index, thoroughness)
-        assert found.flaws == ()
+        assert found.issues == ()
         assert found.counts.documents == 3
         assert found.counts.chunks == found.counts.vectors == found.compared_terms > 5
     checked = report(found, FULL)
@@ -190,11 +190,11 @@ async def test_each_flaw_is_found_and_mended_where_it_can_be(
     sabotage(index, statement)
     found = await examine(index)
     assert kinds(found) == expected
-    assert all(flaw.count >= len(flaw.examples) > 0 for flaw in found.flaws)
+    assert all(flaw.count >= len(flaw.examples) > 0 for flaw in found.issues)
     left = await repair(index)
     assert kinds(left) == {kind for kind in expected if not MEANINGS[kind].mendable}
     assert left.counts.pending == 0
-    assert report(left, FULL, before=found).sound is (not left.flaws)
+    assert report(left, FULL, before=found).sound is (not left.issues)
 
 
 async def test_what_was_mended_is_found_again(index: Path) -> None:
@@ -205,7 +205,7 @@ async def test_what_was_mended_is_found_again(index: Path) -> None:
         "INSERT INTO texts (texts) VALUES ('delete-all')",
         "UPDATE totals SET vectors = 99",
     )
-    assert (await repair(index)).flaws == ()
+    assert (await repair(index)).issues == ()
     async with indexing(index) as (store, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"
         vector = await FakeEmbedder().embed_query("Valve 3 opens at 9 bar.")
@@ -227,11 +227,11 @@ async def test_what_only_a_source_can_mend_is_replaced_once_that_is_indexed_agai
     sabotage(index, statement)
     async with indexing(index) as (_, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"  # nobody looks at what is stored
-    assert (await repair(index)).flaws != ()
+    assert (await repair(index)).issues != ()
     async with indexing(index) as (_, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "replaced"
         assert (await indexer.index(DRAFTS[1])).outcome.value == "unchanged"
-    assert (await examine(index, FULL)).flaws == ()
+    assert (await examine(index, FULL)).issues == ()
 
 
 async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: Path) -> None:
@@ -243,13 +243,13 @@ async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: P
     )
     assert kinds(await examine(index, QUICK)) == set()
     assert kinds(await examine(index, FULL)) == {IssueKind.TEXT_INDEX}
-    assert (await repair(index)).flaws == ()
+    assert (await repair(index)).issues == ()
 
 
 async def test_a_pending_document_is_no_flaw(index: Path) -> None:
     sabotage(index, "UPDATE documents SET status = 'pending' WHERE key = 1", "DELETE FROM vectors WHERE chunk = 1")
     found = await examine(index)
-    assert found.flaws == ()
+    assert found.issues == ()
     assert found.counts.pending == 1
 
 
@@ -260,7 +260,7 @@ async def test_a_newer_version_is_not_put_back_by_a_repair(index: Path) -> None:
         assert old is not None
         newer = DocumentInput("def pump():\n    return 'off'\n", "code", "s", "pump.py")
         await indexer.index(newer)
-        assert not await store.documents.recut(old, [], None)
+        assert not await store.documents.rechunk(old, [], None)
         stored = await store.documents.get(receipt.document_id)
         assert stored is not None
         assert stored.content == newer.content

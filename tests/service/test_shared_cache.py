@@ -38,7 +38,7 @@ class Shared:
 
 def share(house: House, cache: RedisCache) -> SecondLevel:
     """Give a house a second level."""
-    level = SecondLevel(cache, Dependency("cache", cache.ping, house.clock), patience_s=1.0, clock=house.clock)
+    level = SecondLevel(cache, Dependency("cache", cache.ping, house.clock), timeout_s=1.0, clock=house.clock)
     sources = house.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
     parts = house.service._parts

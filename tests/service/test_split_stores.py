@@ -98,7 +98,7 @@ async def test_vectors_of_unknown_documents_are_told_of_and_left_alone(
 
     async with kept_up(apart):
         await until(is_told)
-    assert stranger.id in await apart.vectors.held([stranger.id])
+    assert stranger.id in await apart.vectors.stored_vectors([stranger.id])
     assert await apart.home.documents.pending(1) == []
 
 

@@ -139,8 +139,8 @@ async def test_an_empty_collection_has_no_hits(vectors: ChromaVectors) -> None:
     assert await vectors.score(axis(0), ["nobody"]) == {}
     assert await vectors.score(axis(0), []) == {}
     assert await vectors.passages([]) == {}
-    assert await vectors.held(["nobody"]) == {}
-    assert [each async for each in vectors.held_documents()] == []
+    assert await vectors.stored_vectors(["nobody"]) == {}
+    assert [each async for each in vectors.stored_documents()] == []
     assert await vectors.count() == 0
     await vectors.discard(["nobody"])
     assert "no vectors" in await vectors.ping()
@@ -235,7 +235,7 @@ async def test_a_new_version_takes_the_place_of_the_old_one(vectors: ChromaVecto
     kept = await put(vectors, second, "kept", vector=axis(2))
     hits = await vectors.search(axis(2), limit=5, where=EVERYTHING)
     assert ids(hits) == kept + other
-    held = await vectors.held([first.id, document("b").id, "nobody"])
+    held = await vectors.stored_vectors([first.id, document("b").id, "nobody"])
     assert held[first.id].chunk_ids == set(kept)
     assert held[first.id].revisions == {second.content_hash}
     assert held.keys() == {first.id, document("b").id}
@@ -272,7 +272,7 @@ async def test_what_is_discarded_is_gone_and_the_rest_stays(vectors: ChromaVecto
     gone = [document(each).id for each in names[:10]]
     for _ in range(2):
         await vectors.discard([*gone, "nobody"])
-    assert {each async for each in vectors.held_documents()} == {document("10").id, document("11").id}
+    assert {each async for each in vectors.stored_documents()} == {document("10").id, document("11").id}
     assert await vectors.count() == 4
 
 
@@ -280,10 +280,10 @@ async def test_a_document_of_many_chunks_is_stored_listed_and_removed_whole(vect
     long = document("long")
     chunks = chunks_of(long, *(f"chunk {number}" for number in range(1234)))
     await vectors.put(long, chunks, unit_vectors(1234))
-    held = await vectors.held([long.id])
+    held = await vectors.stored_vectors([long.id])
     assert held[long.id].chunk_ids == {chunk.id for chunk in chunks}
     assert len(await vectors.passages([chunk.id for chunk in chunks])) == 1234
-    assert [each async for each in vectors.held_documents()] == [long.id]
+    assert [each async for each in vectors.stored_documents()] == [long.id]
     hits = await vectors.search(unit_vectors(1234)[7], limit=3, where=EVERYTHING)
     assert hits[0].chunk.id == chunks[7].id
     await vectors.discard([long.id])
@@ -343,9 +343,9 @@ async def test_a_collection_that_is_gone_is_an_error_to_searches_until_something
     await put(vectors, document("b"), vector=axis(0))
     assert len(await vectors.search(axis(0), limit=5, where=EVERYTHING)) == 1
     await vectors._api.drop(name)
-    assert await vectors.held([document("a").id]) == {}
+    assert await vectors.stored_vectors([document("a").id]) == {}
     await vectors._api.drop(name)
-    assert [each async for each in vectors.held_documents()] == []
+    assert [each async for each in vectors.stored_documents()] == []
     await vectors._api.drop(name)
     await vectors.prepare(MODEL)
     assert await vectors.count() == 0
@@ -385,7 +385,7 @@ async def test_rows_of_others_are_never_found(server: ServerProcess, name: str) 
         foreign = {"ids": ["theirs"], "embeddings": [axis(0).tolist()], "metadatas": [None], "documents": ["text"]}
         assert (await client.post(f"{path}/{collection}/upsert", json=foreign)).status_code == 200
         assert await vectors.search(axis(0), limit=5, where=EVERYTHING) == []
-        assert [each async for each in vectors.held_documents()] == []
+        assert [each async for each in vectors.stored_documents()] == []
         with pytest.raises(BackendDataError, match="'theirs'"):
             await vectors.passages(["theirs"])
 

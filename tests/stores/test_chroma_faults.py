@@ -181,7 +181,7 @@ async def test_a_write_cut_off_anywhere_is_completed_by_writing_again(
             await vectors.put(new, chunks_of(new, "kept", "new"), axis(1)[None].repeat(2, axis=0))
     proxy.fault = Pass()
     await vectors.put(new, chunks_of(new, "kept", "new"), axis(1)[None].repeat(2, axis=0))
-    held = (await vectors.held([new.id]))[new.id]
+    held = (await vectors.stored_vectors([new.id]))[new.id]
     assert held.chunk_ids == {chunk.id for chunk in chunks_of(new, "kept", "new")}
     assert held.revisions == {new.content_hash}
 

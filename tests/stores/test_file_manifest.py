@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
-from rag_context.ports.maintenance import FileLedger
-from rag_context.stores.file_manifest import FILE_NAME, SqliteLedger, open_ledger
+from rag_context.ports.maintenance import FileManifest
+from rag_context.stores.file_manifest import FILE_NAME, SqliteFileManifest, open_file_manifest
 
 
 def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:
@@ -19,21 +19,21 @@ def entry(path: str, *, digest: bytes = b"d", documents: int = 1) -> FileEntry:
     return FileEntry(path, FileStamp(1, 2, 3, (1 << 64) - 1), 4, digest, b"recipe", True, made)
 
 
-def fits(ledger: SqliteLedger) -> FileLedger:
+def fits(ledger: SqliteFileManifest) -> FileManifest:
     return ledger
 
 
 def test_what_was_put_in_comes_out(tmp_path: Path) -> None:
     made = [entry("/a"), entry("/b/\N{PILE OF POO}.md", documents=3), entry("/c", documents=0)]
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         fits(ledger).put(made)
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         assert ledger.entries([each.path for each in made] + ["/no"]) == {each.path: each for each in made}
 
 
 def test_what_is_below_a_place_is_not_what_only_begins_alike(tmp_path: Path) -> None:
     paths = ["/a", "/a.md", "/a/b", "/a/b/c", "/a-b", "/b"]
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry(path) for path in paths])
 
         assert [each.path for each in ledger.below("/a")] == ["/a", "/a/b", "/a/b/c"]
@@ -41,14 +41,14 @@ def test_what_is_below_a_place_is_not_what_only_begins_alike(tmp_path: Path) -> 
 
 
 def test_more_files_than_a_page_are_all_below(tmp_path: Path) -> None:
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry(f"/a/{number:05}") for number in range(1203)])
 
         assert len({each.path for each in ledger.below("/a")}) == 1203
 
 
 def test_files_are_found_by_what_they_hold(tmp_path: Path) -> None:
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a", digest=b"1"), entry("/b", digest=b"1"), entry("/c", digest=b"")])
 
         assert {each.path for each in ledger.with_digest(b"1", 5)} == {"/a", "/b"}
@@ -57,7 +57,7 @@ def test_files_are_found_by_what_they_hold(tmp_path: Path) -> None:
 
 
 def test_later_word_counts_and_forgotten_is_forgotten(tmp_path: Path) -> None:
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a"), entry("/b")])
         ledger.put([entry("/a", digest=b"2")])
         ledger.forget(["/b", "/no"])
@@ -66,7 +66,7 @@ def test_later_word_counts_and_forgotten_is_forgotten(tmp_path: Path) -> None:
 
 
 def test_two_processes_may_use_it_at_once(tmp_path: Path) -> None:
-    with open_ledger(tmp_path) as one, open_ledger(tmp_path) as two:
+    with open_file_manifest(tmp_path) as one, open_file_manifest(tmp_path) as two:
         one.put([entry("/a")])
         two.put([entry("/b")])
 
@@ -77,7 +77,7 @@ def test_two_processes_may_use_it_at_once(tmp_path: Path) -> None:
 def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     for expected in ([], ["/a"]):
-        with open_ledger(tmp_path) as ledger:
+        with open_file_manifest(tmp_path) as ledger:
             assert [each.path for each in ledger.below("/")] == expected
             ledger.put([entry("/a")])
 
@@ -85,7 +85,7 @@ def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: bytes) -> None:
 def test_one_of_another_version_is_begun_anew(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
         other.executescript("CREATE TABLE files (name TEXT); PRAGMA user_version = 99")
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a")])
 
         assert [each.path for each in ledger.below("/")] == ["/a"]
@@ -95,7 +95,7 @@ def test_where_there_is_no_place_for_it_it_lasts_as_long_as_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE_NAME).mkdir()
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a")])
 
         assert [each.path for each in ledger.below("/")] == ["/a"]
@@ -103,7 +103,7 @@ def test_where_there_is_no_place_for_it_it_lasts_as_long_as_the_run(
 
 
 def test_one_that_breaks_while_it_is_used_knows_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with open_ledger(tmp_path) as ledger:
+    with open_file_manifest(tmp_path) as ledger:
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
             other.execute("DROP TABLE files")
         ledger.put([entry("/a")])
@@ -119,14 +119,14 @@ def test_threads_that_are_still_at_work_when_it_is_closed_do_no_harm(
     """SQLite ends the process where a connection is closed under a statement."""
     stop = threading.Event()
 
-    def work(ledger: SqliteLedger, name: str) -> None:
+    def work(ledger: SqliteFileManifest, name: str) -> None:
         while not stop.is_set():
             ledger.put([entry(f"/{name}/{number}") for number in range(50)])
             list(ledger.below(f"/{name}"))
 
     for _ in range(10):
         with ThreadPoolExecutor() as threads:
-            with open_ledger(tmp_path) as ledger:
+            with open_file_manifest(tmp_path) as ledger:
                 working = [threads.submit(work, ledger, name) for name in "abc"]
                 time.sleep(0.01)
             stop.set()

@@ -52,7 +52,7 @@ def sound(draft: DocumentInput = DRAFT) -> tuple[Document, list[Chunk]]:
 async def index(mongodb: MongoStore) -> MongoStore:
     """A sound index of one document, with all its indexes."""
     await mongodb.documents.put(*sound())
-    while any(flaw.kind is IssueKind.TEXT_INDEX for flaw in (await examined(mongodb)).flaws):
+    while any(flaw.kind is IssueKind.TEXT_INDEX for flaw in (await examined(mongodb)).issues):
         await asyncio.sleep(0.01)
     return mongodb
 
@@ -62,14 +62,14 @@ async def examined(store: MongoStore, thoroughness: Thoroughness = FULL) -> Inte
 
 
 def kinds(found: IntegrityReport) -> set[IssueKind]:
-    return {flaw.kind for flaw in found.flaws}
+    return {flaw.kind for flaw in found.issues}
 
 
 @pytest.mark.parametrize("thoroughness", Thoroughness)
 async def test_a_sound_index_has_no_flaws(index: MongoStore, raw: Raw, thoroughness: Thoroughness) -> None:
     await raw["C0N7EXT"].insert_one({"content": "of another program"})
     found = await examined(index, thoroughness)
-    assert found.flaws == ()
+    assert found.issues == ()
     assert (found.counts.documents, found.counts.pending, found.counts.chunks) == (1, 1, 2)
     assert found.compared_terms == 2
 
@@ -80,8 +80,8 @@ async def test_wrong_counters_are_found_and_counted_again(index: MongoStore, raw
     found = await examined(index)
     assert kinds(found) == {IssueKind.WRONG_COUNTERS}
     assert found.counts.documents == 1
-    await index.auditor.mend(kinds(found))
-    assert (await examined(index)).flaws == ()
+    await index.auditor.repair(kinds(found))
+    assert (await examined(index)).issues == ()
     assert (await index.documents.counts()).documents == 1
     assert index.documents.version > version
 
@@ -105,9 +105,9 @@ async def test_stale_words_are_found_and_analysed_again(
         await raw[collection].update_many({}, {"$set": dict(fields)})
     found = await examined(index)
     assert kinds(found) - {IssueKind.WRONG_COUNTERS} == {IssueKind.STALE_TERMS}
-    assert found.flaws[-1].examples == (sound()[0].id,)
-    await index.auditor.mend(kinds(found))
-    assert (await examined(index)).flaws == ()
+    assert found.issues[-1].examples == (sound()[0].id,)
+    await index.auditor.repair(kinds(found))
+    assert (await examined(index)).issues == ()
     assert len(await index.texts.search("wolf", limit=5, where=Filter())) == 1
     assert await index.texts.search("zebra", limit=5, where=Filter()) == []
 
@@ -116,8 +116,8 @@ async def test_a_missing_text_index_is_found_and_made(index: MongoStore, raw: Ra
     await raw["C0N7EXT"].drop_index("content_text_index")
     found = await examined(index)
     assert kinds(found) == {IssueKind.TEXT_INDEX}
-    await index.auditor.mend(kinds(found))
-    assert (await examined(index)).flaws == ()
+    await index.auditor.repair(kinds(found))
+    assert (await examined(index)).issues == ()
 
 
 async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: Raw) -> None:
@@ -125,8 +125,8 @@ async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: 
     await raw["C0N7EXT"].create_index([("content", "text")], name="mine", weights={"content": 3})
     found = await examined(index)
     assert kinds(found) == {IssueKind.TEXT_INDEX}
-    await index.auditor.mend(kinds(found))
-    assert (await examined(index)).flaws == ()
+    await index.auditor.repair(kinds(found))
+    assert (await examined(index)).issues == ()
 
 
 @pytest.mark.parametrize(
@@ -156,25 +156,25 @@ async def test_a_record_that_holds_nonsense_is_examined_and_named(
     index: MongoStore, raw: Raw, change: Mapping[str, Any]
 ) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
-    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).flaws)
+    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).issues)
 
 
 async def test_a_document_that_is_not_what_was_indexed_is_no_version_of_its_source(index: MongoStore, raw: Raw) -> None:
     written, chunks = sound()
     await raw["C0N7EXT"].update_one({"_id": written.id}, {"$set": {"content": "Something else."}})
     found = await examined(index)
-    assert found.spoilt == (written.id,)
-    await index.auditor.distrust(found.spoilt)
+    assert found.damaged == (written.id,)
+    await index.auditor.invalidate(found.damaged)
     assert await index.documents.content_hashes([written.id]) == {written.id: ""}
     await index.documents.put(written, chunks)
-    assert (await examined(index)).flaws == ()
+    assert (await examined(index)).issues == ()
 
 
 async def test_a_record_of_a_chunk_that_holds_nonsense_is_examined_and_its_document_named(
     index: MongoStore, raw: Raw
 ) -> None:
     await raw["C0N7EXT_chunks"].update_many({}, {"$set": {"start": "a", "position": "b", "text": 7}})
-    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).flaws)
+    assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).issues)
 
 
 async def test_a_document_that_names_other_chunks_than_are_there_is_broken(index: MongoStore, raw: Raw) -> None:

@@ -58,12 +58,12 @@ class Joined:
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
-        await self._check_maker(made_by)
+        await self._check_model(made_by)
         await self._documents.put(document, chunks)
         return vectors is not None and await self._add(document, chunks, vectors, made_by)
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        await self._check_maker(made_by)
+        await self._check_model(made_by)
         document = await self._documents.get(document_id)
         if document is None or document.content_hash != content_hash:
             return False
@@ -79,9 +79,9 @@ class Joined:
 
     async def _add(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None) -> bool:
         await self._vectors.put(document, chunks, vectors)
-        return await self._documents.settle(document.id, document.content_hash, made_by)
+        return await self._documents.mark_indexed(document.id, document.content_hash, made_by)
 
-    async def _check_maker(self, made_by: str | None) -> None:
+    async def _check_model(self, made_by: str | None) -> None:
         recorded = await self._documents.recorded_model()
         if made_by is not None and (recorded is None or recorded.fingerprint != made_by):
             raise BackendRejectedError("documents", "another model")

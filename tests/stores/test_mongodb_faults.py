@@ -92,7 +92,7 @@ CALLS: dict[str, Call] = {
     "listing": lambda store: store.documents.listing(Filter(), limit=1),
     "inventory": lambda store: store.documents.inventory("", 1),
     "content_hashes": lambda store: store.documents.content_hashes(["x"]),
-    "settle": lambda store: store.documents.settle("x", "hash"),
+    "mark_indexed": lambda store: store.documents.mark_indexed("x", "hash"),
     "delete": lambda store: store.documents.delete("x"),
     "ping": lambda store: store.documents.ping(),
     "recorded_model": lambda store: store.documents.recorded_model(),

@@ -29,7 +29,7 @@ async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, 
     chunks = chunks_of(written, *texts)
     await store.documents.put(written, chunks)
     if settled:
-        await store.documents.settle(written.id, written.content_hash)
+        await store.documents.mark_indexed(written.id, written.content_hash)
     return [chunk.id for chunk in chunks]
 
 
@@ -154,8 +154,8 @@ async def test_vectors_of_a_model_that_is_no_longer_the_indexs_settle_nothing(mo
     await put(mongodb, "a", "one")
     written = document("a")
     with pytest.raises(BackendRejectedError, match="another model"):
-        await mongodb.documents.settle(written.id, written.content_hash, "beef")
-    assert await mongodb.documents.settle(written.id, written.content_hash, MODEL.fingerprint) is True
+        await mongodb.documents.mark_indexed(written.id, written.content_hash, "beef")
+    assert await mongodb.documents.mark_indexed(written.id, written.content_hash, MODEL.fingerprint) is True
     with pytest.raises(IndexMismatchError, match="mini"):
         await mongodb.documents.adopt_model(OTHER)
     assert await mongodb.documents.drop_vectors() == 1
@@ -181,7 +181,7 @@ async def test_a_reindexing_that_begins_while_vectors_are_settled_wins(database:
         for number in range(12):
             await put(one, str(number), "one")
         hashes = {document(str(number)).id: document(str(number)).content_hash for number in range(12)}
-        settling = [one.documents.settle(id_, hash_, MODEL.fingerprint) for id_, hash_ in hashes.items()]
+        settling = [one.documents.mark_indexed(id_, hash_, MODEL.fingerprint) for id_, hash_ in hashes.items()]
         await asyncio.gather(*settling[:6], other.documents.drop_vectors(), *settling[6:], return_exceptions=True)
         assert sorted(await one.documents.pending(20)) == sorted(hashes)
 
@@ -202,7 +202,7 @@ async def test_vectors_settled_in_the_middle_of_a_reindexing_are_taken_back(mong
     held = mongodb.documents
     documents = Interrupted(held._mongo, held._state, held._indexes, held._revisions)
     with pytest.raises(BackendRejectedError, match="another model"):
-        await documents.settle(document("a").id, document("a").content_hash, MODEL.fingerprint)
+        await documents.mark_indexed(document("a").id, document("a").content_hash, MODEL.fingerprint)
     assert await documents.pending(5) == [document("a").id]
     assert (await documents.counts()).vectors == 0
 

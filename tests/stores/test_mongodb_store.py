@@ -49,7 +49,7 @@ async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, 
     chunks = chunks_of(written, *texts)
     await store.documents.put(written, chunks)
     if settled:
-        await store.documents.settle(written.id, written.content_hash)
+        await store.documents.mark_indexed(written.id, written.content_hash)
     return [chunk.id for chunk in chunks]
 
 
@@ -189,7 +189,7 @@ async def test_settling_counts_vectors_and_unsettling_takes_them_back(mongodb: M
     await put(mongodb, "a", "one", "two", settled=True)
     await put(mongodb, "b", "three")
     assert await mongodb.documents.counts() == Counts(documents=2, pending=1, chunks=3, vectors=2)
-    await mongodb.documents.unsettle([document("a").id, document("b").id, "nobody"])
+    await mongodb.documents.mark_pending([document("a").id, document("b").id, "nobody"])
     assert await mongodb.documents.pending(5) == [document("a").id, document("b").id]
     assert await mongodb.documents.counts() == Counts(documents=2, pending=2, chunks=3, vectors=0)
 
@@ -197,9 +197,9 @@ async def test_settling_counts_vectors_and_unsettling_takes_them_back(mongodb: M
 async def test_another_version_is_neither_settled_nor_recut(mongodb: MongoStore) -> None:
     old, new = document("a", "old"), document("a", "new")
     await mongodb.documents.put(new, chunks_of(new))
-    assert await mongodb.documents.settle(old.id, old.content_hash) is False
-    assert await mongodb.documents.recut(old, chunks_of(old)) is False
-    assert await mongodb.documents.recut(new, chunks_of(new, "n", "ew")) is True
+    assert await mongodb.documents.mark_indexed(old.id, old.content_hash) is False
+    assert await mongodb.documents.rechunk(old, chunks_of(old)) is False
+    assert await mongodb.documents.rechunk(new, chunks_of(new, "n", "ew")) is True
     stored = await mongodb.documents.stored(new.id)
     assert stored == Stored(new.content_hash, False, tuple(each.id for each in chunks_of(new, "n", "ew")))
 

@@ -108,7 +108,7 @@ def calls(vectors: QdrantVectors) -> dict[str, Callable[[], Awaitable[object]]]:
     written = document("a", "secret content")
 
     async def listed() -> list[str]:
-        return [each async for each in vectors.held_documents()]
+        return [each async for each in vectors.stored_documents()]
 
     return {
         "search": lambda: vectors.search(axis(0), limit=5, where=EVERYTHING),
@@ -117,8 +117,8 @@ def calls(vectors: QdrantVectors) -> dict[str, Callable[[], Awaitable[object]]]:
         "ping": vectors.ping,
         "put": lambda: vectors.put(written, chunks_of(written), unit_vectors(1)),
         "discard": lambda: vectors.discard([written.id]),
-        "held": lambda: vectors.held([written.id]),
-        "held_documents": listed,
+        "stored_vectors": lambda: vectors.stored_vectors([written.id]),
+        "stored_documents": listed,
         "vectors": lambda: vectors.vectors([UUID]),
         "count": vectors.count,
         "clear": vectors.clear,
@@ -329,7 +329,7 @@ async def test_every_failure_over_grpc_becomes_an_error_of_ours(code: str) -> No
     with refusing(grpc.StatusCode[code]) as port:
         async with open_qdrant("http://127.0.0.1:1", PLAN, transport="grpc", grpc_port=port) as vectors:
             with pytest.raises(BackendError) as caught:
-                await vectors.held(["a"])
+                await vectors.stored_vectors(["a"])
     assert type(caught.value) is CODES[code]
 
 
@@ -337,7 +337,7 @@ async def test_a_wish_to_wait_comes_through_grpc_too() -> None:
     with refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, (("retry-after", "7"),)) as port:
         async with open_qdrant("http://127.0.0.1:1", PLAN, transport="grpc", grpc_port=port) as vectors:
             with pytest.raises(BackendUnavailableError) as caught:
-                await vectors.held(["a"])
+                await vectors.stored_vectors(["a"])
     assert caught.value.retry_after_s == 7.0
 
 

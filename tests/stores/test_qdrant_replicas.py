@@ -59,7 +59,7 @@ async def test_writes_are_ordered_and_reads_ask_as_many_replicas_as_was_set(
     await vectors.search(axis(0), limit=1, where=Filter())
     (chunk,) = chunks_of(document("a"))
     await vectors.passages([chunk.id])
-    await vectors.held([document("a").id])
+    await vectors.stored_vectors([document("a").id])
     written = [parameters for method, _, parameters in server.server.parameters if method == "PUT"]
     assert [each.get("ordering") for each in written + asked(server, "/delete")] == ["medium"] * 2
     read = [*asked(server, "/query"), *asked(server, "/scroll")]

@@ -69,7 +69,7 @@ def stand_in() -> Iterator[Running]:
 
 
 async def held_by(store: QdrantVectors) -> set[str]:
-    return {document_id async for document_id in store.held_documents()}
+    return {document_id async for document_id in store.stored_documents()}
 
 
 async def test_a_passage_comes_back_with_all_that_an_answer_says(vectors: QdrantVectors) -> None:
@@ -138,7 +138,7 @@ async def test_putting_the_same_again_changes_nothing(vectors: QdrantVectors) ->
     for _ in range(2):
         await vectors.put(written, chunks, unit_vectors(2))
     assert await vectors.count() == 2
-    assert await vectors.held([written.id, "nobody"]) == {
+    assert await vectors.stored_vectors([written.id, "nobody"]) == {
         written.id: StoredVectors(frozenset(chunk.id for chunk in chunks), frozenset({written.content_hash}))
     }
 
@@ -149,7 +149,7 @@ async def test_other_chunks_replace_the_earlier_ones(vectors: QdrantVectors) -> 
     await vectors.put(other, chunks_of(other), unit_vectors(1))
     kept, new = chunks_of(after, "one", "other")
     await vectors.put(after, [kept, new], unit_vectors(2))
-    assert await vectors.held([before.id]) == {
+    assert await vectors.stored_vectors([before.id]) == {
         before.id: StoredVectors(frozenset({kept.id, new.id}), frozenset({after.content_hash}))
     }
     assert await vectors.count() == 3
@@ -174,7 +174,7 @@ async def test_a_long_document_is_stored_and_listed_whole(vectors: QdrantVectors
     chunks = chunks_of(written, *(f"text {number}" for number in range(1050)))
     made = unit_vectors(1050)
     await vectors.put(written, chunks, made)
-    held = (await vectors.held([written.id]))[written.id]
+    held = (await vectors.stored_vectors([written.id]))[written.id]
     assert held.chunk_ids == {chunk.id for chunk in chunks}
     assert await held_by(vectors) == {written.id}
     stored = await vectors.vectors([chunk.id for chunk in chunks] + ["nobody"])
@@ -256,7 +256,7 @@ async def test_a_first_put_needs_no_preparation(vectors: QdrantVectors) -> None:
     assert await vectors.passages([str(uuid4())]) == {}
     assert await vectors.vectors([str(uuid4())]) == {}
     assert await held_by(vectors) == set()
-    assert await vectors.held(["nobody"]) == {}
+    assert await vectors.stored_vectors(["nobody"]) == {}
     await vectors.discard(["nobody"])
     assert "no collection" in await vectors.ping()
     written = document("a")

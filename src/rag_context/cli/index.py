@@ -57,7 +57,7 @@ from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thre
 from rag_context.files.sync import FolderSync, Gone
 from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
-from rag_context.stores.file_manifest import open_ledger
+from rag_context.stores.file_manifest import open_file_manifest
 from rag_context.transfer.document_lines import read_documents
 
 Include = Annotated[
@@ -251,7 +251,7 @@ def open_sync(
     key += [RULES, *generated.include]
     digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
     with ExitStack() as stack:
-        ledger = stack.enter_context(open_ledger(settings.data_dir))
+        ledger = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
         recipe = Recipe(labels, indexing.max_file_bytes, digest, generated)
         yield FolderSync(target, ledger, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))

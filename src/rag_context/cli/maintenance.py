@@ -90,7 +90,7 @@ async def _check(settings: Settings, what: Check, screen: Screen) -> CheckRespon
         found = await audit.examine(what.thoroughness)
         if not what.repair:
             return report(found, what.thoroughness)
-        if found.flaws:
+        if found.issues:
             await audit.mend(found)
     if any(flaw.mendable for flaw in report(found, what.thoroughness).flaws):
         await _restore(settings, found, screen)

@@ -1,1 +1,1 @@
-"""The nouns that every package shares. All frozen; none knows a vendor or a wire format."""
+"""The types that every package shares. All are frozen, and independent of vendors and wire formats."""

@@ -1,4 +1,4 @@
-"""Documents, their chunks and vectors, and whose they are."""
+"""Documents, their chunks and vectors, and the tenants they belong to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ CONTENT_TYPES = (CHAT, DECISION, CODE, DOCUMENTATION)
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """Whose documents these are. The default tenant is the agents' own memory."""
+    """The owner of documents. The default tenant is the agents' own memory."""
 
     project: str = ""
     branch: str = ""
@@ -26,7 +26,7 @@ class Tenant:
 
     @property
     def has_files(self) -> bool:
-        """Whether these are the files of a repository, whose front matter says what their project makes of them."""
+        """Whether these are the files of a repository, whose front matter describes them."""
         return bool(self.path_hash)
 
 
@@ -35,7 +35,7 @@ DEFAULT_TENANT = Tenant()
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the writer said about a document. `extra` is kept and returned, never filtered on."""
+    """What the caller states about a document. `extra` is kept and returned, never filtered on."""
 
     agent: str | None = None
     tags: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
-    """A document as it was handed in: not yet identified, cut or stored."""
+    """A document as it was submitted: without an id, not yet chunked or stored."""
 
     content: str
     content_type: str
@@ -80,7 +80,7 @@ class Document:
     timestamp: datetime
     metadata: Metadata
     thread: str | None = None
-    """Session in which neighbouring documents are neighbouring turns of one talk; None where they are not."""
+    """Session in which neighbouring documents are neighbouring turns of one conversation; None elsewhere."""
     similarity_hash: int = 0
     """64-bit SimHash of the content's terms; see `indexing.duplicates`."""
 
@@ -100,8 +100,8 @@ class Span:
 class Chunk:
     """The unit that is embedded, matched and returned: `text == content[span.start:span.end]`.
 
-    `context` is what the text itself does not say of where it stands (title, headings), on one line: it is embedded
-    and matched with the text, and not returned. A line above it (the file that code is in) is matched only, so that
+    `context` is the title and the headings that the text stands under, on one line: it is embedded and matched with
+    the text, and not returned. A line above it (the file that code is in) is matched only, so that
     a file with another name has the same vectors.
     """
 
@@ -114,12 +114,12 @@ class Chunk:
 
     @property
     def searchable(self) -> str:
-        """What is matched by words."""
+        """The text that keyword search matches."""
         return f"{self.context}\n{self.text}" if self.context else self.text
 
     @property
     def embedded(self) -> str:
-        """What is embedded."""
+        """The text that is embedded."""
         headings = self.context.rpartition("\n")[2]
         return f"{headings}\n{self.text}" if headings else self.text
 
@@ -165,14 +165,14 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a list was left off: the last document that was shown."""
+    """The position in a list: the last document that was returned."""
 
     timestamp: datetime
     id: str
 
 
 class Status(StrEnum):
-    """How a component is."""
+    """The health of a component."""
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
@@ -191,7 +191,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """How many of so many passages have no vector; both are 0 where none lacks one."""
+    """How many of so many passages have no vector; both are 0 where all have one."""
 
     vectors: int = 0
     passages: int = 0

@@ -1,4 +1,4 @@
-"""What is recorded of files on disk and of the projects they belong to."""
+"""Records of files on disk and of the projects they belong to."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,7 +8,7 @@ from rag_context.domain.documents import Tenant
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What the system says of a file without reading it; it differs after most changes. Times in nanoseconds."""
+    """The metadata of a file in the file system; it differs after most changes. Times in nanoseconds."""
 
     size: int
     modified_ns: int
@@ -18,7 +18,7 @@ class FileStamp:
 
 @dataclass(frozen=True, slots=True)
 class FileDocument:
-    """A document that came out of a file. Its content hash is empty while nobody has acknowledged it."""
+    """A document that came out of a file. Its content hash is empty until the index has acknowledged it."""
 
     source: str
     id: str
@@ -27,10 +27,10 @@ class FileDocument:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """What became of a file when it was last read.
+    """The result of reading a file last time.
 
-    `digest` says what it held, `recipe` how it was read and labelled, `read_ns` when, by the wall clock; `is_named`
-    whether a caller had named it, not only a folder above it.
+    `digest` identifies its content, `recipe` the settings it was read and labelled with, `read_ns` is the time by the
+    wall clock; `is_named` tells whether a caller named the file itself, not only a folder above it.
     """
 
     path: str
@@ -44,11 +44,11 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectRecord:
-    """What this machine remembers of a project of files. Paths are absolute; times are aware.
+    """What this machine records of a project of files. Paths are absolute; times are aware.
 
-    `config_path` is empty where no activation named it; `is_followed` says that its files are followed while a server
-    runs, `is_forced` that its branch was given against what is checked out, `gone_since` when its files or its branch
-    were first seen not to be there, None while they are.
+    `config_path` is empty where no activation named one; `is_followed`: a running server watches its files;
+    `is_forced`: its branch was given although another one is checked out; `gone_since`: when its files or its branch
+    were first missing, None while they exist.
     """
 
     tenant: Tenant

@@ -1,25 +1,23 @@
-"""What a check of an index looks for and finds."""
+"""The result of checking an index, and the kinds of issues."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
-from rag_context.domain.documents import (
-    Counts,
-)
+from rag_context.domain.documents import Counts
 
 
 class Thoroughness(StrEnum):
     """How closely an index is examined."""
 
     QUICK = "quick"
-    """Beside everything else, without keeping anybody from writing."""
+    """While the index is in use; writers do not wait."""
 
     FULL = "full"
     """Every page, every term; writers wait while the text index is compared."""
 
 
 class IssueKind(StrEnum):
-    """What can be untrue of an index."""
+    """The kinds of damage and inconsistency of an index."""
 
     DAMAGED_FILE = "damaged-file"
     WRONG_COUNTERS = "wrong-counters"
@@ -40,7 +38,7 @@ class IssueKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Issue:
-    """A kind of untruth, how often it was met, and a few places (ids where there are some)."""
+    """A kind of issue, how often it occurs, and a few examples (ids where there are some)."""
 
     kind: IssueKind
     count: int
@@ -54,8 +52,8 @@ class IntegrityReport:
     counts: Counts
     compared_terms: int
     """Of how many chunks the stored terms were compared with the analyser's; a sample of a large index."""
-    flaws: tuple[Issue, ...]
+    issues: tuple[Issue, ...]
     broken: tuple[str, ...] = ()
     """Ids of all documents whose chunks are broken."""
-    spoilt: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()
     """Ids of all documents whose content is lost, damaged or changed."""

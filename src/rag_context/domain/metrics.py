@@ -1,4 +1,4 @@
-"""What is remembered of each search and each error, and what they add up to."""
+"""Records of searches and errors, and their statistics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ QUERY_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class SearchRecord:
-    """One search, as it is kept for statistics. Times in milliseconds; None where a part did not run."""
+    """One search, as recorded for statistics. Times in milliseconds; None where a part did not run."""
 
     timestamp: datetime
     request_id: str

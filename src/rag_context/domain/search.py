@@ -1,4 +1,4 @@
-"""What a search asks of the stores and what they return."""
+"""What a search passes to the stores and what they return."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -8,10 +8,10 @@ from rag_context.domain.documents import DEFAULT_TENANT, Chunk, Metadata, Tenant
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which chunks a search may see. Every field narrows; None and () narrow nothing. `since <= t < until`.
+    """Which chunks a search may find. Every field narrows; None and () narrow nothing. `since <= t < until`.
 
     Of `tags` a document has all; of every group of `any_tags` it has at least one. Documents whose ids are in
-    `without_documents` are not seen.
+    `without_documents` are left out.
     """
 
     tenant: Tenant = DEFAULT_TENANT
@@ -58,7 +58,7 @@ class KeywordHit:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """The chunks before and after a chunk in its document, or in its talk."""
+    """The chunks before and after a chunk in its document, or in its conversation."""
 
     before: ChunkRef | None = None
     after: ChunkRef | None = None
@@ -66,7 +66,7 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A chunk with all that an answer says of it."""
+    """A chunk with the fields of its document that a search returns."""
 
     chunk: Chunk
     document_id: str

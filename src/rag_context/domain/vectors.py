@@ -1,4 +1,4 @@
-"""Embeddings as arrays; apart from the other nouns, so that a program without vectors does not load numpy."""
+"""Embeddings as arrays; apart from the other types, so that a program without vectors does not load numpy."""
 
 from typing import TypeAlias
 

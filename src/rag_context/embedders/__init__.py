@@ -1,1 +1,1 @@
-"""Adapters that turn text into vectors, each fitting `ports.Embedder`: one technology a file."""
+"""Adapters that turn text into vectors, each fitting `ports.Embedder`: one technology per package or module."""

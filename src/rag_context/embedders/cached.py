@@ -1,4 +1,4 @@
-"""Remembers the vectors of recent queries in front of any embedder."""
+"""A cache of the vectors of recent queries in front of any embedder."""
 
 import hashlib
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ SHARED_TTL_S = 7 * 86400.0
 
 
 class CachedEmbedder:
-    """Fits `ports.Embedder` around another. Documents pass through; so do all errors, which are never remembered."""
+    """Fits `ports.Embedder` around another. Documents and errors are not cached."""
 
     def __init__(self, inner: Embedder, *, size: int = DEFAULT_SIZE, shared: SecondLevel | None = None) -> None:
-        """Take the embedder that does the work, and a level behind the memory that other processes share."""
+        """Take the embedder that does the work, and a second cache level that other processes share."""
         self._inner = inner
         self._vectors: LRUCache[bytes, Vector] = LRUCache(maxsize=size)
         self._shared = shared
@@ -43,7 +43,7 @@ class CachedEmbedder:
         return self._inner.tokenizer
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, or remember it: `(dim,) float32`, read-only. Raises what the inner embedder raises."""
+        """The vector of one query, cached: `(dim,) float32`, read-only. Raises what the inner embedder raises."""
         model = self._inner.model
         key = _key(model, text)
         known: Vector | None = self._vectors.get(key)
@@ -69,7 +69,7 @@ class CachedEmbedder:
         return await self._inner.embed_documents(texts)
 
     async def ping(self) -> str:
-        """Ask the inner embedder, past the memory."""
+        """Ping the inner embedder, without the cache."""
         return await self._inner.ping()
 
 
@@ -84,7 +84,7 @@ def _shared_key(key: bytes) -> str:
 
 
 def _vector(value: bytes | None, dimension: int) -> Vector | None:
-    """The vector as it was stored, read-only; None where these bytes are none of this dimension."""
+    """The vector as it was stored, read-only; None if the bytes are not a vector of this dimension."""
     if value is None or len(value) != 4 * dimension:
         return None
     return np.frombuffer(value, dtype="<f4").astype(np.float32, copy=False)

@@ -1,4 +1,4 @@
-"""Checks what an embedder made before anything is stored or searched with it."""
+"""Checks the vectors of an embedder before anything is stored or searched with them."""
 
 import logging
 
@@ -23,8 +23,8 @@ def checked(vectors: Matrix, dimension: int) -> Matrix:
     if vectors.ndim != 2 or vectors.shape[1] != dimension:
         raise BackendDataError(
             COMPONENT,
-            f"the model answered vectors of shape {vectors.shape}, expected (n, {dimension}): "
-            "another model is running than the one configured",
+            f"the model returned vectors of shape {vectors.shape}, expected (n, {dimension}): "
+            "another model is running than the configured one",
         )
     # In float64, where the square of no float32 overflows or vanishes.
     norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
@@ -42,7 +42,7 @@ def checked(vectors: Matrix, dimension: int) -> Matrix:
 
 
 class Checker:
-    """Checks the vectors of one embedder and says once when it has to normalise them."""
+    """Checks the vectors of one embedder and logs once when it has to normalise them."""
 
     def __init__(self) -> None:
         self._warned = False
@@ -52,5 +52,5 @@ class Checker:
         result = checked(vectors, dimension)
         if result is not vectors and not self._warned:
             self._warned = True
-            logger.warning("the embedding model answers vectors that are not of norm 1; they are normalised")
+            logger.warning("the embedding model returns vectors that are not of norm 1; they are normalised")
         return result

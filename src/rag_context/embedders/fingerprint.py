@@ -1,6 +1,6 @@
-"""Names a model by the vector it gives a probe text, where there is no file to hash.
+"""Identifies a model by its vector of a probe text, where there is no file to hash.
 
-The same model answers the same probe a little differently on another machine, in another build, in another batch.
+The same model returns a slightly different vector of the probe on another machine, in another build, in another batch.
 So a fingerprint carries a sketch of the vector, and two fingerprints are compared by the angle between their
 sketches, never letter by letter. The sketch is the vector's product with random signs (Achlioptas, "Database-friendly
 random projections", 2003): 64 numbers, whose angles are those of the vectors themselves within some tenths.
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rag_context.domain.vectors import Vector
 
 PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
-"""What every model is asked; the fingerprints of all indexes stand on it, so it never changes."""
+"""The text that every model embeds; the fingerprints of all indexes depend on it, so it never changes."""
 
 SAME_COSINE = 0.999
 """Least cosine of two vectors of one model. Float noise leaves 1e-5 to 1, another quantisation takes 1e-2 away."""
@@ -25,7 +25,7 @@ _DIGITS = 12
 
 
 def fingerprint(vector: Vector) -> str:
-    """The fingerprint of the model that answered `PROBE` with this vector, `(dim,) float32`."""
+    """The fingerprint of the model whose vector of `PROBE` is this, `(dim,) float32`."""
     sketch = (_signs(len(vector)) @ vector.astype(np.float64) / np.sqrt(_NUMBERS)).astype("<f2").tobytes()
     return f"{hashlib.sha256(sketch).hexdigest()[:_DIGITS]}:{base64.b64encode(sketch).decode()}"
 
@@ -41,7 +41,7 @@ def same_model(one: str, other: str) -> bool:
 
 
 def _signs(dimension: int) -> NDArray[np.int8]:
-    """`(64, dimension)` of 1 and -1, the same everywhere and for ever."""
+    """`(64, dimension)` of 1 and -1, the same on every machine."""
     count = _NUMBERS * dimension
     bits = np.unpackbits(np.frombuffer(hashlib.shake_256(b"rag-context").digest(count // 8), np.uint8))
     signs: NDArray[np.int8] = bits.reshape(_NUMBERS, dimension).astype(np.int8) * 2 - 1
@@ -49,7 +49,7 @@ def _signs(dimension: int) -> NDArray[np.int8]:
 
 
 def _sketch(text: str) -> NDArray[np.float64] | None:
-    """The sketch in a fingerprint; None in that of a file."""
+    """The sketch in a fingerprint; None for the fingerprint of a file."""
     _, colon, encoded = text.partition(":")
     try:
         numbers = np.frombuffer(base64.b64decode(encoded, validate=True), "<f2").astype(np.float64)

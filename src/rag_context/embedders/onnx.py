@@ -21,7 +21,7 @@ COMPONENT = "embedder"
 
 
 class OnnxEmbedder:
-    """Fits `ports.Embedder`. The model loads in a thread after `start`; until then every call says so."""
+    """Fits `ports.Embedder`. The model loads in a thread after `start`; calls before it is loaded raise."""
 
     def __init__(self, directory: Path = BUNDLED, *, workers: int) -> None:
         """Take the directory of a model and how many texts to embed at once (as many as there are cores)."""
@@ -39,12 +39,12 @@ class OnnxEmbedder:
         self._begin_loading()
 
     async def ready(self, timeout_s: float) -> bool:
-        """Wait until the load has settled; True where the model can be used."""
+        """Wait until loading has ended; True if the model can be used."""
         await self._settled(timeout_s)
         return self._loaded is not None
 
     async def close(self) -> None:
-        """Refuse the texts that wait and end the threads."""
+        """Reject the texts in the queue and end the threads."""
         self._closed = True
         await self._settled()
         if self._loaded is not None:
@@ -64,7 +64,7 @@ class OnnxEmbedder:
 
     @property
     def tokenizer(self) -> ModelTokenizer:
-        """The model's tokenizer; the bundled one where the directory has none to read. Needs no loaded model."""
+        """The model's tokenizer; the bundled one if the directory has no readable one. Needs no loaded model."""
         if self._loaded is not None:
             return self._loaded[0].tokenizer
         if self._fallback is None:
@@ -73,15 +73,15 @@ class OnnxEmbedder:
             except BackendUnavailableError:
                 if self._directory == BUNDLED:
                     raise
-                logger.warning("no tokenizer in %s that can be read; using the bundled one", self._directory)
+                logger.warning("%s has no readable tokenizer; using the bundled one", self._directory)
                 self._fallback = ModelTokenizer(BUNDLED / "tokenizer.json")
         return self._fallback
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, ahead of any documents that wait: `(dim,) float32`.
+        """Embed one query, before any documents in the queue: `(dim,) float32`.
 
         Raises:
-            BackendError: The model is not there (see `model`), or made no usable vector.
+            BackendError: The model is not loaded (see `model`), or its vector is unusable.
         """
         model, pool = self._require()
         rows = await pool.run([model.model.query_prefix + text], Urgency.QUERY)

@@ -42,7 +42,7 @@ _FAILURES: tuple[type[Exception], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What `manifest.json` says, or what stands in for it where a directory has none."""
+    """The contents of `manifest.json`, or defaults for a directory without one."""
 
     name: str
     window: int
@@ -52,7 +52,7 @@ class Manifest:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """Read a model directory's manifest. Raises: BackendUnavailableError where it is garbage, or missing from ours."""
+    """Read a model directory's manifest. Raises: BackendUnavailableError (invalid, or missing from ours)."""
     path = directory / "manifest.json"
     try:
         raw: object = json.loads(path.read_bytes())
@@ -68,7 +68,7 @@ def read_manifest(directory: Path) -> Manifest:
     try:
         window = int(raw.get("window", known.window))
     except (TypeError, ValueError) as error:
-        raise _broken(directory, "the window in manifest.json is no number") from error
+        raise _broken(directory, "the window in manifest.json is not a number") from error
     return Manifest(
         name=str(raw.get("name", directory.name)),
         window=window,
@@ -127,7 +127,7 @@ def load(directory: Path) -> OnnxModel:
     """Load the model of a directory and embed a probe with it. Blocks: some 0.1 s for the bundled one.
 
     Raises:
-        BackendUnavailableError: A file is missing, is not what the manifest says, or is no sentence model.
+        BackendUnavailableError: A file is missing, differs from the manifest, or is not a sentence model.
     """
     manifest = read_manifest(directory)
     fingerprint = _verified(directory, "model.onnx", manifest)
@@ -138,7 +138,7 @@ def load(directory: Path) -> OnnxModel:
             directory / "model.onnx", _session_options(), providers=["CPUExecutionProvider"]
         )
     except _FAILURES as error:
-        raise _broken(directory, f"model.onnx is no model that onnxruntime can run ({error})") from error
+        raise _broken(directory, f"model.onnx is not a model that onnxruntime can run ({error})") from error
     unknown = {entry.name for entry in session.get_inputs()} - _INPUTS
     output = _sentence_output(session)
     if unknown or output is None:
@@ -167,13 +167,13 @@ def _session_options() -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = 4  # only what kills: an error is raised, and need not be printed as well
+    options.log_severity_level = 4  # fatal messages only: errors are raised, and need not be printed too
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return options
 
 
 def _sentence_output(session: onnxruntime.InferenceSession) -> Any:
-    """The first output of shape (batch, dimension) with a known dimension; None where there is none."""
+    """The first output of shape (batch, dimension) with a known dimension; None without one."""
     for output in session.get_outputs():
         if len(output.shape) == 2 and isinstance(output.shape[1], int):
             return output
@@ -181,7 +181,7 @@ def _sentence_output(session: onnxruntime.InferenceSession) -> Any:
 
 
 def _verified(directory: Path, name: str, manifest: Manifest) -> str:
-    """SHA-256 of a file, which must be the manifest's where that has one."""
+    """SHA-256 of a file, which must match the manifest's if that has one."""
     try:
         with (directory / name).open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,14 +19,14 @@ COMPONENT = "embedder"
 
 
 class Urgency(IntEnum):
-    """Who goes first; the lower the sooner."""
+    """The priority of a call; lower values first."""
 
     QUERY = 0
     DOCUMENT = 1
 
 
 class _Call:
-    """One caller's texts: the matrix its rows are written to, and the future that tells it."""
+    """One caller's texts: the matrix that the rows are written to, and the future of the result."""
 
     __slots__ = ("future", "jobs", "left", "loop", "rows")
 
@@ -38,10 +38,10 @@ class _Call:
         self.jobs: list[_Job] = []
 
     def settle(self, error: Exception | None) -> None:
-        """Tell the caller, from any thread."""
+        """Set the caller's future, from any thread."""
         try:
             self.loop.call_soon_threadsafe(self._finish, error)
-        except RuntimeError:  # its loop is closed: nobody is left to tell
+        except RuntimeError:  # its loop is closed: no caller waits any more
             return
 
     def _finish(self, error: Exception | None) -> None:
@@ -84,7 +84,7 @@ class WorkerPool:
             thread.start()
 
     async def run(self, texts: Sequence[str], urgency: Urgency) -> Matrix:
-        """Compute `(n, dimension) float32`, a row per text in order. Cancelling drops what has not started.
+        """Compute `(n, dimension) float32`, a row per text in order. Cancelling drops texts that have not started.
 
         Raises:
             BackendUnavailableError: The pool was closed before the texts were done.
@@ -102,7 +102,7 @@ class WorkerPool:
         return call.rows
 
     async def close(self) -> None:
-        """Refuse what waits and end the threads; texts being computed are finished first."""
+        """Reject the queued texts and end the threads; texts being computed are finished first."""
         with self._changed:
             self._closed = True
             waiting = [job for _, _, job in self._queue if not job.started]
@@ -134,7 +134,7 @@ class WorkerPool:
         heapq.heappush(self._queue, (job.urgency, next(self._sequence), job))
 
     def _abandon(self, call: _Call) -> None:
-        """Forget a caller, and the texts that nobody else waits for."""
+        """Remove a caller, and the texts that no other caller waits for."""
         with self._changed:
             for job in call.jobs:
                 job.targets = [target for target in job.targets if target[0] is not call]
@@ -147,13 +147,13 @@ class WorkerPool:
             error: Exception | None = None
             try:
                 vector = self._function(job.text)
-            except Exception as raised:  # noqa: BLE001  whatever it is belongs to the callers, who would wait for ever
+            except Exception as raised:  # noqa: BLE001  any error goes to the callers, who would wait for ever
                 error = raised
             with self._changed:
                 self._end(job, vector, error)
 
     def _next(self) -> _Job | None:
-        """Wait for a text that somebody still wants; None when the pool is closed."""
+        """Wait for a text that a caller still waits for; None when the pool is closed."""
         with self._changed:
             while True:
                 while not self._queue:
@@ -166,7 +166,7 @@ class WorkerPool:
                     return job
 
     def _end(self, job: _Job, vector: Vector | None, error: Exception | None) -> None:
-        """Hand a job's outcome to all who wait for it; the lock is held."""
+        """Pass a job's result to all its callers; the lock must be held."""
         job.started = True
         if self._jobs.get(job.text) is job:
             del self._jobs[job.text]

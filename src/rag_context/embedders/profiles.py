@@ -1,4 +1,4 @@
-"""What is known of embedding models by name: dimension, window, prefixes, and what a cosine of theirs means.
+"""Profiles of embedding models by name: dimension, window, prefixes, and the calibration of their cosines.
 
 Servers name one model in many ways (`nomic-ai/nomic-embed-text-v1.5-GGUF`, `text-embedding-all-minilm-l6-v2`), so
 a profile is found by the part of the name that they share.
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 from rag_context.domain.embedding_model import Calibration
 
 UNMEASURED = Calibration(slope=12.1, intercept=-4.01, threshold=0.0, answerable_cosine=0.0)
-"""For models nobody measured: probabilities as MiniLM's, and no passage is left out for one."""
+"""For models that were not measured: probabilities as MiniLM's, and no threshold."""
 
 MINILM = Calibration(slope=12.1, intercept=-4.01, threshold=0.3, answerable_cosine=0.40)
-"""Fitted on judged relevant against random pairs of eight collections; the other measured models likewise."""
+"""Fitted on relevant against random pairs of eight collections; the other measured models likewise."""
 
 _ANSWERABLE_LOGIT = MINILM.slope * MINILM.answerable_cosine + MINILM.intercept
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A model as far as its name tells; `window` counts tokens without the special ones."""
+    """The properties of a model that its name tells; `window` counts tokens without the special ones."""
 
     name: str
     window: int
     calibration: Calibration
     dimension: int | None = None
-    """None where the model itself has to be asked."""
+    """None where only the model itself tells."""
     query_prefix: str = ""
     document_prefix: str = ""
     pieces: float = 1.0
@@ -34,7 +34,7 @@ class Profile:
 
 
 def _measured(slope: float, intercept: float) -> Calibration:
-    """A fitted calibration whose refusal gate stands at the probability where MiniLM's was measured."""
+    """A fitted calibration whose threshold is at the probability that was measured for MiniLM."""
     return Calibration(slope, intercept, answerable_cosine=(_ANSWERABLE_LOGIT - intercept) / slope)
 
 
@@ -98,13 +98,13 @@ PROFILES = (
     Profile("text-embedding-3-large", 8191, UNMEASURED, 3072, pieces=_OTHER_PIECES),
     Profile("text-embedding-ada-002", 8191, UNMEASURED, 1536, pieces=_OTHER_PIECES),
 )
-"""Dimensions, windows and prefixes as their makers publish them; the first whose name fits is taken. nomic reads 2048
+"""Dimensions, windows and prefixes as their makers publish them; the first whose name matches is used. nomic reads 2048
 tokens as trained, more only where its server stretches the positions; its 0.7 is the least score of the deployments
 this package succeeds."""
 
 
 def profile(name: str) -> Profile:
-    """Find the profile of a model by any of its names; an unknown model gets a cautious one under its own name."""
+    """Find the profile of a model by any of its names; an unknown model gets a conservative one under its own name."""
     wanted = name.lower().replace("_", "-")
     for known in PROFILES:
         if known.name.lower() in wanted:

@@ -11,7 +11,7 @@ from rag_context.errors import BackendUnavailableError
 COMPONENT = "embedder"
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-"""Lone surrogates are legal in JSON but in no encoding; the tokenizer refuses a text that holds one."""
+"""Lone surrogates are legal in JSON but in no encoding; the tokenizer rejects a text that contains one."""
 
 _PIECE_CHARS = 1 << 16
 """Most characters whose spans are made at once: that holds the interpreter's lock, 0.4 s for a million tokens."""
@@ -58,7 +58,7 @@ class ModelTokenizer:
 
 
 def _pieces(text: str) -> Iterator[tuple[int, int]]:
-    """A text in pieces that end behind white space, where no token goes on; where there is none, anywhere."""
+    """A text in pieces that end behind white space, where no token goes on; without white space, anywhere."""
     start = 0
     while start < len(text):
         end = min(start + _PIECE_CHARS, len(text))

@@ -30,7 +30,7 @@ from rag_context.files.reading import (
 )
 from rag_context.files.sending import Job, batched
 from rag_context.ingest.identity import document_id
-from rag_context.ports.maintenance import FileLedger
+from rag_context.ports.maintenance import FileManifest
 
 _TWINS = 8
 """Of so many files that hold the same, one is looked for that is not there any more."""
@@ -117,7 +117,7 @@ class FileJobs:
 
     def __init__(
         self,
-        ledger: FileLedger,
+        ledger: FileManifest,
         recipe: Recipe,
         converter: Converter,
         *,

@@ -22,7 +22,7 @@ from rag_context.files.reading import Found, Rejected, stamp_of
 from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ingest.identity import document_id
-from rag_context.ports.maintenance import FileLedger
+from rag_context.ports.maintenance import FileManifest
 
 PAGE = 500
 """Files looked at together."""
@@ -64,7 +64,7 @@ class FolderSync:
     """
 
     target: Target
-    ledger: FileLedger
+    ledger: FileManifest
     recipe: Recipe
     converter: Converter
     gone: Gone

@@ -24,7 +24,7 @@ from rag_context.resilience.bodies import read_body
 COMPONENT = "chat model"
 CONNECT_S = 5.0
 MAX_BODY_BYTES = 4 << 20
-"""Longer answers are garbage."""
+"""Longer responses are rejected."""
 
 _VERSIONED = re.compile(r"/v\d[^/]*(/|$)")
 
@@ -34,9 +34,9 @@ class OpenAIChat:
 
     Args:
         url: its address, with or without `/v1`.
-        model: the name to ask for.
+        model: the name of the model.
         api_key: sent as a bearer token.
-        timeout_s: longest wait for a whole answer.
+        timeout_s: longest wait for a whole response.
 
     Raises:
         ConfigurationError: The address or the key cannot be used.
@@ -59,7 +59,7 @@ class OpenAIChat:
         )
 
     async def complete(self, instructions: str, message: str) -> str:
-        """What the model writes. Raises: BackendError."""
+        """The model's answer. Raises: BackendError."""
         fields = {
             "model": self._model,
             "messages": [{"role": "system", "content": instructions}, {"role": "user", "content": message}],
@@ -78,13 +78,13 @@ class OpenAIChat:
                 status, payload = response.status_code, _payload(answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(COMPONENT, f"{self._server} did not answer in time") from error
-        except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
+        except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
             raise BackendUnavailableError(COMPONENT, f"{self._server} cannot be reached (reset)") from error
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise BackendUnavailableError(COMPONENT, f"{self._server} cannot be reached ({reason})") from error
         except ValueError as error:
-            raise BackendDataError(COMPONENT, f"{self._server} answered {error}") from error
+            raise BackendDataError(COMPONENT, f"{self._server} returned an invalid response: {error}") from error
         return self._answer(status, payload)
 
     async def close(self) -> None:
@@ -99,16 +99,18 @@ class OpenAIChat:
 
     def _failure(self, status: int) -> BackendError:
         if status == HTTPStatus.OK:
-            return BackendDataError(COMPONENT, f"{self._server} answered without a text: is chat.url its address?")
+            return BackendDataError(COMPONENT, f"{self._server} returned no text: check chat.url")
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-            return BackendRejectedError(COMPONENT, f"{self._server} refuses the key in chat.api_key ({status})")
+            return BackendRejectedError(COMPONENT, f"{self._server} rejects the key in chat.api_key ({status})")
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status == HTTPStatus.TOO_MANY_REQUESTS:
             return BackendUnavailableError(COMPONENT, f"{self._server} failed ({status})")
-        return BackendRejectedError(COMPONENT, f"{self._server} refused ({status}): check chat.url and chat.model")
+        return BackendRejectedError(
+            COMPONENT, f"{self._server} rejected the request ({status}): check chat.url and chat.model"
+        )
 
 
 def _payload(body: bytes) -> Mapping[str, Json]:
-    """The object in a reply; an empty one where there is none."""
+    """The JSON object in a reply; empty if it has none."""
     try:
         value: Json = from_json(body)
     except ValueError:
@@ -117,11 +119,11 @@ def _payload(body: bytes) -> Mapping[str, Json]:
 
 
 def _address(url: str) -> httpx2.URL:
-    """Where completions are asked for: below the address's version, which is `/v1` unless it names one."""
+    """The address of completions: below the version, which is `/v1` unless the address names one."""
     try:
         parsed = httpx2.URL(url.strip())
     except (httpx2.InvalidURL, ValueError) as error:
-        message = "chat.url is no address that can be used: check its port and its characters"
+        message = "chat.url is not a valid address: check its port and its characters"
         raise ConfigurationError(message) from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigurationError("chat.url must be an http:// or https:// address")
@@ -140,5 +142,5 @@ def _authorization(api_key: str | None) -> dict[str, str]:
         return {}
     key = api_key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError("chat.api_key holds characters that no HTTP header can carry")
+        raise ConfigurationError("chat.api_key contains characters that an HTTP header cannot carry")
     return {"Authorization": f"Bearer {key}"}

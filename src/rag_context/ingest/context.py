@@ -1,6 +1,6 @@
 """What surrounds a document's chunks: its title, the headings they stand under, and its near-duplicates.
 
-Title and headings are embedded and matched with the chunk, where they tell a later part of a document from the same
+Title and headings are embedded and matched with the chunk, so that a later part of a document differs from the same
 text elsewhere; they are never returned. Of a project's file, its summary and tags stand with the first chunk.
 Near-duplicates are found by SimHash (Charikar 2002, "Similarity estimation techniques from rounding algorithms").
 """
@@ -22,7 +22,7 @@ CONTEXT_TOKENS = 32
 """Most tokens of context; a chunk is cut this much shorter than the model's window, so that both fit."""
 
 ABOUT_TOKENS = 64
-"""Most tokens of what a file's front matter says of it that are embedded with its first chunk."""
+"""Most tokens of a file's summary and tags that are embedded with its first chunk."""
 
 _PATH = " > "
 
@@ -33,7 +33,7 @@ def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, fil
     The file, if one is given, stands on a line above: it is matched, and not embedded (`Chunk.embedded`).
 
     Args:
-        title: the document's own title; empty where it has none.
+        title: the document's own title; empty without one.
         heading: the heading path of the chunk, as in `Span.heading`.
         text: the chunk.
         tokenizer: measures tokens.
@@ -44,7 +44,7 @@ def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, fil
 
 
 def about(metadata: Metadata) -> str:
-    """Summary and tags of a project's file on one line; "" where its front matter has none."""
+    """Summary and tags of a project's file on one line; "" where its front matter has neither."""
     summary, tags = metadata.extra.get("summary"), metadata.extra.get("tags")
     said = [summary if isinstance(summary, str) else ""]
     said += [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
@@ -52,7 +52,7 @@ def about(metadata: Metadata) -> str:
 
 
 def with_about(context: str, said: str, tokenizer: Tokenizer, room: int) -> str:
-    """The context of a file's first chunk with what the file says of itself.
+    """The context of a file's first chunk with the file's summary and tags.
 
     It is embedded as far as `room` tokens allow, and matched anyway.
     """
@@ -92,7 +92,7 @@ def title_of(content: str, source: str, content_type: str) -> str:
 def own_title(content: str, content_type: str) -> str:
     """The title in the front matter, else the first H1; one line, empty where the document has neither.
 
-    A chat has none but that in its front matter, and code has none: a `#` in them is no heading.
+    A chat has only the one in its front matter, and code has no title: a `#` in them is no heading.
     """
     match content_type:
         case documents.CODE:

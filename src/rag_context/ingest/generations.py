@@ -1,7 +1,7 @@
-"""Vectors in generations: one answers, the next is made beside it, and takes its place in one step.
+"""Generations of vectors: one is active, the next is built beside it and becomes the active one in one step.
 
-Which one answers is in the document store, beside the model that made it. So nothing is exchanged in the vector store
-itself, and a process that has not heard of it yet asks what it has asked before, until that is removed.
+The document store records which one is active, and its model. So nothing is replaced in the vector store itself, and
+a process that does not know of the switch yet goes on with the old generation until that is removed.
 """
 
 import math
@@ -19,99 +19,99 @@ from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter
 
 STRAGGLERS = 0.01
-"""Where no more than this share of the documents came in since they were all looked at, they are left to follow."""
+"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
 
 TOUCH_S = 1.0
-"""How often a run that gets on says so."""
+"""How often a run records its progress."""
 
 GRACE_S = 10.0
-"""How long a generation that does not answer any more is kept for processes that have not heard of it."""
+"""How long the previous generation is kept for processes that do not know of the switch yet."""
 
 
-class VectorHome(VectorStore, VectorWriter, Protocol):
-    """A vector store that is written to by itself."""
+class VectorStorage(VectorStore, VectorWriter, Protocol):
+    """A vector store for one generation."""
 
     async def remove(self) -> None:
-        """Remove all of it, what holds the vectors included; it may be gone already. It is not used after that."""
+        """Remove the whole storage, which may be gone already. It is not used after that."""
         ...
 
 
 class GenerationRegistry(Protocol):
-    """Remembers which generation of vectors answers, and which is being made, where another store keeps them.
+    """Records which generation of vectors is active and which one is being built, where another store keeps them.
 
-    Generation 0 is the one that an index begins with.
+    A new index begins with generation 0.
     """
 
-    async def answering(self) -> tuple[int, str | None]:
-        """The generation that answers, and the fingerprint of its model; None where none is recorded."""
+    async def active_generation(self) -> tuple[int, str | None]:
+        """The active generation, and the fingerprint of its model; None where no model is recorded."""
         ...
 
     async def run_under_way(self) -> Rebuild | None: ...
 
-    async def debris(self) -> int | None:
-        """A generation that may be there and does not answer; while a run is under way, the one it makes."""
+    async def inactive_generation(self) -> int | None:
+        """An inactive generation that may exist; while a run is under way, the one that it builds."""
         ...
 
-    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
-        """Record a run, in place of another one, and the generation that it makes.
+    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
+        """Record a run, in place of another one, and the generation that it builds.
 
-        False, and nothing changes, where `debris` is not what is recorded: another process was faster.
+        False, and no change, where `inactive` is not what is recorded: another process was faster.
         """
         ...
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record that the run of the model `made_by` got on, where it is still under way."""
+        """Record progress of the run of the model `made_by`, if it is still under way."""
         ...
 
     async def abandon_run(self) -> None:
-        """Record that no run is under way; what the last one made is debris."""
+        """Record that no run is under way; the generation that the last one built stays inactive."""
         ...
 
-    async def forget_debris(self, generation: int) -> None:
-        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
+    async def forget_inactive_generation(self, generation: int) -> None:
+        """Record that this inactive generation was removed, unless another one is recorded or a run is under way."""
         ...
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Have this generation answer, and its model recorded, in one step; the one that did is debris.
+        """Make this generation the active one and record its model, in one step; the previous one becomes inactive.
 
-        False, and nothing changes, where no run of the model `made_by` is under way.
+        False, and no change, where no run of the model `made_by` is under way.
         """
         ...
 
 
 class VectorGenerations:
-    """`VectorStore` and `VectorWriter` over the generation that answers; what is discarded goes from the next too.
+    """`VectorStore` and `VectorWriter` over the active generation; `discard` also applies to the one being built.
 
     Args:
-        home: the vectors of a generation.
-        registry: says which one answers.
+        storage: opens the vectors of a generation.
+        registry: records which one is active.
     """
 
-    def __init__(self, home: Callable[[int], VectorHome], registry: GenerationRegistry) -> None:
-        self._open = home
+    def __init__(self, storage: Callable[[int], VectorStorage], registry: GenerationRegistry) -> None:
+        self._open = storage
         self._registry = registry
-        self._homes: dict[int, VectorHome] = {}
+        self._storages: dict[int, VectorStorage] = {}
         self._generation: int | None = None
         self.made_by: str | None = None
-        """Fingerprint of the model of the generation that answers; None while it is not known."""
-        self.next: VectorHome | None = None
-        """The generation that is being made."""
+        """Fingerprint of the model of the active generation; None while it is not known."""
+        self.next: VectorStorage | None = None
+        """The generation that is being built."""
 
     async def follow(self) -> int:
-        """Read which generation answers. Raises: BackendError."""
-        self._generation, self.made_by = await self._registry.answering()
+        """Read which generation is active. Raises: BackendError."""
+        self._generation, self.made_by = await self._registry.active_generation()
         return self._generation
 
-    def of(self, generation: int) -> VectorHome:
+    def of(self, generation: int) -> VectorStorage:
         """The vectors of a generation."""
-        if generation not in self._homes:
-            self._homes[generation] = self._open(generation)
-        return self._homes[generation]
+        if generation not in self._storages:
+            self._storages[generation] = self._open(generation)
+        return self._storages[generation]
 
     async def remove(self, generation: int) -> None:
         """Remove a generation. Raises: BackendError."""
         await self.of(generation).remove()
-        self._homes.pop(generation, None)  # another task may have removed it meanwhile
+        self._storages.pop(generation, None)  # another task may have removed it
 
     async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
         return await (await self._current()).search(vector, limit=limit, where=where)
@@ -139,11 +139,11 @@ class VectorGenerations:
         if self.next is not None:
             await self.next.discard(document_ids)
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        return await (await self._current()).held(document_ids)
+    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
+        return await (await self._current()).stored_vectors(document_ids)
 
-    async def held_documents(self) -> AsyncIterator[str]:
-        async for id_ in (await self._current()).held_documents():
+    async def stored_documents(self) -> AsyncIterator[str]:
+        async for id_ in (await self._current()).stored_documents():
             yield id_
 
     async def count(self) -> int:
@@ -152,17 +152,17 @@ class VectorGenerations:
     async def clear(self) -> None:
         await (await self._current()).clear()
 
-    async def _current(self) -> VectorHome:
+    async def _current(self) -> VectorStorage:
         return self.of(await self.follow() if self._generation is None else self._generation)
 
 
 class GenerationRebuilder:
-    """`VectorRebuilder` over generations: what lacks its vectors is found by comparing ids and revisions.
+    """`VectorRebuilder` over generations: documents without new vectors are found by comparing ids and revisions.
 
     Args:
         documents: reads the document store.
         writer: makes documents pending.
-        registry: remembers the run.
+        registry: records the run.
         vectors: the generations.
         now: the wall clock, in seconds since 1970.
         clock: monotonic seconds.
@@ -185,74 +185,74 @@ class GenerationRebuilder:
         self._now = now
         self._clock = clock
         self._touched = -math.inf
-        self._debris_since: float | None = None
+        self._inactive_since: float | None = None
 
     async def under_way(self) -> Rebuild | None:
-        """The run under way; where there is none, what one has left is removed after a while."""
+        """The run under way; where there is none, the inactive generation is removed after a while."""
         generation = await self._vectors.follow()
         run = await self._registry.run_under_way()
         if run is not None:
-            self._vectors.next = self._vectors.of(await self._being_made())
+            self._vectors.next = self._vectors.of(await self._next_generation())
             return run
         self._vectors.next = None
-        debris = await self._registry.debris()
-        if debris is None or debris == generation:
-            self._debris_since = None
-        elif self._debris_since is None:
-            self._debris_since = self._clock()
-        elif self._clock() - self._debris_since >= GRACE_S:
-            await self._vectors.remove(debris)
-            await self._registry.forget_debris(debris)
+        inactive_generation = await self._registry.inactive_generation()
+        if inactive_generation is None or inactive_generation == generation:
+            self._inactive_since = None
+        elif self._inactive_since is None:
+            self._inactive_since = self._clock()
+        elif self._clock() - self._inactive_since >= GRACE_S:
+            await self._vectors.remove(inactive_generation)
+            await self._registry.forget_inactive_generation(inactive_generation)
         return None
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin to make the vectors of `model`; what a run of another model, or the last one, has left is removed.
+        """Begin a run for `model`; the inactive generation of an earlier run is removed.
 
         False where another process has begun a run of this model.
         """
         while True:
             generation = await self._vectors.follow()
-            debris = await self._registry.debris()
+            inactive_generation = await self._registry.inactive_generation()
             run = await self._registry.run_under_way()
             if run is not None and run.model.fingerprint == model.fingerprint:
                 return False
-            # No number is given to two runs: a process that removes what bore it may be late.
-            new = max(generation, debris or 0) + 1
-            if await self._registry.begin_run(Rebuild(model, self._now()), new, debris):
+            # Two runs never share a number: a process may remove an old generation late.
+            new = max(generation, inactive_generation or 0) + 1
+            if await self._registry.begin_run(Rebuild(model, self._now()), new, inactive_generation):
                 break
         self._vectors.next = self._vectors.of(new)
         await self._vectors.next.prepare(model)
-        if debris is not None and debris != generation:
-            await self._vectors.remove(debris)
+        if inactive_generation is not None and inactive_generation != generation:
+            await self._vectors.remove(inactive_generation)
         return True
 
     async def lacking(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents behind the id `after` that lack new vectors."""
-        home = await self._next()
+        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
+        storage = await self._next()
         found: list[str] = []
         while len(found) < limit and (page := await self._documents.inventory(after, PAGE)):
-            held = await home.held(list(page))
+            held = await storage.stored_vectors(list(page))
             found += sorted(id_ for id_, stored in page.items() if lacks_vectors(stored, held.get(id_)))
             after = max(page)
         return found[:limit]
 
     async def remaining(self) -> int:
-        """How many documents lack new vectors, going by how many passages do."""
+        """How many documents have no new vectors yet, estimated from the number of passages."""
         counts = await self._documents.counts()
         share = 1.0 - await (await self._next()).count() / max(counts.chunks, 1)
         return math.ceil(counts.documents * min(max(share, 0.0), 1.0))
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it changed or went away meanwhile."""
+        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile."""
         run = await self._require_run(made_by)
         document = await self._documents.get(document_id)
         chunks = await self._documents.chunks(document_id)
         if document is None or document.content_hash != content_hash or len(chunks) != len(vectors):
             return False
-        home = await self._next()
-        await home.put(document, chunks, vectors)
+        storage = await self._next()
+        await storage.put(document, chunks, vectors)
         if await self._documents.stored(document_id) is None:
-            await home.discard([document_id])
+            await storage.discard([document_id])
             return False
         if self._clock() - self._touched >= TOUCH_S:
             self._touched = self._clock()
@@ -260,27 +260,27 @@ class GenerationRebuilder:
         return True
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Have the new generation answer; False where too many documents lack their vectors in it.
+        """Make the new generation the active one; False where too many documents have no vectors in it.
 
         Raises:
             BackendRejectedError: no run of this model is under way.
         """
         await self._require_run(made_by)
-        generation = await self._being_made()
+        generation = await self._next_generation()
         documents = (await self._documents.counts()).documents
         lacking = await self.lacking("", documents + PAGE)
         if len(set(lacking) - set(without)) > STRAGGLERS * documents:
             return False
-        home = self._vectors.of(generation)
-        strangers = [id_ async for id_ in home.held_documents()]
+        storage = self._vectors.of(generation)
+        unknown = [id_ async for id_ in storage.stored_documents()]
         known: Mapping[str, str] = {}
-        for start in range(0, len(strangers), PAGE):
-            some = strangers[start : start + PAGE]
+        for start in range(0, len(unknown), PAGE):
+            some = unknown[start : start + PAGE]
             known = await self._documents.content_hashes(some)
             if gone := [id_ for id_ in some if id_ not in known]:
-                await home.discard(gone)
+                await storage.discard(gone)
         if lacking:
-            await self._writer.unsettle(lacking)
+            await self._writer.mark_pending(lacking)
         if not await self._registry.end_run(made_by, generation):
             raise _no_run()
         await self._vectors.follow()
@@ -288,16 +288,16 @@ class GenerationRebuilder:
         return True
 
     async def abandon(self) -> None:
-        """Forget the run; what it has made is removed after a while."""
+        """End the run without a result; its generation is removed after a while."""
         await self._registry.abandon_run()
         self._vectors.next = None
 
-    async def _next(self) -> VectorHome:
-        return self._vectors.next or self._vectors.of(await self._being_made())
+    async def _next(self) -> VectorStorage:
+        return self._vectors.next or self._vectors.of(await self._next_generation())
 
-    async def _being_made(self) -> int:
-        """The generation that the run under way makes."""
-        return await self._registry.debris() or await self._vectors.follow() + 1
+    async def _next_generation(self) -> int:
+        """The generation that the run under way builds."""
+        return await self._registry.inactive_generation() or await self._vectors.follow() + 1
 
     async def _require_run(self, made_by: str) -> Rebuild:
         run = await self._registry.run_under_way()
@@ -307,4 +307,6 @@ class GenerationRebuilder:
 
 
 def _no_run() -> BackendRejectedError:
-    return BackendRejectedError("vectors", "No vectors of this model are being made.")
+    return BackendRejectedError(
+        "vectors", "No reindexing with this model is under way; start one with `rag-context reindex`."
+    )

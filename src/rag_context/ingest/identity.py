@@ -1,7 +1,7 @@
-"""Computed names: the same document has the same id wherever and whenever it is indexed.
+"""Computed ids: the same document has the same id wherever and whenever it is indexed.
 
 A document's id says *which* document it is, so that a new version replaces the old one; its content hash says
-whether anything about it changed; a chunk's id says which text stands where in which document.
+whether anything about it changed; a chunk's id says which text is at which position of which document.
 """
 
 import hashlib
@@ -12,14 +12,14 @@ from uuid import UUID, uuid5
 from rag_context.domain.documents import CHAT, CODE, DocumentInput, Origin
 
 NAMESPACE = UUID("7f3c0c4e-5a1d-5d0e-9c5b-2f6f0a3b8d41")
-"""Root of all document ids. Never to be changed: every stored id hangs on it."""
+"""Namespace of all document ids. It must never change: every stored id depends on it."""
 
 
 def document_id(draft: DocumentInput) -> str:
     """The id of the document that `draft` is a version of, a UUID string.
 
-    Code, and whatever was read from a file, is known by tenant and source. What came in through a tool is known by
-    tenant, kind, source and session; a chat by its text too, since one session sends many texts.
+    Code and files are identified by tenant and source. Documents submitted through a tool are identified by tenant,
+    kind, source and session; a chat by its text too, since one session sends many texts.
     """
     tenant = draft.tenant
     fields = [tenant.project, tenant.branch, tenant.path_hash, draft.source]

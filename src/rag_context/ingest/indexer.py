@@ -1,4 +1,4 @@
-"""The write path: a draft is cleaned, named, cut, embedded if it can be, and stored before it is acknowledged."""
+"""The write path: a draft is redacted, chunked, embedded where possible, and stored before it is acknowledged."""
 
 import asyncio
 import time
@@ -43,14 +43,14 @@ SLICE = 32
 """Texts embedded per call: short enough that a long document cannot keep others waiting."""
 
 SLICE_S = 30.0
-"""Longest wait for one slice when nobody waits for the answer."""
+"""Longest wait for one slice of background work."""
 
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
+class _Embedded:
     """Vectors, and the fingerprint of the model that made them."""
 
     vectors: Matrix
@@ -58,16 +58,16 @@ class _Made:
 
 
 class Indexer:
-    """Takes drafts in.
+    """Indexes documents.
 
     Args:
         embedder: makes vectors.
         embedding: guards the embedder.
-        documents: tells what is stored.
+        documents: reads the stored documents.
         document_store: guards reading from the document store.
         writer: stores; what it acknowledged is durable.
         policy: sizes, limits and what happens to secrets.
-        stored_vectors: what was embedded before and need not be again; None where everything is embedded anew.
+        stored_vectors: reuses embeddings of unchanged text; None where everything is embedded again.
         clock: monotonic seconds.
         now: the wall clock, for the documents' time stamps.
     """
@@ -97,17 +97,17 @@ class Indexer:
         self._unfinished = UnfinishedVectors()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def index(self, draft: DocumentInput, *, like: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
+    async def index(self, draft: DocumentInput, *, reuse_from: Sequence[str] = (), at_least_s: float = 0.0) -> Receipt:
         """Store a draft; it is findable, and safe, when this returns.
 
         Args:
-            draft: what was handed in.
-            like: ids of other documents that hold much of the same text (the file's earlier name); what they share
-                with the draft, as what its own earlier version does, is not embedded again.
+            draft: the submitted document.
+            reuse_from: ids of other documents with much of the same text (the file's earlier name). Text that they, or
+                the earlier version of the draft, share with it is not embedded again.
             at_least_s: how long it may wait for its vectors where that is longer than the policy says.
 
         Raises:
-            InvalidInputError: it holds secrets and the policy refuses those.
+            InvalidInputError: it holds secrets and the policy rejects those.
             BackendError: it could not be stored; nothing has changed.
         """
         timeout_s = max(self._policy.timeout_s, at_least_s)
@@ -115,11 +115,11 @@ class Indexer:
         draft, redactions = await asyncio.to_thread(self._cleaned, draft)
         id_ = document_id(draft)
         async with self._lock(id_):
-            receipt = await self._index(id_, draft, deadline, timeout_s / 2.0, like)
+            receipt = await self._index(id_, draft, deadline, timeout_s / 2.0, reuse_from)
         return replace(receipt, redactions=redactions)
 
     async def complete(self, id_: str) -> bool:
-        """Give a pending document its vectors; False where it went away or changed meanwhile.
+        """Embed a pending document and store its vectors; False where it was deleted or changed meanwhile.
 
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
@@ -127,7 +127,7 @@ class Indexer:
         return await self._complete(id_, retrying)
 
     async def finish(self, id_: str) -> bool:
-        """The same at once after `index`. The store is asked once, as by `index`: where it refuses, the sweep goes on.
+        """As `complete`, right after `index`, without retries: after a failure the background sweep goes on.
 
         Raises:
             BackendError: the embedder or the store failed; the document stays pending.
@@ -140,26 +140,26 @@ class Indexer:
             if document is None:
                 return False
             stored = await self._read(lambda: self._documents.stored(id_))
-            if stored is not None and stored.indexed:  # by whoever held the lock before
+            if stored is not None and stored.indexed:  # by the task that had the lock before
                 return True
             chunks = await asyncio.to_thread(self._cut, document)
-            maker = self._embedder.model.fingerprint
-            made = self._unfinished.of(id_, maker)
+            made_by = self._embedder.model.fingerprint
+            made = self._unfinished.of(id_, made_by)
             vectors = await self._embed([chunk.embedded for chunk in chunks], made, None)
             if vectors is None:
                 return False
-            held = await self._read(lambda: self._documents.chunks(id_))
-            if [chunk.id for chunk in held] == [chunk.id for chunk in chunks]:
-                done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, maker))
+            current = await self._read(lambda: self._documents.chunks(id_))
+            if [chunk.id for chunk in current] == [chunk.id for chunk in chunks]:
+                done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
             else:
-                done = await trying(lambda: self._writer.recut(document, chunks, vectors, maker))
+                done = await trying(lambda: self._writer.rechunk(document, chunks, vectors, made_by))
             self._unfinished.forget(id_)
             return done
 
     async def complete_beside(self, id_: str, embedder: Embedder, rebuilder: VectorRebuilder) -> bool:
-        """Give a document the vectors of another model beside those that answer; False where it cannot have them.
+        """Add a document's vectors of another model to a rebuild; False where it cannot have any.
 
-        What that model would cut otherwise is cut anew for both: its window may be the smaller one.
+        A document that the other model's smaller window splits differently is rechunked for both models.
 
         Raises:
             BackendError: an embedder or the store failed.
@@ -169,7 +169,7 @@ class Indexer:
             if document is None:
                 return False
             chunks = await asyncio.to_thread(self._cut, document, embedder)
-            maker = embedder.model.fingerprint
+            made_by = embedder.model.fingerprint
             vectors = await self._embed([chunk.embedded for chunk in chunks], {}, None, embedder)
             if vectors is None:
                 return False
@@ -177,12 +177,12 @@ class Indexer:
             if [chunk.id for chunk in stored] != [chunk.id for chunk in chunks]:
                 made, _ = await self._vectors(chunks, (id_,), Deadline.after(SLICE_S, self._clock))
                 old = (None, None) if made is None else (made.vectors, made.by)
-                if not await retrying(lambda: self._writer.recut(document, chunks, *old)):
+                if not await retrying(lambda: self._writer.rechunk(document, chunks, *old)):
                     return False
-            return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, maker))
+            return await retrying(lambda: rebuilder.add(id_, document.content_hash, vectors, made_by))
 
-    async def recut(self, id_: str) -> bool:
-        """Cut a stored document anew; it is pending until `complete`. False where it went away or changed meanwhile.
+    async def rechunk(self, id_: str) -> bool:
+        """Chunk a stored document again; pending until `complete`. False where it was deleted or changed meanwhile.
 
         Raises:
             BackendError: the store failed; nothing has changed.
@@ -192,26 +192,26 @@ class Indexer:
             if document is None:
                 return False
             chunks = await asyncio.to_thread(self._cut, document)
-            return await retrying(lambda: self._writer.recut(document, chunks, None))
+            return await retrying(lambda: self._writer.rechunk(document, chunks, None))
 
     async def remove(self, id_: str) -> bool:
-        """Take a document out for good; False where it is unknown. Raises: BackendError (it is still there)."""
+        """Delete a document; False where it is unknown. Raises: BackendError (nothing was deleted)."""
         async with self._lock(id_):
             self._unfinished.forget(id_)
             return await retrying(lambda: self._writer.delete(id_))
 
     async def _index(
-        self, id_: str, draft: DocumentInput, deadline: Deadline, least_s: float, like: Sequence[str]
+        self, id_: str, draft: DocumentInput, deadline: Deadline, least_s: float, reuse_from: Sequence[str]
     ) -> Receipt:
         digest = content_hash(draft)
         stored = await self._read(lambda: self._documents.stored(id_))
         if stored is not None and stored.content_hash == digest:
             return Receipt(id_, Outcome.UNCHANGED, stored.chunk_ids, pending=not stored.indexed, content_hash=digest)
         document, chunks = await asyncio.to_thread(self._prepared, id_, digest, draft)
-        patience_s = max(deadline.remaining_s, least_s)  # long cutting is no fault of the embedder
-        lenders = like if stored is None else (id_, *like)
-        made, trouble = await self._vectors(chunks, lenders, Deadline.after(patience_s, self._clock))
-        indexed, trouble = await self._write(document, chunks, made, trouble)
+        timeout_s = max(deadline.remaining_s, least_s)  # the time for chunking does not count against the embedder
+        reuse_from = reuse_from if stored is None else (id_, *reuse_from)
+        made, failure = await self._vectors(chunks, reuse_from, Deadline.after(timeout_s, self._clock))
+        indexed, failure = await self._write(document, chunks, made, failure)
         outcome = Outcome.INDEXED if stored is None else Outcome.REPLACED
         return Receipt(
             document_id=id_,
@@ -219,39 +219,41 @@ class Indexer:
             chunk_ids=tuple(chunk.id for chunk in chunks),
             pending=not indexed,
             duplicates_of=await self._duplicates(document),
-            warning=trouble,
+            warning=failure,
             content_hash=digest,
             is_unfinished=made is None and id_ in self._unfinished,
         )
 
     async def _write(
-        self, document: Document, chunks: Sequence[Chunk], made: "_Made | None", trouble: str | None
+        self, document: Document, chunks: Sequence[Chunk], made: "_Embedded | None", failure: str | None
     ) -> tuple[bool, str | None]:
         """Store a document; returns whether its vectors are in too, and if not, why."""
         if made is None:
             await retrying(lambda: self._writer.write(document, chunks, None))
-            return False, trouble
+            return False, failure
         try:
             indexed = await retrying(lambda: self._writer.write(document, chunks, made.vectors, made.by))
         except BackendRejectedError:
             await retrying(lambda: self._writer.write(document, chunks, None))
-            return False, "The index's model has just changed; found by text now, vectors follow"
-        return indexed, None if indexed else "Vector database unavailable; found by text now, vectors follow"
+            return False, "The index's model has just changed; found by keyword search now, vectors follow"
+        return indexed, None if indexed else "Vector database unavailable; found by keyword search now, vectors follow"
 
     async def _vectors(
-        self, chunks: Sequence[Chunk], lenders: Sequence[str], deadline: Deadline
-    ) -> "tuple[_Made | None, str | None]":
+        self, chunks: Sequence[Chunk], reuse_from: Sequence[str], deadline: Deadline
+    ) -> "tuple[_Embedded | None, str | None]":
         try:
-            maker = self._embedder.model.fingerprint
+            made_by = self._embedder.model.fingerprint
             texts = [chunk.embedded for chunk in chunks]
-            known = await self._stored_vectors.of(texts, lenders, maker) if lenders and self._stored_vectors else {}
+            known = (
+                await self._stored_vectors.of(texts, reuse_from, made_by) if reuse_from and self._stored_vectors else {}
+            )
             vectors = await self._embed(texts, known, deadline)
         except BackendError as error:
-            return None, f"Embedding service unavailable: {error}; found by text now, vectors follow"
+            return None, f"Embedding service unavailable: {error}; found by keyword search now, vectors follow"
         if vectors is None:
-            self._unfinished.keep(chunks[0].document_id, maker, known)
-            return None, "Not embedded in time; found by text now, vectors follow"
-        return _Made(vectors, maker), None
+            self._unfinished.keep(chunks[0].document_id, made_by, known)
+            return None, "Not embedded in time; found by keyword search now, vectors follow"
+        return _Embedded(vectors, made_by), None
 
     async def _embed(
         self,
@@ -262,19 +264,19 @@ class Indexer:
     ) -> Matrix | None:
         """Vectors of all texts, or None where the deadline passed although the embedder works.
 
-        What is `known` by its text is not embedded; what was made in time is known afterwards. Only the first slice's
-        delay is held against the embedder: a long document is no fault of it.
+        Texts in `known` are not embedded; new vectors are added to it. Only a timeout of the first slice counts as a
+        failure of the embedder: a long document is no fault of it.
         """
         missing = [text for text in dict.fromkeys(texts) if text not in known]
         for start in range(0, len(missing), SLICE):
             part = missing[start : start + SLICE]
-            patience = Deadline.after(SLICE_S, self._clock)
+            slice_deadline = Deadline.after(SLICE_S, self._clock)
             try:
                 if deadline is None or start == 0:
-                    made = await self._embed_slice(part, deadline or patience, embedder)
+                    made = await self._embed_slice(part, deadline or slice_deadline, embedder)
                 else:
                     async with asyncio.timeout(deadline.remaining_s):
-                        made = await self._embed_slice(part, patience, embedder)
+                        made = await self._embed_slice(part, slice_deadline, embedder)
             except TimeoutError:
                 return None
             known.update(zip(part, made, strict=True))
@@ -285,14 +287,14 @@ class Indexer:
         return await self._embedding.call(lambda: embedder.embed_documents(texts), deadline)
 
     async def _duplicates(self, document: Document) -> tuple[str, ...]:
-        """Near-duplicates; a report that may fail without harm to what was stored."""
+        """Ids of near-duplicates; empty where they cannot be read, since the document is stored already."""
         try:
             return tuple(await self._read(lambda: self._documents.similar(document)))
         except BackendError:
             return ()
 
     async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
-        return await self._document_store.insist(work, Deadline.after(STORE_S, self._clock))
+        return await self._document_store.bypass_open_breaker(work, Deadline.after(STORE_S, self._clock))
 
     def _cleaned(self, draft: DocumentInput) -> tuple[DocumentInput, Mapping[str, int]]:
         if self._policy.redaction is RedactionMode.OFF:
@@ -303,7 +305,7 @@ class Indexer:
         found = {redaction.kind: redaction.count for redaction in redacted.found}
         if self._policy.redaction is RedactionMode.REJECT:
             kinds = ", ".join(f"{count} x {kind}" for kind, count in found.items())
-            message = f"Content holds secrets ({kinds}); take them out and try again"
+            message = f"Content holds secrets ({kinds}); remove them and try again"
             raise InvalidInputError(message, [FieldError("content", message)])
         return replace(draft, content=redacted.content), found
 

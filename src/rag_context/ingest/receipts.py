@@ -1,4 +1,4 @@
-"""What an indexed document is answered with, and the rules it is indexed by."""
+"""The receipt for an indexed document, and the policy it is indexed by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """What became of a draft."""
+    """The result of indexing a draft."""
 
     INDEXED = "indexed"
     UNCHANGED = "unchanged"
@@ -24,7 +24,7 @@ class RedactionMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What was done with a draft; `pending` where its vectors are still to come."""
+    """The result of indexing one draft; `pending` where its vectors are not stored yet."""
 
     document_id: str
     outcome: Outcome
@@ -35,12 +35,12 @@ class Receipt:
     warning: str | None = None
     content_hash: str = ""
     is_unfinished: bool = False
-    """Whether nothing but time was lacking for its vectors: `Indexer.finish` goes on where this ended."""
+    """Whether embedding ran out of time: `Indexer.finish` continues with the texts that are left."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexingPolicy:
-    """How documents come in.
+    """The rules for indexing.
 
     `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
     its vectors.

@@ -1,4 +1,4 @@
-"""Comparing a document store with the vector store beside it, by ids and revisions, and mending what differs."""
+"""Comparing a document store with the vector store beside it, by ids and revisions, and repairing what differs."""
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ PAGE = 200
 LOOKS_AT_A_SUSPECT = 3
 
 EXAMPLES = 5
-"""Documents that are named for each kind of difference."""
+"""Documents that are listed as examples for each kind of difference."""
 
 NOT_HERE = frozenset({IssueKind.MISSING_VECTORS, IssueKind.BAD_VECTORS, IssueKind.STALE_VECTORS, IssueKind.NO_MODEL})
-"""What a document store cannot judge whose vectors are elsewhere."""
+"""Issues that a document store cannot check where another store keeps the vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Document ids: those that lack vectors and do not say so, those with vectors of another version, and those that
-    only the vector store knows."""
+    """The ids of indexed documents without all their vectors, of those with vectors of another version, and of
+    documents that only the vector store has."""
 
     missing: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
@@ -35,10 +35,10 @@ class Divergence:
 
 
 class Reconciler:
-    """Compares and mends two stores while others use them. Every method raises `BackendError` where one is not there.
+    """Compares and repairs two stores that are in use. Every method raises `BackendError` where one is unavailable.
 
     Args:
-        documents: reads the document store, whose word counts.
+        documents: reads the document store, which is the authority.
         writer: makes documents pending.
         vectors: the vector store.
     """
@@ -52,20 +52,20 @@ class Reconciler:
         self._suspects: dict[str, int] = {}
 
     def suspect(self, document_id: str) -> None:
-        """Have a document compared soon, and again after that: whoever else writes it may not be done yet."""
+        """Have a document compared soon, and several times: another process may still be writing it."""
         self._suspects[document_id] = LOOKS_AT_A_SUSPECT
 
     async def differ(self) -> bool:
-        """Whether there are other numbers of vectors than there should be: cheap, and not proof of sameness.
+        """Whether the number of vectors is wrong: a cheap test, which does not prove that the stores agree.
 
-        Vectors that a comparison found to be of no document are not told of again.
+        Orphaned vectors that a comparison has found do not count.
         """
         counts = await self._documents.counts()
         surplus = await self._vectors.count() - counts.vectors
         return surplus < 0 if counts.pending else surplus != self._explained
 
     async def compare(self) -> Divergence:
-        """Everything, document by document. The ids of all documents are held in memory meanwhile."""
+        """Compare all documents. The ids of all documents are in memory meanwhile."""
         missing: list[str] = []
         stale: list[str] = []
         known: set[str] = set()
@@ -74,16 +74,16 @@ class Reconciler:
             found = await self._compare(page)
             missing.extend(found.missing)
             stale.extend(found.stale)
-        strangers = {id_ async for id_ in self._vectors.held_documents() if id_ not in known}
-        orphans = [id_ for id_ in sorted(strangers) if await self._documents.stored(id_) is None]
+        unknown = {id_ async for id_ in self._vectors.stored_documents() if id_ not in known}
+        orphans = [id_ for id_ in sorted(unknown) if await self._documents.stored(id_) is None]
         self._explained = 0
         for ids in _slices(orphans):
-            held = await self._vectors.held(ids)
+            held = await self._vectors.stored_vectors(ids)
             self._explained += sum(len(each.chunk_ids) for each in held.values())
         return Divergence(tuple(missing), tuple(stale), tuple(orphans))
 
     async def compare_some(self) -> Divergence:
-        """The suspects, and the documents that follow those of the last call, after the last the first; no orphans."""
+        """Compare the suspects and the next page of documents, from the start again after the last; no orphans."""
         page = await self._documents.inventory(self._place, PAGE)
         self._place = max(page) if len(page) == PAGE else ""
         suspects, self._suspects = self._suspects, {}
@@ -94,38 +94,38 @@ class Reconciler:
             page = page if stored is None else {**page, id_: stored}
         return await self._compare(page)
 
-    async def mend(self, found: Divergence) -> None:
-        """Make what lacks its vectors pending, for the sweep to complete."""
+    async def repair(self, found: Divergence) -> None:
+        """Make documents without their vectors pending; the background sweep embeds them."""
         for ids in _slices((*found.missing, *found.stale)):
-            await self._writer.unsettle(ids)
+            await self._writer.mark_pending(ids)
 
     async def purge(self, found: Divergence) -> None:
-        """Forget the vectors that belong to no document."""
+        """Delete the vectors that belong to no document."""
         for ids in _slices(found.orphans):
             gone = [id_ for id_ in ids if await self._documents.stored(id_) is None]
             await self._vectors.discard(gone)
-            await self._writer.unsettle(gone)  # one of them may have come in since
+            await self._writer.mark_pending(gone)  # one of them may have been indexed since
 
     async def count(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return await self._vectors.count()
 
     async def _compare(self, page: Mapping[str, Stored]) -> Divergence:
         if not page:
             return Divergence()
-        first = _judged(page, await self._vectors.held(list(page)))
+        first = _compared(page, await self._vectors.stored_vectors(list(page)))
         again = [await self._confirmed(id_) for id_ in (*first.missing, *first.stale)]
         return Divergence(
             tuple(id_ for found in again for id_ in found.missing), tuple(id_ for found in again for id_ in found.stale)
         )
 
     async def _confirmed(self, id_: str) -> Divergence:
-        """A look at the vectors between two at the document: it may be under way from one version to another."""
+        """Compare a document again, read before and after its vectors, since it may be changing."""
         before = await self._documents.stored(id_)
-        held = await self._vectors.held([id_])
+        held = await self._vectors.stored_vectors([id_])
         if before is None or before != await self._documents.stored(id_):
             return Divergence()
-        return _judged({id_: before}, held)
+        return _compared({id_: before}, held)
 
     async def _pages(self) -> AsyncIterator[Mapping[str, Stored]]:
         last = ""
@@ -146,48 +146,48 @@ class TwoStoreAuditor:
         self._documents = documents
         self._reconciler = reconciler
 
-    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
         """Examine the documents, then compare them with the vectors. Raises: BackendError."""
-        found = await self._documents.examine(judge, thoroughness)
-        if any(flaw.kind is IssueKind.DAMAGED_FILE for flaw in found.flaws):
+        found = await self._documents.examine(check, thoroughness)
+        if any(issue.kind is IssueKind.DAMAGED_FILE for issue in found.issues):
             return found
         difference = await self._reconciler.compare()
-        flaws = [flaw for flaw in found.flaws if flaw.kind not in NOT_HERE]
+        issues = [issue for issue in found.issues if issue.kind not in NOT_HERE]
         for kind, ids in (
             (IssueKind.MISSING_VECTORS, difference.missing),
             (IssueKind.STALE_VECTORS, difference.stale),
             (IssueKind.ORPHANS, difference.orphans),
         ):
             if ids:
-                flaws.append(Issue(kind, len(ids), ids[:EXAMPLES]))
+                issues.append(Issue(kind, len(ids), ids[:EXAMPLES]))
         counts = replace(found.counts, vectors=await self._reconciler.count())
-        return replace(found, counts=counts, flaws=_merged(flaws))
+        return replace(found, counts=counts, issues=_merged(issues))
 
-    async def mend(self, kinds: Collection[IssueKind]) -> None:
-        """Mend both stores; documents whose vectors are wrong become pending, vectors of none go.
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
+        """Repair both stores: documents whose vectors are wrong become pending, orphaned vectors are deleted.
 
         Raises:
-            BackendError: not everything is mended.
+            BackendError: not everything was repaired.
         """
-        await self._documents.mend([kind for kind in kinds if kind not in NOT_HERE])
+        await self._documents.repair([kind for kind in kinds if kind not in NOT_HERE])
         found = await self._reconciler.compare()
-        await self._reconciler.mend(found)
+        await self._reconciler.repair(found)
         await self._reconciler.purge(found)
 
-    async def distrust(self, document_ids: Collection[str]) -> None:
+    async def invalidate(self, document_ids: Collection[str]) -> None:
         """Have these documents replaced when their sources are indexed again. Raises: BackendError."""
-        await self._documents.distrust(document_ids)
+        await self._documents.invalidate(document_ids)
 
 
 def lacks_vectors(stored: Stored, held: StoredVectors | None) -> bool:
-    """Whether a vector store has other vectors of a document than it should, whatever the document says of itself."""
+    """Whether the stored vectors of a document are incomplete or of another version, whatever its status."""
     if held is None:
         return bool(stored.chunk_ids)
     return held.chunk_ids != frozenset(stored.chunk_ids) or held.revisions != {stored.content_hash}
 
 
-def _judged(documents: Mapping[str, Stored], held: Mapping[str, StoredVectors]) -> Divergence:
-    """Which of the documents that are said to be indexed lack vectors, and which have others than theirs."""
+def _compared(documents: Mapping[str, Stored], held: Mapping[str, StoredVectors]) -> Divergence:
+    """Which of the indexed documents have too few vectors, and which have vectors of another version."""
     missing: list[str] = []
     stale: list[str] = []
     for id_, stored in documents.items():
@@ -201,12 +201,12 @@ def _judged(documents: Mapping[str, Stored], held: Mapping[str, StoredVectors]) 
     return Divergence(tuple(missing), tuple(stale))
 
 
-def _merged(flaws: Sequence[Issue]) -> tuple[Issue, ...]:
-    """One flaw of each kind, in the order of the kinds."""
+def _merged(issues: Sequence[Issue]) -> tuple[Issue, ...]:
+    """One issue of each kind, in the order of the kinds."""
     merged: dict[IssueKind, Issue] = {}
-    for flaw in flaws:
-        had = merged.get(flaw.kind, Issue(flaw.kind, 0, ()))
-        merged[flaw.kind] = Issue(flaw.kind, had.count + flaw.count, (*had.examples, *flaw.examples)[:EXAMPLES])
+    for issue in issues:
+        had = merged.get(issue.kind, Issue(issue.kind, 0, ()))
+        merged[issue.kind] = Issue(issue.kind, had.count + issue.count, (*had.examples, *issue.examples)[:EXAMPLES])
     return tuple(merged[kind] for kind in IssueKind if kind in merged)
 
 

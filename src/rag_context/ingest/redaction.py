@@ -1,7 +1,7 @@
-"""Takes secrets out of a text before anything is stored, and leaves texts that merely talk about secrets alone.
+"""Removes secrets from a text before anything is stored, and leaves texts that merely mention secrets unchanged.
 
-What a secret looks like is said in `secret_rules`. Patterns are tried only where a substring search found what they
-begin with: the time is linear on any input, and next to nothing on a text without such words.
+The patterns of secrets are in `secret_rules`. A pattern is tried only where a substring search found its beginning:
+the time is linear on any input, and close to zero on a text without such words.
 """
 
 import re
@@ -15,7 +15,7 @@ from rag_context.ingest.secret_rules import RULES, Rule
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """How many secrets of one kind were taken out."""
+    """The number of secrets of one kind that were removed."""
 
     kind: str
     count: int
@@ -32,7 +32,7 @@ class Redacted:
 def redact(content: str) -> Redacted:
     """Replace each secret in `content` by `[REDACTED:kind]`.
 
-    Where characters of no width or percent signs hide a secret, they go with it from the whole text.
+    Where zero-width characters or percent-encoding hide a secret, they are removed from the whole text too.
     """
     redacted = _redacted(content)
     if _HIDING.search(content) is None:
@@ -43,7 +43,7 @@ def redact(content: str) -> Redacted:
 
 _HIDING = re.compile("[\u00ad\u200b-\u200d\u2060\ufeff]|%2d|%2e|%5f", re.IGNORECASE)
 _SHOWN = {"%2d": "-", "%2e": ".", "%5f": "_"}
-"""Characters that no address needs to escape, so that only who hides something does."""
+"""Characters that no address needs to escape; escaping them hides something."""
 
 
 def _total(redacted: Redacted) -> int:

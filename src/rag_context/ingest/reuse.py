@@ -1,4 +1,4 @@
-"""Vectors that are stored already: what was embedded once for the same text need not be embedded again.
+"""Reuse of embeddings: a text that is stored with its vector is not embedded again.
 
 An edit leaves most of a document's chunks as they were, though in other places; a renamed file leaves all of them.
 """
@@ -22,10 +22,10 @@ from rag_context.resilience.dependency import Dependency
 T = TypeVar("T")
 
 UNFINISHED_BYTES = 32_000_000
-"""Most that is kept of documents whose embedding took too long: some 20 000 vectors of 384 dimensions."""
+"""Memory for vectors of documents whose embedding took too long: some 20 000 vectors of 384 dimensions."""
 
 LOOK_S = 2.0
-"""Longest wait for one look into a store; embedding anew is better than waiting longer."""
+"""Longest wait for one read of a store; embedding again is better than waiting longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class StoredVectors:
     """Finds the vectors of texts among those of given documents.
 
     Args:
-        documents: tells which texts a document's chunks hold.
+        documents: reads the chunks' texts.
         document_store: guards it.
-        vectors: holds their vectors.
+        vectors: reads their vectors.
         vector_store: guards it.
-        registry: remembers which model made them.
+        registry: records which model made them.
         clock: monotonic seconds.
     """
 
@@ -48,28 +48,28 @@ class StoredVectors:
     registry: ModelRegistry
     clock: Callable[[], float] = time.monotonic
 
-    async def of(self, texts: Collection[str], lenders: Sequence[str], maker: str) -> dict[str, Vector]:
-        """The stored vectors of those `texts` that stand in the documents `lenders`, as far as they can be had.
+    async def of(self, texts: Collection[str], reuse_from: Sequence[str], made_by: str) -> dict[str, Vector]:
+        """The stored vectors of those `texts` that are chunks of the documents `reuse_from`, where available.
 
-        `maker` is the fingerprint of the model in use, read by the caller before: where the index records another
-        one, nothing is lent. That it still does not when they are written is for the writer to check.
+        `made_by` is the fingerprint of the model in use, read by the caller before: where the index records another
+        one, nothing is reused. The writer checks the model again when it stores them.
         """
         try:
             recorded = await self._read(self.registry.recorded_model)
-            if recorded is None or recorded.fingerprint != maker:
+            if recorded is None or recorded.fingerprint != made_by:
                 return {}
-            text_of = await self._texts(frozenset(texts), lenders)
+            text_of = await self._texts(frozenset(texts), reuse_from)
             found = await self._stored(list(text_of)) if text_of else {}
         except BackendError:
             return {}
         return {text_of[id_]: vector for id_, vector in found.items()}
 
-    async def _texts(self, wanted: Collection[str], lenders: Sequence[str]) -> dict[str, str]:
-        """What is wanted, by the id of a chunk that holds it."""
+    async def _texts(self, texts: Collection[str], reuse_from: Sequence[str]) -> dict[str, str]:
+        """Those of the texts that are stored, by the id of their chunk."""
         found: dict[str, str] = {}
-        for id_ in dict.fromkeys(lenders):
+        for id_ in dict.fromkeys(reuse_from):
             chunks = await self._read(partial(self.documents.chunks, id_))
-            found.update({chunk.id: chunk.embedded for chunk in chunks if chunk.embedded in wanted})
+            found.update({chunk.id: chunk.embedded for chunk in chunks if chunk.embedded in texts})
         return found
 
     async def _read(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -81,10 +81,10 @@ class StoredVectors:
 
 
 class UnfinishedVectors:
-    """What was embedded of documents in the time their callers had, kept until somebody goes on with the rest.
+    """Vectors of documents that were embedded only in part, kept until the rest is embedded.
 
-    By text, so that a document that changed meanwhile takes what still fits. Where there are too many, the oldest are
-    forgotten and embedded again.
+    They are kept by text, so that a document that changed meanwhile reuses those of unchanged texts. Where there are
+    too many, the least recently used are dropped and embedded again.
     """
 
     def __init__(self, max_bytes: int = UNFINISHED_BYTES) -> None:
@@ -93,18 +93,18 @@ class UnfinishedVectors:
     def __contains__(self, document_id: str) -> bool:
         return document_id in self._known
 
-    def keep(self, document_id: str, maker: str, vectors: dict[str, Vector]) -> None:
-        """Remember vectors by their texts; `maker` is the fingerprint of the model that made them."""
-        with suppress(ValueError):  # they are more than all that is kept
-            self._known[document_id] = maker, vectors
+    def keep(self, document_id: str, made_by: str, vectors: dict[str, Vector]) -> None:
+        """Keep vectors by their texts; `made_by` is the fingerprint of the model that made them."""
+        with suppress(ValueError):  # larger than the whole cache
+            self._known[document_id] = made_by, vectors
 
-    def of(self, document_id: str, maker: str) -> dict[str, Vector]:
-        """What that model made for a document; {} where nothing is known."""
-        made_by, vectors = self._known.get(document_id, ("", {}))
-        return dict(vectors) if made_by == maker else {}
+    def of(self, document_id: str, made_by: str) -> dict[str, Vector]:
+        """The vectors of a document by that model; {} where there are none."""
+        kept_by, vectors = self._known.get(document_id, ("", {}))
+        return dict(vectors) if kept_by == made_by else {}
 
     def forget(self, document_id: str) -> None:
-        """It has all its vectors, or is gone."""
+        """Drop a document that has all its vectors or was deleted."""
         self._known.pop(document_id, None)
 
 

@@ -1,6 +1,6 @@
-"""Writing to two stores that share no transaction: the document pending, then its vectors, then settled.
+"""Writing to two stores that share no transaction: the document as pending, then its vectors, then as indexed.
 
-Whatever moment a process ends at, the document store knows what is still to be done: a document is indexed only
+If the process ends at any moment, the document store knows what is left to do: a document is indexed only
 after its vectors were acknowledged, and pending before they are touched.
 """
 
@@ -24,14 +24,14 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-PROMPT_S = 2.5
-"""How long a writer who is waited for gives the vector store, before its document is acknowledged as pending."""
+PROMPT_TIMEOUT_S = 2.5
+"""How long a request waits for the vector store before its document is acknowledged as pending."""
 
-NOBODY = str(UUID(int=0))
-"""The id of no document."""
+NO_DOCUMENT = str(UUID(int=0))
+"""An id that no document has."""
 
-PATIENT_S = 30.0
-"""How long background work gives it."""
+BACKGROUND_TIMEOUT_S = 30.0
+"""How long background work waits for the vector store."""
 
 
 class TwoStoreWriter:
@@ -40,10 +40,10 @@ class TwoStoreWriter:
     Args:
         documents: reads the document store.
         writer: writes to it.
-        registry: remembers the model; the document store's.
+        registry: records the model; the document store's.
         vectors: writes to the vector store.
         vector_store: guards the vector store.
-        suspect: told of documents that two processes wrote at the same time; somebody must compare them later.
+        suspect: called with the id of a document that two processes wrote at the same time, to compare it later.
         clock: monotonic seconds.
     """
 
@@ -65,23 +65,23 @@ class TwoStoreWriter:
         self._vector_store = vector_store
         self._suspect = suspect
         self._clock = clock
-        self._refusal: str | None = None
+        self._rejection: str | None = None
 
     async def try_write(self) -> None:
-        """Have the vector store delete what nobody has: a write that changes nothing.
+        """Write something that changes nothing: delete the vectors of a document that does not exist.
 
-        That may succeed where there is no room for vectors. So a refusal is remembered until vectors are taken again,
-        which is tried as long as a document waits for its own.
+        Such a write may succeed on a full disk. So the last error of storing vectors is raised again as long as a
+        document waits for its vectors; storing them is retried meanwhile.
 
         Raises:
-            BackendError: it would take no vectors now.
+            BackendError: storing vectors would fail now.
         """
-        if self._refusal is not None and await self._is_waited_for():
-            raise BackendUnavailableError("vectors", self._refusal)
-        await self._discard(NOBODY, PROMPT_S)
+        if self._rejection is not None and await self._is_waited_for():
+            raise BackendUnavailableError("vectors", self._rejection)
+        await self._discard(NO_DOCUMENT, PROMPT_TIMEOUT_S)
 
     async def _is_waited_for(self) -> bool:
-        """Whether a document waits for its vectors; not known where the document store, which says so, is away."""
+        """Whether a document is pending; False while the document store is unavailable."""
         try:
             return (await self._documents.counts()).pending > 0
         except BackendError:
@@ -93,17 +93,17 @@ class TwoStoreWriter:
         """Store a document in place of its earlier version; returns whether its vectors are in too.
 
         Raises:
-            BackendRejectedError: the vectors do not fit the chunks, or are another model's; nothing changed.
+            BackendRejectedError: the vectors do not match the chunks or the index's model; nothing changed.
             BackendError: the document could not be stored.
         """
         if vectors is not None:
             _check_size(vectors, chunks)
-            await self._check_maker(made_by)
+            await self._check_model(made_by)
         await self._writer.put(document, chunks)
         if vectors is None:
             return False
         try:
-            return await self._add(document, chunks, vectors, made_by, PROMPT_S)
+            return await self._add(document, chunks, vectors, made_by, PROMPT_TIMEOUT_S)
         except BackendError as error:
             logger.warning("document %s is stored, its vectors follow: %s", document.id, error)
             return False
@@ -114,7 +114,7 @@ class TwoStoreWriter:
         Raises:
             BackendError: they could not be stored, or were made by another model; the document stays pending.
         """
-        await self._check_maker(made_by)
+        await self._check_model(made_by)
         stored = await self._documents.stored(document_id)
         document = await self._documents.get(document_id)
         if stored is None or document is None or not stored.content_hash == document.content_hash == content_hash:
@@ -125,9 +125,9 @@ class TwoStoreWriter:
         if stored.chunk_ids != tuple(chunk.id for chunk in chunks):
             return False
         _check_size(vectors, chunks)
-        return await self._add(document, chunks, vectors, made_by, PATIENT_S)
+        return await self._add(document, chunks, vectors, made_by, BACKGROUND_TIMEOUT_S)
 
-    async def recut(
+    async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
         """Put other chunks in place of this version's; False where the document changed or went away meanwhile.
@@ -137,26 +137,28 @@ class TwoStoreWriter:
         """
         if vectors is not None:
             _check_size(vectors, chunks)
-            await self._check_maker(made_by)
-        if not await self._writer.recut(document, chunks):
+            await self._check_model(made_by)
+        if not await self._writer.rechunk(document, chunks):
             return False
-        return vectors is None or await self._add(document, chunks, vectors, made_by, PATIENT_S)
+        return vectors is None or await self._add(document, chunks, vectors, made_by, BACKGROUND_TIMEOUT_S)
 
     async def delete(self, document_id: str) -> bool:
-        """Remove a document: it is pending until its vectors are gone, so that a crash leaves it whole.
+        """Delete a document: it is pending until its vectors are deleted, so that a crash leaves it complete.
 
         Raises:
-            BackendError: it is still there.
+            BackendError: nothing was deleted.
         """
         if await self._documents.stored(document_id) is None:
             return False
-        await self._writer.unsettle([document_id])
-        await self._discard(document_id, PROMPT_S)
+        await self._writer.mark_pending([document_id])
+        await self._discard(document_id, PROMPT_TIMEOUT_S)
         deleted = await self._writer.delete(document_id)
         try:
-            await self._forget_lost(document_id, PROMPT_S)  # a sweep elsewhere may have completed it in between
+            await self._discard_if_deleted(
+                document_id, PROMPT_TIMEOUT_S
+            )  # another process may have completed it in between
         except BackendError as error:
-            logger.warning("document %s is deleted, vectors of it may be left: %s", document_id, error)
+            logger.warning("document %s is deleted, but some of its vectors may be left: %s", document_id, error)
         return deleted
 
     async def recorded_model(self) -> EmbeddingModel | None:
@@ -164,78 +166,81 @@ class TwoStoreWriter:
         return await self._registry.recorded_model()
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Make the vector store ready for a model, and record it.
+        """Prepare the vector store for a model, and record the model.
 
         Raises:
             IndexMismatchError: the vectors of the index were made by another model.
-            BackendError: one of the stores is not there.
+            BackendError: one of the stores is unavailable.
         """
-        await self._ask(lambda: self._vectors.prepare(model), PATIENT_S)
+        await self._call(lambda: self._vectors.prepare(model), BACKGROUND_TIMEOUT_S)
         await self._registry.adopt_model(model)
 
     async def drop_vectors(self) -> int:
-        """Forget all vectors, then the model that made them; every document becomes pending. Returns how many.
+        """Delete all vectors, then the record of their model; every document becomes pending. Returns how many.
 
-        In this order: what a crash leaves still names the model of the vectors that may be left.
+        In this order the model of the remaining vectors is still recorded after a crash.
         """
-        await self._ask(self._vectors.clear, PATIENT_S)
+        await self._call(self._vectors.clear, BACKGROUND_TIMEOUT_S)
         return await self._registry.drop_vectors()
 
     async def _add(
-        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, patience_s: float
+        self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, made_by: str | None, timeout_s: float
     ) -> bool:
-        """Vectors, then the note that they are there.
+        """Store the vectors, then mark the document as indexed.
 
-        Where the document changed meanwhile they may have replaced those of its newer version, whose writer may yet
-        settle it: it is pending again, and suspect. Vectors that may not stay are taken back.
+        Where the document changed meanwhile, these vectors may have replaced those of its newer version, and that
+        version's writer may still mark it as indexed: it becomes pending and is compared later. Vectors of deleted
+        documents and of other models are deleted.
         """
-        await self._put(document, chunks, vectors, patience_s)
+        await self._put(document, chunks, vectors, timeout_s)
         try:
-            settled = await self._writer.settle(document.id, document.content_hash, made_by)
+            indexed = await self._writer.mark_indexed(document.id, document.content_hash, made_by)
         except BackendRejectedError:
-            await self._take_back(document.id, patience_s)
+            await self._discard_and_suspect(document.id, timeout_s)
             raise
-        if not settled:
+        if not indexed:
             self._suspect(document.id)
-            await self._writer.unsettle([document.id])
-            await self._forget_lost(document.id, patience_s)
-        return settled
+            await self._writer.mark_pending([document.id])
+            await self._discard_if_deleted(document.id, timeout_s)
+        return indexed
 
-    async def _put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, patience_s: float) -> None:
+    async def _put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix, timeout_s: float) -> None:
         try:
-            await self._ask(lambda: self._vectors.put(document, chunks, vectors), patience_s)
-        except BackendRejectedError:  # of this document, perhaps
+            await self._call(lambda: self._vectors.put(document, chunks, vectors), timeout_s)
+        except BackendRejectedError:  # it may concern this document only
             raise
         except BackendError as error:
-            self._refusal = str(error)
+            self._rejection = str(error)
             raise
-        self._refusal = None
+        self._rejection = None
 
-    async def _forget_lost(self, document_id: str, patience_s: float) -> None:
+    async def _discard_if_deleted(self, document_id: str, timeout_s: float) -> None:
         if await self._documents.stored(document_id) is None:
-            await self._take_back(document_id, patience_s)
+            await self._discard_and_suspect(document_id, timeout_s)
 
-    async def _take_back(self, document_id: str, patience_s: float) -> None:
+    async def _discard_and_suspect(self, document_id: str, timeout_s: float) -> None:
         self._suspect(document_id)
-        await self._writer.unsettle([document_id])
-        await self._discard(document_id, patience_s)
-        await self._writer.unsettle([document_id])
+        await self._writer.mark_pending([document_id])
+        await self._discard(document_id, timeout_s)
+        await self._writer.mark_pending([document_id])
 
-    async def _discard(self, document_id: str, patience_s: float) -> None:
-        await self._ask(lambda: self._vectors.discard([document_id]), patience_s)
+    async def _discard(self, document_id: str, timeout_s: float) -> None:
+        await self._call(lambda: self._vectors.discard([document_id]), timeout_s)
 
-    async def _check_maker(self, made_by: str | None) -> None:
+    async def _check_model(self, made_by: str | None) -> None:
         if made_by is None:
             return
         recorded = await self._registry.recorded_model()
         if recorded is None or recorded.fingerprint != made_by:
-            raise BackendRejectedError("documents", "The vectors were made by another model than the index's.")
+            raise BackendRejectedError(
+                "documents", "The vectors were made by another model than the index's; embed the document again."
+            )
 
-    async def _ask(self, work: Callable[[], Awaitable[T]], patience_s: float) -> T:
-        """Through the guard, so that a dead store fails at once."""
-        return await self._vector_store.call(work, Deadline.after(patience_s, self._clock))
+    async def _call(self, work: Callable[[], Awaitable[T]], timeout_s: float) -> T:
+        """Call through the circuit breaker, so that an unavailable store fails at once."""
+        return await self._vector_store.call(work, Deadline.after(timeout_s, self._clock))
 
 
 def _check_size(vectors: Matrix, chunks: Sequence[Chunk]) -> None:
     if len(vectors) != len(chunks):
-        raise BackendRejectedError("documents", f"{len(vectors)} vectors were given for {len(chunks)} chunks.")
+        raise BackendRejectedError("documents", f"{len(vectors)} vectors were submitted for {len(chunks)} chunks.")

@@ -11,11 +11,11 @@ from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughnes
 from rag_context.domain.vectors import Matrix
 
 DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueKind]]
-"""Says what is wrong with a document and its chunks (by position)."""
+"""Returns what is wrong with a document and its chunks (ordered by position)."""
 
 
 class ModelRegistry(Protocol):
-    """Remembers which model made the vectors of the index."""
+    """Records which model made the vectors of the index."""
 
     async def recorded_model(self) -> EmbeddingModel | None: ...
 
@@ -28,34 +28,34 @@ class ModelRegistry(Protocol):
         ...
 
     async def drop_vectors(self) -> int:
-        """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         ...
 
 
 class VectorRebuilder(Protocol):
-    """Makes room for new vectors beside those that answer, and puts them in their place once they are complete.
+    """Builds the vectors of another model beside those in use, and switches to them once they are complete.
 
-    A run survives the end of the process. A document that is written or deleted meanwhile lacks its new vectors
-    again, or is gone from both.
+    A run survives the end of the process. A document that is written meanwhile needs new vectors again; one that is
+    deleted loses both.
     """
 
     async def under_way(self) -> Rebuild | None:
-        """The run that was begun and is not complete."""
+        """The run that has begun and is not complete."""
         ...
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin to make the vectors of `model`; what a run of another model has made is forgotten.
+        """Begin a run for `model`; the vectors of an unfinished run of another model are deleted.
 
-        False where a run of this model is under way: another process was faster.
+        False where a run of this model is under way already: another process began it.
         """
         ...
 
     async def lacking(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents behind the id `after` ("" for the first) that lack new vectors."""
+        """Ids, ascending, of documents after the id `after` ("" for the first) that have no new vectors yet."""
         ...
 
     async def remaining(self) -> int:
-        """How many documents lack new vectors."""
+        """How many documents have no new vectors yet."""
         ...
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
@@ -63,54 +63,54 @@ class VectorRebuilder(Protocol):
         ...
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Put the new vectors and their model in the place of the old ones; False where too many are missing.
+        """Replace the old vectors and their model by the new ones; False where too many new ones are missing.
 
-        Documents that lack theirs then are pending. Those in `without` cannot have any, and keep nobody waiting.
+        Documents without new vectors become pending. Those in `without` cannot have any and do not delay the switch.
         """
         ...
 
     async def abandon(self) -> None:
-        """Forget the run under way and what it has made."""
+        """Delete the run under way and its vectors."""
         ...
 
 
 class IndexAuditor(Protocol):
-    """Compares what a store says of itself with what it holds."""
+    """Checks an index for damage and inconsistencies, and repairs them."""
 
-    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine all of it, at one moment; every document is shown to `judge`.
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine the whole index at one point in time; every document is passed to `check`.
 
         Raises:
             ForeignIndexError: the index is another program's, or a newer version's.
-            BackendDataError: it is too damaged to be examined.
+            BackendDataError: the index is too damaged to be examined.
         """
         ...
 
-    async def mend(self, kinds: Collection[IssueKind]) -> None:
-        """Mend what the store can mend by itself; documents whose vectors are wrong become pending."""
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
+        """Repair what the store can repair by itself; documents whose vectors are wrong become pending."""
         ...
 
-    async def distrust(self, document_ids: Collection[str]) -> None:
-        """Take the version of these documents for none, so that indexing their sources again replaces them."""
+    async def invalidate(self, document_ids: Collection[str]) -> None:
+        """Clear the content hash of these documents, so that indexing their sources again replaces them."""
         ...
 
 
-class FileLedger(Protocol):
-    """Remembers what became of the files of this machine; all of it can be found out again by reading them.
+class FileManifest(Protocol):
+    """Records the result of reading each file of this machine; it can be rebuilt by reading the files again.
 
     Called from threads, one call at a time.
     """
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
-        """What is known of the given files, by path."""
+        """The entries of the given files, by path."""
         ...
 
     def below(self, path: str) -> Iterator[FileEntry]:
-        """What is known of a file, or of all files below a folder, by path."""
+        """The entry of a file, or the entries of all files below a folder, by path."""
         ...
 
     def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
-        """Some files that held the same when they were last read."""
+        """Some files that had this content when they were last read."""
         ...
 
     def put(self, entries: Collection[FileEntry]) -> None: ...
@@ -119,17 +119,17 @@ class FileLedger(Protocol):
 
 
 class ProjectRegistry(Protocol):
-    """Remembers the projects of files that this machine works on, for all its processes.
+    """Records the projects of files that this machine works on, for all its processes.
 
-    Called from threads. What cannot be written is logged and forgotten with the process; nothing is raised.
+    Called from threads. Nothing is raised: what cannot be written is logged, and lost when the process ends.
     """
 
     def records(self) -> list[ProjectRecord]:
-        """Everything that is remembered, what was used last first."""
+        """All projects, the most recently used first."""
         ...
 
     def put(self, record: ProjectRecord) -> None:
-        """Remember a project, in place of what was remembered of its tenant."""
+        """Record a project, in place of the earlier record of its tenant."""
         ...
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None: ...

@@ -27,7 +27,7 @@ class Embedder(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, ahead of any documents that wait."""
+        """Embed one query, before any documents in the queue."""
         ...
 
     async def embed_documents(self, texts: Sequence[str]) -> Matrix:
@@ -35,7 +35,7 @@ class Embedder(Protocol):
         ...
 
     async def ping(self) -> str:
-        """Embed a probe past every cache; returns one line for people. Raises: BackendError."""
+        """Embed a probe text without any cache; returns one line for people. Raises: BackendError."""
         ...
 
 
@@ -43,5 +43,5 @@ class ChatModel(Protocol):
     """Writes text."""
 
     async def complete(self, instructions: str, message: str) -> str:
-        """What the model writes when it is told `instructions` and asked `message`; never blank."""
+        """The model's answer to `message` under the system prompt `instructions`; never blank."""
         ...

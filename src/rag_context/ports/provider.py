@@ -1,4 +1,4 @@
-"""The socket for collections: what a provider of named sets of documents with vectors promises.
+"""The interface of providers of collections: named sets of documents with vectors.
 
 A provider is async, raises only our own errors, applies every `Clause` exactly as `rag_context.where.matches` would
 (it may scan where its engine cannot), and normalises nothing: vectors arrive with L2 norm 1.
@@ -29,7 +29,7 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A named set. The labels are stored and returned, never judged; `dimension` is None until the first vector."""
+    """A named set. The labels are stored and returned, not interpreted; `dimension` is None until the first vector."""
 
     name: str
     metadata: Mapping[str, Json] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class EntryPage:
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """How a provider is. Counts and sizes are None where it does not know them."""
+    """The health of a provider. Counts and sizes are None where it does not know them."""
 
     status: Status
     checked: datetime
@@ -96,7 +96,7 @@ class Provider(Protocol):
     async def collection(self, name: str) -> Collection | None: ...
 
     async def create(self, collection: Collection) -> bool:
-        """Make an empty collection; False, and nothing changed, where the name is taken."""
+        """Make an empty collection; False, and no change, where the name exists."""
         ...
 
     async def drop(self, name: str) -> None:
@@ -110,7 +110,7 @@ class Provider(Protocol):
         ...
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        """Store entries with their vectors, one row each, all of them or none; a known id is replaced.
+        """Store entries with their vectors, one row each, atomically; an existing id is replaced.
 
         The ids of one call are distinct. The first one binds the collection to its dimension.
 
@@ -138,7 +138,7 @@ class Provider(Protocol):
         ...
 
     async def empty(self, name: str) -> int:
-        """Remove all entries, or none; the collection, its metadata and its dimension stay. Returns how many."""
+        """Remove all entries atomically; the collection, its metadata and its dimension stay. Returns how many."""
         ...
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
@@ -152,9 +152,9 @@ class Provider(Protocol):
 
 @runtime_checkable
 class BulkCalls(Protocol):
-    """What a provider may have beside the calls of `Provider`, to make work on many documents cheap.
+    """Optional calls of a provider that make work on many documents cheap.
 
-    The built-in ones have them. A plug-in need not: what it lacks is done page by page (`collections/paging.py`).
+    The built-in ones have them. A plug-in need not: without them it is read page by page (`collections/paging.py`).
     """
 
     async def ids(self, name: str, where: Clause) -> list[str]:
@@ -177,10 +177,10 @@ class Switching(Protocol):
     async def switch(self, name: str, built: str) -> bool:
         """Put the entries of the collection `built`, with its metadata and dimension, in place of those of `name`.
 
-        One step for whoever reads; labels and date stay, and `built` is gone afterwards.
+        Readers see the old entries or the new ones, never a mix; labels and date stay, and `built` is removed.
 
         Returns:
-            False, and nothing changed, where the provider can tell that the two do not hold the same documents.
+            False, and no change, where the provider detects that the two do not hold the same documents.
         """
         ...
 

@@ -20,7 +20,7 @@ class VectorStore(Protocol):
         ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        """What the store can show of the given chunks by itself, where the document store cannot be asked."""
+        """The store's own copies of the given chunks, for use while the document store is unavailable."""
         ...
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
@@ -31,12 +31,12 @@ class VectorStore(Protocol):
 
 
 class KeywordIndex(Protocol):
-    """Finds chunks by words. The query is data: no character of it is syntax."""
+    """Finds chunks by keyword (BM25). The query is data: no character of it is syntax."""
 
     async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]: ...
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """Exact text score of the given chunks; those that hold none of the terms, or are unknown, may be left out."""
+        """Exact BM25 scores of the given chunks; unknown ones and those without any of the terms may be left out."""
         ...
 
 
@@ -50,7 +50,7 @@ class DocumentStore(Protocol):
 
     @property
     def stamp(self) -> str | None:
-        """Names this state of this index to every process that uses it; None while it is not known. No I/O."""
+        """Identifies this state of this index in every process that uses it; None while unknown. No I/O."""
         ...
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]: ...
@@ -60,13 +60,13 @@ class DocumentStore(Protocol):
     async def get(self, document_id: str) -> Document | None: ...
 
     async def stored(self, document_id: str) -> Stored | None:
-        """What is there of a document; None where it is unknown."""
+        """The content hash, status and chunk ids of a stored document; None where it is unknown."""
         ...
 
     async def chunks(self, document_id: str) -> list[Chunk]: ...
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents that still lack vectors, oldest first."""
+        """Ids of documents whose vectors are missing, oldest first."""
         ...
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
@@ -78,19 +78,19 @@ class DocumentStore(Protocol):
         ...
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        """The documents that a filter lets through, newest first, then by id; those after the cursor `after`."""
         ...
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
         ...
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """Which version is there of each document, whatever its tenant."""
+        """The content hash of each stored document, of any tenant."""
         ...
 
     async def tenants(self) -> list[Tenant]:
-        """Everybody of whom there are documents."""
+        """All tenants that have documents."""
         ...
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None: ...
@@ -100,7 +100,7 @@ class DocumentStore(Protocol):
     async def counts(self) -> Counts: ...
 
     async def missing_vectors(self, where: Filter) -> Missing:
-        """How many of the passages that a filter lets through have no vector; nothing is counted where none lacks."""
+        """How many of the passages that a filter lets through have no vector; the total is 0 where all have one."""
         ...
 
     async def ping(self) -> str: ...
@@ -117,7 +117,7 @@ class MetricsStore(Protocol):
 
 
 class Cache(Protocol):
-    """A bounded memory of bytes that may forget anything at any time."""
+    """A bounded cache of bytes that may drop anything at any time."""
 
     async def get(self, key: str) -> bytes | None: ...
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 from rag_context.domain.documents import Json
 from rag_context.errors import FieldError, RagContextError
-from rag_context.search.query import LegReport, Level
+from rag_context.search.query import Level, RetrieverReport
 
 DEFAULT_DOC_TYPE = "document"
 """Kind of a document that neither says its own nor lies in a declared folder."""
@@ -186,7 +186,7 @@ class Label:
     """How an answer was obtained."""
 
     level: Level = Level.PRIMARY
-    legs: Mapping[str, LegReport] = field(default_factory=dict)
+    legs: Mapping[str, RetrieverReport] = field(default_factory=dict)
     breaker_open: bool = False
     warnings: tuple[str, ...] = ()
 

@@ -252,7 +252,9 @@ class Synchroniser:
             return _rejection(path, file)
         read = await asyncio.to_thread(drafted, file.draft, path, self.reader, self._rules)
         try:
-            receipt = await self._indexer.index(read.draft, like=[*(each.id for each in lenders), *lent.get(path, ())])
+            receipt = await self._indexer.index(
+                read.draft, reuse_from=[*(each.id for each in lenders), *lent.get(path, ())]
+            )
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
         digest = revision(file.draft.content, self._rules)

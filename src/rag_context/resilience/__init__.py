@@ -1,1 +1,1 @@
-"""How we treat what may fail: breakers that refuse at once, deadlines that hold, retries that are polite."""
+"""Handling failures of dependencies: circuit breakers, deadlines, retries, limits of concurrency."""

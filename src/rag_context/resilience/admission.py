@@ -1,6 +1,6 @@
-"""Admission: as much work at once as can be done in time. The rest waits its turn, and what would wait long is refused.
+"""Admission control: as much work at once as can be done in time. The rest queues; a long wait is rejected at once.
 
-Without it, whoever asks fastest decides how much runs at once, everything runs slowly, and nothing meets its deadline.
+Without it the fastest caller decides how much runs at once, everything runs slowly, and nothing meets its deadline.
 Time in the queue is no backend's fault, so deadlines begin after it. Work of one class never waits for another's: bulk
 work that fills its own places leaves those of questions free.
 
@@ -42,7 +42,7 @@ class AdaptiveLimit:
         start: how many at first.
         least: never fewer.
         most: never more.
-        target_s: a service time above this says that too many ran at once.
+        target_s: a longer service time means that too many ran at once.
         clock: monotonic seconds.
     """
 
@@ -61,7 +61,7 @@ class AdaptiveLimit:
         return int(self._limit)
 
     def observe(self, service_s: float, *, was_full: bool) -> None:
-        """Learn how long one took. Those that ran beside one another tell the same, so it shrinks once for them all.
+        """Record how long one took. The limit shrinks once for all that ran at the same time.
 
         Args:
             service_s: seconds from admission to the end, without those in which nothing could run.
@@ -105,7 +105,7 @@ class Admission:
         self.limit = limit
         self.running = 0
         self.on_wait: Callable[[float], None] = lambda _seconds: None
-        """Told how long each that was admitted had waited, in seconds."""
+        """Called with the seconds that each admitted call had waited."""
         self.on_rejected: Callable[[], None] = lambda: None
         self._bounds = bounds
         self._clock = clock
@@ -124,19 +124,19 @@ class Admission:
         if self._is_free:
             await self._enter()
         elif self.waiting >= self._bounds.max_waiting:
-            raise self._refusal()
+            raise self._rejection()
         else:
             try:
                 await Deadline.after(self._bounds.max_wait_s, self._clock).bound(self.name, self._enter())
             except BackendTimeoutError:
-                raise self._refusal() from None
+                raise self._rejection() from None
         self.on_wait(self._clock() - began)
         async with self._held():
             yield
 
     @asynccontextmanager
     async def admitted_in_turn(self) -> AsyncIterator[None]:
-        """The same for work that nobody waits for, or that comes no faster than it is taken: it waits for long."""
+        """The same for background work, or work that comes no faster than it is done: it may wait for long."""
         await self._enter()
         async with self._held():
             yield
@@ -184,19 +184,19 @@ class Admission:
                 self.running += 1
                 turn.set_result(None)
 
-    def _refusal(self) -> OverloadedError:
+    def _rejection(self) -> OverloadedError:
         self.on_rejected()
         drained_s = self.waiting * self._mean_s / max(self.limit.at_once, 1)
         return OverloadedError(
             self.name,
-            f"Too many {self.name} at once: ask again in some seconds",
+            f"Too many {self.name} at once: retry in some seconds",
             retry_after_s=float(max(math.ceil(drained_s), 1)),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Admissions:
-    """The classes of work: what somebody asks, and what is stored or embedded for later."""
+    """The classes of work: searches that a caller waits for, and storing or embedding for later."""
 
     searches: Admission
     writes: Admission

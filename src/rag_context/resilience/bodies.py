@@ -16,7 +16,7 @@ async def read_body(parts: AsyncIterable[bytes], encoding: str, limit: int) -> b
 
     Args:
         parts: the body as it comes over the wire.
-        encoding: its Content-Encoding; "" for none.
+        encoding: its Content-Encoding; "" where there is none.
         limit: most bytes.
 
     Raises:

@@ -1,7 +1,7 @@
-"""A circuit breaker: after enough failures in a row it refuses at once, until a probe succeeds.
+"""A circuit breaker: after enough failures in a row it rejects calls at once, until a probe succeeds.
 
 Closed lets everything in. Open lets nothing in. When the cooldown is over, one probe at a time may try
-(half-open): its success closes the breaker, its failure opens it anew. An admission that ends without a
+(half-open): its success closes the breaker, its failure opens it again. An admission that ends without a
 verdict (cancelled, crashed) only frees its place. Calls that ran beside one another and failed together are one
 event, not as many failures in a row. Nygard, "Release It!" (2007), is the pattern's source.
 """
@@ -23,7 +23,7 @@ class BreakerState(StrEnum):
 
 
 class BreakerOpenError(BackendUnavailableError):
-    """The breaker refused; `retry_after_s` is what is left of its cooldown."""
+    """The breaker rejected the call; `retry_after_s` is what is left of its cooldown."""
 
 
 def constant_cooldown(seconds: float) -> Callable[[int], float]:
@@ -37,7 +37,7 @@ def doubling_cooldown(first_s: float, cap_s: float) -> Callable[[int], float]:
 
 
 class Admission:
-    """One permission to try. Settle it by `succeed` or `fail`, at most once."""
+    """Permission for one call. Report its result by `succeed` or `fail`, at most once."""
 
     def __init__(self, began: float) -> None:
         self.verdict: bool | None = None
@@ -112,12 +112,12 @@ class Breaker:
     def admission(self) -> Iterator[Admission]:
         """Let one call in. Raises: BreakerOpenError unless closed."""
         if not self.closed:
-            raise self._refusal()
+            raise self._rejection()
         era = self._openings
         admission = Admission(self._clock())
         self._under_way.append(admission)
         if len(self._under_way) > 1:
-            for beside in (self._under_way[0], admission):  # those between have been told
+            for beside in (self._under_way[0], admission):  # those between were notified
                 beside.alone = False
         try:
             yield admission
@@ -130,7 +130,7 @@ class Breaker:
     def probe(self) -> Iterator[Admission]:
         """Let one probe in. Raises: BreakerOpenError before its time, or while another probe is under way."""
         if self.state is not BreakerState.HALF_OPEN or self._probing:
-            raise self._refusal()
+            raise self._rejection()
         self._probing = True
         admission = Admission(self._clock())
         try:
@@ -170,7 +170,7 @@ class Breaker:
             self._openings += 1
             self._open_until = self._clock() + self._cooldown(self._openings)
 
-    def _refusal(self) -> BreakerOpenError:
+    def _rejection(self) -> BreakerOpenError:
         return BreakerOpenError(
             self.name, f"{self.name} is skipped after repeated failures", retry_after_s=self.retry_after_s
         )

@@ -1,4 +1,4 @@
-"""A dependency with its breaker: known to be dead, it fails at once instead of making every search wait."""
+"""A dependency with its circuit breaker: while it is known to be down, calls fail at once instead of waiting."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -20,8 +20,8 @@ T = TypeVar("T")
 FAILURES_TO_OPEN = 3
 FIRST_PROBE_S = 1.0
 LAST_PROBE_S = 15.0
-INSISTING_S = 2.0
-"""Longest wait of a call that insists on a dependency which is skipped."""
+BYPASS_TIMEOUT_S = 2.0
+"""Longest wait of a call that bypasses the open breaker."""
 
 RETRY_NEEDS_S = 0.05
 """A failed call is tried once more only where this much of its time is left."""
@@ -32,9 +32,9 @@ class Dependency:
 
     Args:
         name: `embedder`, `vectors`, `documents`.
-        ping: a real call past every cache; what the background probe and the health report use.
+        ping: a real call without any cache; the background probe and the health report use it.
         clock: monotonic seconds.
-        fair_s: a call that was given less time and did not make it was in a hurry, and says nothing of the backend.
+        min_budget_s: a timeout of a call with a shorter time budget does not count as a failure of the backend.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Dependency:
         ping: Callable[[], Awaitable[str]],
         clock: Callable[[], float] = time.monotonic,
         *,
-        fair_s: float = 0.0,
+        min_budget_s: float = 0.0,
     ) -> None:
         self.name = name
         self.breaker = Breaker(
@@ -52,61 +52,63 @@ class Dependency:
             cooldown=doubling_cooldown(FIRST_PROBE_S, LAST_PROBE_S),
             clock=clock,
         )
-        self.troubles = 0
-        """Failures so far; a health report made before the newest of them is stale."""
-        self.last_trouble: str | None = None
-        """What the newest of them said; None after a success."""
+        self.failures = 0
+        """Failures so far; a health report from before the newest of them is stale."""
+        self.last_failure: str | None = None
+        """The message of the newest failure; None after a success."""
 
         self._ping = ping
         self._clock = clock
-        self._fair_s = fair_s
+        self._min_budget_s = min_budget_s
 
     async def call(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """Do `work` before the deadline; once more where it did not answer and time allows.
+        """Do `work` before the deadline; retry once if the backend did not answer and enough time is left.
 
         Raises:
-            BreakerOpenError: known to be dead.
+            BreakerOpenError: the dependency is known to be down.
             BackendError: it failed.
         """
         with self.breaker.admission() as admission:
             try:
-                return await self._settled(work, deadline, admission)
+                return await self._recorded(work, deadline, admission)
             except (BackendTimeoutError, BackendStartingError):
                 raise
             except BackendUnavailableError:
                 if deadline.remaining_s < RETRY_NEEDS_S:
                     raise
-            return await self._settled(work, deadline, admission)
+            return await self._recorded(work, deadline, admission)
 
-    async def insist(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
-        """As `call`, and also where it is skipped: searches that were in a hurry may have given it up too soon.
+    async def bypass_open_breaker(self, work: Callable[[], Awaitable[T]], deadline: Deadline) -> T:
+        """As `call`, but also while the breaker is open, which searches with little time may have opened too soon.
 
         Raises:
-            BackendError: it failed; where it was skipped, after two seconds at most.
+            BackendError: it failed; while the breaker is open, after two seconds at most.
         """
         if self.breaker.closed:
             return await self.call(work, deadline)
         with self.breaker.trial() as admission:
-            return await self._settled(work, deadline.sooner(max(deadline.remaining_s - INSISTING_S, 0.0)), admission)
+            return await self._recorded(
+                work, deadline.sooner(max(deadline.remaining_s - BYPASS_TIMEOUT_S, 0.0)), admission
+            )
 
     async def probe(self, deadline: Deadline) -> str:
-        """Ping it now: through the breaker's probe when open. Raises: BackendError."""
+        """Ping the dependency now: as the breaker's probe while that is open. Raises: BackendError."""
         entry = self.breaker.admission() if self.breaker.closed else self.breaker.probe()
         with entry as admission:
-            return await self._settled(self._ping, deadline, admission)
+            return await self._recorded(self._ping, deadline, admission)
 
-    async def _settled(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
-        fair = deadline.remaining_s >= self._fair_s
+    async def _recorded(self, work: Callable[[], Awaitable[T]], deadline: Deadline, admission: Admission) -> T:
+        had_time = deadline.remaining_s >= self._min_budget_s
         try:
             result = await deadline.bound(self.name, work())
         except (BackendStartingError, BreakerOpenError):
             raise
         except BackendTimeoutError as error:
             self._note(error)
-            if fair:
+            if had_time:
                 admission.fail()
             raise
-        except BackendRejectedError as error:  # no sign that it is dead, but that it was well is no longer known
+        except BackendRejectedError as error:  # it answered, so it is not down; but its last known state was a failure
             self._note(error)
             raise
         except BackendError as error:
@@ -114,9 +116,9 @@ class Dependency:
             admission.fail()
             raise
         admission.succeed()
-        self.last_trouble = None
+        self.last_failure = None
         return result
 
     def _note(self, error: BackendError) -> None:
-        self.troubles += 1
-        self.last_trouble = str(error)
+        self.failures += 1
+        self.last_failure = str(error)

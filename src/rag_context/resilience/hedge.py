@@ -1,4 +1,4 @@
-"""Two ways to the same answer: the second is tried where the first has failed, or is late; the sooner one counts."""
+"""Hedged calls: a second way to the same result starts where the first has failed or is late; the faster one wins."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitable[T]], after_s: float) -> T:
-    """What `first` gives; not there after so many seconds, what the sooner of both gives.
+    """The result of `first`; after so many seconds without one, the result of the faster of both.
 
     Raises:
         BackendError: of the second, where both failed.
@@ -31,9 +31,9 @@ async def hedged(first: Callable[[], Awaitable[T]], second: Callable[[], Awaitab
         for task in tasks:
             task.cancel()
             if task.done() and not task.cancelled():
-                task.exception()  # seen: asyncio need not complain of it
+                task.exception()  # read, so that asyncio does not log it as never retrieved
 
 
 def _good(tasks: "Iterable[asyncio.Future[T]]") -> "list[asyncio.Future[T]]":
-    """Those that are done and did not fail as backends do; a bug is a result too."""
+    """The tasks that ended without a `BackendError`; any other exception is a bug and counts as the result."""
     return [task for task in tasks if task.done() and not isinstance(task.exception(), BackendError)]

@@ -1,4 +1,4 @@
-"""Retrying writes and background work: three tries, exponential waits with jitter, a server's own wish first."""
+"""Retries of writes and background work: three attempts, with exponential backoff and jitter, or `Retry-After`."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -20,19 +20,19 @@ T = TypeVar("T")
 TRIES = 3
 BASE_S = 0.1
 CAP_S = 5.0
-PATIENCE_S = 4.0
-"""What failed only after so long is not tried again: a backend that kept everybody waiting once does so again."""
+RETRY_BUDGET_S = 4.0
+"""An attempt that took longer is not retried: a backend that was slow once is probably slow again."""
 
 _backoff = wait_random_exponential(multiplier=BASE_S, max=CAP_S)
 
 
 async def retrying(work: Callable[[], Awaitable[T]]) -> T:
-    """Do `work`, again where the backend did not answer. Raises: the last BackendError.
+    """Do `work`, and retry it where the backend did not answer. Raises: the last BackendError.
 
-    What a backend refused, what is still starting and what a breaker holds back is not tried again.
+    Rejected requests, a backend that is still starting, and an open breaker are not retried.
     """
     async for attempt in AsyncRetrying(
-        stop=stop_after_attempt(TRIES) | stop_after_delay(PATIENCE_S),
+        stop=stop_after_attempt(TRIES) | stop_after_delay(RETRY_BUDGET_S),
         wait=_wait,
         retry=retry_if_exception(_worth_retrying),
         reraise=True,

@@ -1,8 +1,9 @@
-"""Time that the event loop lost: the process was stopped, throttled, collecting garbage or held up, and nothing ran.
+"""Time that the event loop lost: the process was stopped, throttled, collecting garbage or blocked, and nothing ran.
 
-A beat is due every 20 ms while somebody waits for something. One that comes late tells for how long nothing could
-run, whatever the reason; nothing of the operating system has to be asked. Lateness that busy loops always have is
-tolerated. A deadline adds the time that was lost to its own, so that what was late because of us is never called dead.
+A beat is due every 20 ms while a call waits for something. A late beat shows for how long nothing could run,
+whatever the reason, without any call of the operating system. Lateness that busy loops always have is
+tolerated. A deadline adds the lost time to its own, so that a backend is never called down
+because this process was late.
 """
 
 import asyncio

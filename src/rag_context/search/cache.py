@@ -1,4 +1,4 @@
-"""Cached answers: whole ones of level 1 only, and only while the index is unchanged. As bytes, exactly, and back."""
+"""Cached answers: complete ones of level 1 only, and only while the index is unchanged; and their form as bytes."""
 
 import hashlib
 import json
@@ -15,19 +15,19 @@ from rag_context._version import __version__
 from rag_context.domain.documents import Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.resilience.second_level import SecondLevel
-from rag_context.search.query import Answer, LegReport, LegStatus, Level, Query, Result
+from rag_context.search.query import Answer, Level, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 
 
 class ResultCache:
     """The least recently used answers go first; each lives for `ttl_s` seconds at most.
 
-    Behind the memory there may be a level that other processes share: `get` asks the memory alone, `fetch` the
-    shared level, and what that knows is remembered here too.
+    A second level may be shared with other processes: `get` reads this process's memory alone, `fetch` the shared
+    level, and keeps what it finds there in memory too.
 
     Args:
-        size: answers kept in memory; 0 keeps none.
-        ttl_s: seconds an answer lives, in each level; 0 keeps none.
+        size: answers kept in memory; 0 disables it.
+        ttl_s: seconds an answer lives, in each level; 0 disables it.
         clock: monotonic seconds.
         shared: the second level, if there is one.
     """
@@ -44,7 +44,7 @@ class ResultCache:
 
     @property
     def is_shared(self) -> bool:
-        """Whether there is a second level to ask."""
+        """Whether there is a second level."""
         return self._shared is not None
 
     def get(self, query: Query, version: int) -> Answer | None:
@@ -58,10 +58,10 @@ class ResultCache:
         return None
 
     async def fetch(self, query: Query, version: int, stamp: str | None) -> Answer | None:
-        """The answer that the shared level holds, marked as cached; to be asked when `get` knew none.
+        """The answer in the shared level, marked as cached; call it when `get` returned None.
 
         Args:
-            query: what was asked.
+            query: the query.
             version: the index's version in this process.
             stamp: what all processes call this state of the index; nothing is shared while it is not known.
         """
@@ -76,7 +76,7 @@ class ResultCache:
 
     def put(self, query: Query, version: int, answer: Answer, stamp: str | None = None) -> None:
         """Remember an answer if it is a whole one; for other processes too, where `stamp` is known."""
-        whole = answer.level is Level.PRIMARY and all(leg.status is LegStatus.OK for leg in answer.legs.values())
+        whole = answer.level is Level.PRIMARY and all(leg.status is RetrieverStatus.OK for leg in answer.legs.values())
         if not whole or answer.breaker_open:
             return
         self._remember(query, version, answer)
@@ -94,22 +94,22 @@ def _key(query: Query, version: int) -> str:
 
 
 def _shared_key(query: Query, stamp: str) -> str:
-    """As `_key`, for all processes: with the index's stamp, and who wrote the answer down, and how."""
+    """As `_key`, for all processes: with the index's stamp, and the version and format of what is stored."""
     return f"answer:{_digest(asdict(query), stamp, FORMAT, __version__)}"
 
 
 def _digest(*parts: object) -> str:
-    said = json.dumps(parts, default=_told, sort_keys=True)
-    return hashlib.sha256(said.encode()).hexdigest()
+    text = json.dumps(parts, default=_json_default, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _told(value: object) -> str:
-    """An array by all of its numbers; as a text it would be abbreviated."""
+def _json_default(value: object) -> str:
+    """All numbers of an array; `str` would abbreviate it."""
     return value.tobytes().hex() if isinstance(value, np.ndarray) else str(value)
 
 
 FORMAT = 2
-"""Changes with what is written, so that nobody reads what another release meant otherwise."""
+"""Changes with what is written, so that no release reads what another one wrote in another format."""
 
 
 def encoded(answer: Answer) -> bytes:
@@ -118,7 +118,7 @@ def encoded(answer: Answer) -> bytes:
 
 
 def decoded(value: bytes) -> Answer | None:
-    """The answer that was encoded; None where these bytes are not one."""
+    """The answer that was encoded; None if the bytes are not a valid answer."""
     try:
         return _answer(json.loads(value))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -127,7 +127,7 @@ def decoded(value: bytes) -> Answer | None:
 
 def _answer(said: dict[str, Any]) -> Answer:
     legs = {
-        name: LegReport(LegStatus(leg["status"]), leg["latency_ms"], leg["detail"])
+        name: RetrieverReport(RetrieverStatus(leg["status"]), leg["latency_ms"], leg["detail"])
         for name, leg in said["legs"].items()
     }
     results = tuple(_result(result) for result in said["results"])

@@ -16,7 +16,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.hedge import hedged
 from rag_context.search.coverage import Coverage, described, matters
 from rag_context.search.gather import Gathered, gather
-from rag_context.search.query import Answer, LegReport, LegStatus, Level, Mode, Query, Result
+from rag_context.search.query import Answer, Level, Mode, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import (
     Ranked,
     answerable,
@@ -27,34 +27,34 @@ from rag_context.search.ranking import (
     smoothed_scores,
     spread,
 )
-from rag_context.search.retrievers import Backends, Legs, status_of
+from rag_context.search.retrievers import Backends, Retrievers, status_of
 
 logger = logging.getLogger(__name__)
 
-LEGS_SHARE = 0.75
-"""Share of the deadline that the legs may use; the rest is for putting an answer together."""
+RETRIEVERS_SHARE = 0.75
+"""Share of the deadline that the retrievers may use; the rest is for scoring and for reading the passages."""
 
 RANKING_SHARE = 1.0 / 3.0
 """Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
 
 HEDGE_SHARE = 0.25
-"""Share of the deadline after which a vector search that is not done starts the text leg beside it."""
+"""Share of the deadline after which a keyword search is started while the vector search still runs (a hedge)."""
 
-READY_SHARE = 0.5
-"""Share of the deadline after which a vector leg that is not done has level 2 made ready beside it."""
+FALLBACK_SHARE = 0.5
+"""Share of the deadline after which the answer of level 2 is prepared while the vector search still runs."""
 
 WARNINGS: Mapping[Level, str] = {
     Level.TEXT: "Vector search unavailable, using text search fallback",
     Level.EMPTY: "All search methods failed, returning empty results",
     Level.OPEN: "Circuit breaker is open - too many failures",
 }
-WORDLESS = "Vector search unavailable, and a vector alone has no words to search for instead"
+VECTOR_ONLY = "Vector search unavailable, and the query has no text for a keyword search"
 TEXT_MISSING = "Text search unavailable, using vector search alone"
-INEXACT = "Passages are ranked without some of their scores or neighbours, which could not be had in time"
+INEXACT = "Passages are ranked without some of their scores or neighbours, which were not available in time"
 
 
 class SearchChain:
-    """Answers queries from the sources, whatever state they are in.
+    """Answers queries from the sources, also where some of them fail.
 
     Args:
         sources: the ports and their guards.
@@ -88,86 +88,95 @@ class SearchChain:
                 answer = await self._descend(query, deadline)
                 if answer.level is not Level.EMPTY:
                     admission.succeed()
-                elif query.has_words:  # a vector alone does not tell whether the words could have been searched
+                elif query.has_text:  # without text, keyword search was not tried
                     admission.fail()
         except BreakerOpenError:
-            return self._refused()
+            return self._rejected()
         if self.breaker.closed:
             return answer
         return replace(answer, breaker_open=True, retry_after_s=self.breaker.retry_after_s)
 
     async def _descend(self, query: Query, deadline: Deadline) -> Answer:
-        for_legs = deadline.sooner((1.0 - LEGS_SHARE) * self._deadline_s)
+        for_retrievers = deadline.sooner((1.0 - RETRIEVERS_SHARE) * self._deadline_s)
         errors: list[str] = []
-        with Legs(self._sources, query, for_legs, self._clock) as legs:
-            for level in (self._primary, self._text) if query.has_words else (self._primary,):
+        with Retrievers(self._sources, query, for_retrievers, self._clock) as retrievers:
+            for level in (self._primary, self._text) if query.has_text else (self._primary,):
                 try:
-                    answer = await level(query, legs, deadline)
-                    return replace(answer, legs={**legs.reports, **answer.legs})
+                    answer = await level(query, retrievers, deadline)
+                    return replace(answer, legs={**retrievers.reports, **answer.legs})
                 except BackendError as error:
-                    known = isinstance(error, BreakerOpenError | BackendStartingError)  # it has been said before
+                    known = isinstance(error, BreakerOpenError | BackendStartingError)  # logged when it began
                     severity = logging.DEBUG if known else logging.WARNING
                     logger.log(severity, "search: %s failed: %s", level.__name__.strip("_"), error)
                     errors.append(f"{error.component}: {error}")
-            empty = _nothing(legs.reports, "; ".join(errors))
-            return empty if query.has_words else replace(empty, warning=WORDLESS)
+            empty = _nothing(retrievers.reports, "; ".join(errors))
+            return empty if query.has_text else replace(empty, warning=VECTOR_ONLY)
 
-    async def _primary(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
-        """Level 1: what was asked for, whole or with a label that says which leg is missing."""
+    async def _primary(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
+        """Level 1: the retrievers that the mode names; where one is missing, a warning says which."""
         if query.mode is Mode.TEXT:
-            return await self._from_text(query, legs, deadline, Level.PRIMARY)
-        if query.has_words:
-            legs.while_vector_is_late(HEDGE_SHARE * self._deadline_s, legs.start_text)
-            legs.while_vector_is_late(READY_SHARE * self._deadline_s, lambda: self._make_ready(query, legs, deadline))
-        vector = legs.start_vector()
-        words = legs.start_text() if query.has_words and query.mode is not Mode.VECTOR else None
+            return await self._from_text(query, retrievers, deadline, Level.PRIMARY)
+        if query.has_text:
+            retrievers.call_if_vector_is_late(HEDGE_SHARE * self._deadline_s, retrievers.start_text)
+            retrievers.call_if_vector_is_late(
+                FALLBACK_SHARE * self._deadline_s, lambda: self._prepare_fallback(query, retrievers, deadline)
+            )
+        vector = retrievers.start_vector()
+        keywords = retrievers.start_text() if query.has_text and query.mode is not Mode.VECTOR else None
         missing = await self._coverage.missing(query.where, _for_ranking(deadline))
-        if words is None and query.has_words and matters(missing):
-            words = legs.start_text()  # vectors alone would hide what has none
-        finds = await vector
-        text, warning = (None, None) if words is None else await _if_it_can(words)
-        gathered = await gather(self._sources, query, finds, text, _for_ranking(deadline))
-        self._sources.require_same_model(finds)
-        answer = await self._assemble(query, legs, gathered, finds.calibration, deadline)
+        if keywords is None and query.has_text and matters(missing):
+            keywords = retrievers.start_text()  # vector search cannot find passages without a vector
+        vector_results = await vector
+        text, warning = (None, None) if keywords is None else await _hits_or_warning(keywords)
+        gathered = await gather(self._sources, query, vector_results, text, _for_ranking(deadline))
+        self._sources.require_same_model(vector_results)
+        answer = await self._assemble(query, retrievers, gathered, vector_results.calibration, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)
 
-    async def _text(self, query: Query, legs: Legs, deadline: Deadline) -> Answer:
-        """Level 2: the words alone, made ready where the vectors kept everybody waiting."""
-        answer = await (legs.spare or self._from_text(query, legs, deadline, Level.TEXT))
+    async def _text(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
+        """Level 2: keyword search alone; prepared beside a late vector search where there was one."""
+        answer = await (retrievers.fallback or self._from_text(query, retrievers, deadline, Level.TEXT))
         return replace(answer, warning=WARNINGS[Level.TEXT])
 
-    def _make_ready(self, query: Query, legs: Legs, deadline: Deadline) -> None:
-        legs.keep_spare(self._from_text(query, legs, deadline, Level.TEXT))
+    def _prepare_fallback(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> None:
+        retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT))
 
-    async def _from_text(self, query: Query, legs: Legs, deadline: Deadline, level: Level) -> Answer:
-        text = await legs.start_text()
+    async def _from_text(self, query: Query, retrievers: Retrievers, deadline: Deadline, level: Level) -> Answer:
+        text = await retrievers.start_text()
         gathered = await gather(self._sources, query, None, text, _for_ranking(deadline))
-        return replace(await self._assemble(query, legs, gathered, None, deadline), level=level)
+        return replace(await self._assemble(query, retrievers, gathered, None, deadline), level=level)
 
     async def _assemble(
-        self, query: Query, legs: Legs, gathered: Gathered, calibration: Calibration | None, deadline: Deadline
+        self,
+        query: Query,
+        retrievers: Retrievers,
+        gathered: Gathered,
+        calibration: Calibration | None,
+        deadline: Deadline,
     ) -> Answer:
         kept = _kept(query, gathered, calibration)
         ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
-        ids.update((ref.id, None) for ranked in kept for ref in _said_around(ranked.candidate.chunk, gathered) if ref)
-        passages = await self._passages(list(ids), legs, calibration, deadline)
-        trouble = gathered.trouble
-        if trouble is None and not legs.text_failed:
+        ids.update(
+            (ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref
+        )
+        passages = await self._passages(list(ids), retrievers, calibration, deadline)
+        failure = gathered.failure
+        if failure is None and not retrievers.text_failed:
             await self._count(deadline)
         return Answer(
             results=_results(kept, passages, gathered),
             level=Level.PRIMARY,
-            legs={} if trouble is None else {"ranking": LegReport(status_of(trouble), 0.0, str(trouble))},
+            legs={} if failure is None else {"ranking": RetrieverReport(status_of(failure), 0.0, str(failure))},
             total_indexed=self._known_total,
-            warning=None if trouble is None else INEXACT,
+            warning=None if failure is None else INEXACT,
             unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
         )
 
     async def _passages(
-        self, ids: Sequence[str], legs: Legs, calibration: Calibration | None, deadline: Deadline
+        self, ids: Sequence[str], retrievers: Retrievers, calibration: Calibration | None, deadline: Deadline
     ) -> Mapping[str, Passage]:
-        """From the document store; where that is late and the vectors were asked, from the vector store's own copy."""
+        """Passages from the document store, or the vector store's copies where that is late and vectors are in use."""
         sources = self._sources
 
         def from_documents() -> Awaitable[Mapping[str, Passage]]:
@@ -178,16 +187,16 @@ class SearchChain:
 
         if calibration is None:
             return await from_documents()
-        if legs.text_failed:
+        if retrievers.text_failed:
             return await from_vectors()
         return await hedged(from_documents, from_vectors, deadline.remaining_s / 2.0)
 
     async def _count(self, deadline: Deadline) -> None:
-        """Count the documents anew where the index has changed since; without a count, the last one stands."""
+        """Count the documents again if the index has changed; where they cannot be counted, the last count stays."""
         version = self._sources.documents.version
         if version == self._known_version:
             return
-        in_time = deadline.sooner(deadline.remaining_s / 2.0)  # an answer that is ready waits for no number
+        in_time = deadline.sooner(deadline.remaining_s / 2.0)  # the answer is ready and must not wait for a number
         try:
             counts = await self._sources.document_store.call(self._sources.documents.counts, in_time)
         except BackendError as error:
@@ -195,11 +204,11 @@ class SearchChain:
         else:
             self._known_total, self._known_version = counts.documents, version
 
-    def _refused(self) -> Answer:
+    def _rejected(self) -> Answer:
         return Answer(
             results=(),
             level=Level.OPEN,
-            legs={part: LegReport(LegStatus.SKIPPED, 0.0) for part in ("embedding", "vector", "text")},
+            legs={part: RetrieverReport(RetrieverStatus.SKIPPED, 0.0) for part in ("embedding", "vector", "text")},
             total_indexed=self._known_total,
             breaker_open=True,
             warning=WARNINGS[Level.OPEN],
@@ -207,10 +216,12 @@ class SearchChain:
         )
 
 
-async def _if_it_can(words: "asyncio.Task[Sequence[KeywordHit]]") -> tuple[Sequence[KeywordHit] | None, str | None]:
-    """The text leg's hits, or a warning that says they are missing."""
+async def _hits_or_warning(
+    keywords: "asyncio.Task[Sequence[KeywordHit]]",
+) -> tuple[Sequence[KeywordHit] | None, str | None]:
+    """The hits of the keyword search, or a warning that says they are missing."""
     try:
-        return await words, None
+        return await keywords, None
     except BackendError:
         return None, TEXT_MISSING
 
@@ -219,12 +230,12 @@ def _for_ranking(deadline: Deadline) -> Deadline:
     return deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s)
 
 
-def _nothing(reports: Mapping[str, LegReport], error: str) -> Answer:
+def _nothing(reports: Mapping[str, RetrieverReport], error: str) -> Answer:
     return Answer((), Level.EMPTY, dict(reports), 0, warning=WARNINGS[Level.EMPTY], error=error)
 
 
 def _labelled(answer: Answer, missing: Missing) -> Answer:
-    """`answer` as what it is: not of level 1 where vectors of what it could have found are missing."""
+    """`answer`, lowered to level 2 with a warning where too many passages have no vector."""
     if not matters(missing):
         return answer
     warning = described(missing) if answer.warning is None else f"{described(missing)}; {answer.warning}"
@@ -232,7 +243,7 @@ def _labelled(answer: Answer, missing: Missing) -> Answer:
 
 
 def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
-    """The best `limit` that pass: the least score that was asked for, or else the model's threshold of cosines."""
+    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
     best = presumed_best(calibration)
     fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
     ranked = (
@@ -259,12 +270,12 @@ def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: 
         chunk = ranked.candidate.chunk
         if chunk.id in passages:
             vector_rank, text_rank = gathered.vector_ranks.get(chunk.id), gathered.text_ranks.get(chunk.id)
-            around = [passages.get(ref.id) if ref is not None else None for ref in _said_around(chunk, gathered)]
+            around = [passages.get(ref.id) if ref is not None else None for ref in _messages_around(chunk, gathered)]
             results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, *around))
     return tuple(results)
 
 
-def _said_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:
-    """What stands before and after a passage of a talk: alone, an answer hardly says what it answers."""
+def _messages_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:
+    """The messages before and after a passage of a conversation: an answer needs the question before it."""
     near = gathered.neighbours.get(chunk.id) if chunk.content_type == CHAT else None
     return (near.before, near.after) if near is not None else (None, None)

@@ -65,7 +65,7 @@ class Coverage:
         if known is not None and (known.version == version or began < known.stands_until):
             return known.missing
         if known is not None:
-            known.stands_until = math.inf  # nobody counts the same beside this call
+            known.stands_until = math.inf  # no other call counts the same meanwhile
         try:
             missing = await self._document_store.call(lambda: self._documents.missing_vectors(where), deadline)
         except BackendError as error:

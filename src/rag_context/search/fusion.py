@@ -13,7 +13,7 @@ Floats = NDArray[np.float64]
 
 VECTOR_WEIGHT = 0.5
 CODE_VECTOR_WEIGHT = 0.8
-"""Code is asked for in natural language, which shares few words with it."""
+"""Queries for code are in natural language, which shares few words with code."""
 
 
 def vector_weight(content_type: str) -> float:

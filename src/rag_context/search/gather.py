@@ -1,4 +1,4 @@
-"""Between finding and ranking: every candidate gets both exact scores, and so do the best ones' neighbours."""
+"""Between retrieval and ranking: every candidate gets both exact scores, and so do the best ones' neighbours."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Query
 from rag_context.search.ranking import Candidate, best_first, fused_scores, presumed_best, spread
-from rag_context.search.retrievers import Backends, VectorFinds, pool_per_document
+from rag_context.search.retrievers import Backends, VectorResults, pool_per_document
 
 T = TypeVar("T")
 
@@ -23,47 +23,47 @@ SHORTLIST_PER_RESULT = 3
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Candidates with their exact scores, and what surrounds them."""
+    """Candidates with their exact scores, and their neighbours."""
 
     candidates: Sequence[Candidate]
     neighbours: Mapping[str, Neighbours]
     scored: Mapping[str, Candidate]
     vector_ranks: Mapping[str, int]
     text_ranks: Mapping[str, int]
-    trouble: BackendError | None = None
+    failure: BackendError | None = None
     """Why some scores or neighbours are missing, where they are."""
 
 
 async def gather(
     sources: Backends,
     query: Query,
-    finds: VectorFinds | None,
+    vector_results: VectorResults | None,
     text: Sequence[KeywordHit] | None,
     deadline: Deadline,
 ) -> Gathered:
-    """Score the union of what the legs found on both sides, and the neighbours of its best.
+    """Give every candidate of either retriever both exact scores, and score the neighbours of the best.
 
-    Without the text leg there is nothing to unite and the cosines stand as they are. What cannot be had by the
-    deadline is done without: a ranking that is less exact is worth more than none.
+    Without a keyword search there is no union and the cosines stand as they are. Scores that are not there by the
+    deadline are left out: a less exact ranking is better than none.
 
     Args:
         sources: the ports.
-        query: the question.
-        finds: what the vector leg found; None where it is not part of this answer.
-        text: what the text leg found; None where it is not part of this answer.
+        query: the query.
+        vector_results: the vector search's hits; None where it is not part of this answer.
+        text: the keyword search's hits; None where it is not part of this answer.
         deadline: when ranking must begin.
     """
-    found: list[VectorHit | KeywordHit] = [*(finds.hits if finds else ()), *(text or ())]
+    found: list[VectorHit | KeywordHit] = [*(vector_results.hits if vector_results else ()), *(text or ())]
     refs = {hit.chunk.id: hit.chunk for hit in found}
-    cosines = {hit.chunk.id: hit.cosine for hit in finds.hits} if finds else {}
+    cosines = {hit.chunk.id: hit.cosine for hit in vector_results.hits} if vector_results else {}
     raw = _Raw(cosines, {hit.chunk.id: hit for hit in text or ()})
     if text is None:
-        return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, finds, text)
-    exact = _ExactScores(sources, query, finds, deadline)
+        return _gathered([_candidate(ref, raw) for ref in refs.values()], {}, {}, vector_results, text)
+    exact = _ExactScores(sources, query, vector_results, deadline)
     raw = await exact.complete(raw, refs)
     union = [_candidate(ref, raw) for ref in refs.values()]
     size = max(SHORTLIST_FLOOR, SHORTLIST_PER_RESULT * query.limit)
-    first = fused_scores(union, presumed_best(finds.calibration if finds else None))
+    first = fused_scores(union, presumed_best(vector_results.calibration if vector_results else None))
     order = (union[i] for i in best_first(union, first))
     spread_out = spread(order, lambda candidate: candidate.chunk.document_id, pool_per_document(query))
     shortlist = list(islice(spread_out, size))
@@ -71,11 +71,11 @@ async def gather(
     around = {ref.id: ref for near in neighbours.values() for ref in (near.before, near.after) if ref is not None}
     beyond = {id_: ref for id_, ref in around.items() if id_ not in refs}
     raw = await exact.complete(raw, beyond)
-    if exact.trouble is not None:  # some candidates would gain from neighbours that are known, others not
-        return replace(_gathered(shortlist, {}, {}, finds, text), trouble=exact.trouble)
+    if exact.failure is not None:  # some candidates would gain from neighbours that are known, others not
+        return replace(_gathered(shortlist, {}, {}, vector_results, text), failure=exact.failure)
     scored = {candidate.chunk.id: candidate for candidate in union}
     scored.update((id_, _candidate(ref, raw)) for id_, ref in beyond.items())
-    return _gathered(shortlist, neighbours, scored, finds, text)
+    return _gathered(shortlist, neighbours, scored, vector_results, text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,18 @@ class _Raw:
 
 @dataclass(slots=True)
 class _ExactScores:
-    """Asks both sides for the scores that are still missing, at the same time, until one of them is in trouble."""
+    """Reads the scores that are still missing from both stores, at the same time, until one of them fails."""
 
     sources: Backends
     query: Query
-    finds: VectorFinds | None
+    vector_results: VectorResults | None
     deadline: Deadline
-    trouble: BackendError | None = None
-    """What went wrong; nothing is asked for after it."""
+    failure: BackendError | None = None
+    """The first failure; nothing is read after it."""
 
     async def complete(self, raw: _Raw, refs: Mapping[str, ChunkRef]) -> _Raw:
-        """`raw` with the scores that the chunks of `refs` still lack."""
-        without_cosine = [id_ for id_ in refs if id_ not in raw.cosines] if self.finds is not None else []
+        """`raw` with the scores of the chunks in `refs` that it does not have."""
+        without_cosine = [id_ for id_ in refs if id_ not in raw.cosines] if self.vector_results is not None else []
         without_text = [ref for id_, ref in refs.items() if id_ not in raw.texts]
         if without_cosine and without_text:
             cosines, texts = await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
@@ -111,27 +111,31 @@ class _ExactScores:
         """What stands before and after each candidate."""
         ids = [candidate.chunk.id for candidate in shortlist]
         documents = self.sources.documents
-        return await self._asked(self.sources.document_store, ids, lambda: documents.neighbours(ids))
+        return await self._scores_from(self.sources.document_store, ids, lambda: documents.neighbours(ids))
 
     async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
-        finds, vectors = self.finds, self.sources.vectors
-        if finds is None:
+        vector_results, vectors = self.vector_results, self.sources.vectors
+        if vector_results is None:
             return {}
-        return await self._asked(self.sources.vector_store, ids, lambda: vectors.score(finds.vector, ids))
+        return await self._scores_from(
+            self.sources.vector_store, ids, lambda: vectors.score(vector_results.vector, ids)
+        )
 
     async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
         texts = self.sources.texts
-        return await self._asked(self.sources.document_store, chunks, lambda: texts.score(self.query.text, chunks))
+        return await self._scores_from(
+            self.sources.document_store, chunks, lambda: texts.score(self.query.text, chunks)
+        )
 
-    async def _asked(
+    async def _scores_from(
         self, store: Dependency, about: Sequence[object], work: Callable[[], Awaitable[Mapping[str, T]]]
     ) -> Mapping[str, T]:
-        if not about or self.trouble is not None:
+        if not about or self.failure is not None:
             return {}
         try:
             return await store.call(work, self.deadline)
         except BackendError as error:
-            self.trouble = error
+            self.failure = error
             return {}
 
 
@@ -144,13 +148,13 @@ def _gathered(
     candidates: Sequence[Candidate],
     neighbours: Mapping[str, Neighbours],
     scored: Mapping[str, Candidate],
-    finds: VectorFinds | None,
+    vector_results: VectorResults | None,
     text: Sequence[KeywordHit] | None,
 ) -> Gathered:
     return Gathered(
         candidates,
         neighbours,
         scored,
-        vector_ranks={hit.chunk.id: rank for rank, hit in enumerate(finds.hits if finds else (), 1)},
+        vector_ranks={hit.chunk.id: rank for rank, hit in enumerate(vector_results.hits if vector_results else (), 1)},
         text_ranks={hit.chunk.id: rank for rank, hit in enumerate(text or (), 1)},
     )

@@ -10,7 +10,7 @@ from rag_context.search.ranking import Ranked
 
 
 class Mode(StrEnum):
-    """Which legs a search walks on."""
+    """Which retrievers a search uses."""
 
     HYBRID = "hybrid"
     VECTOR = "vector"
@@ -26,8 +26,8 @@ class Level(IntEnum):
     OPEN = 4
 
 
-class LegStatus(StrEnum):
-    """How a leg of a search went."""
+class RetrieverStatus(StrEnum):
+    """How a part of a search ended."""
 
     OK = "ok"
     FAILED = "failed"
@@ -39,14 +39,13 @@ class LegStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A question, what it may see, and how it wants to be answered.
+    """A question, the documents it may find, and how many passages it returns.
 
     A `min_score` is a real minimum: nothing below it is returned. Without one the model's threshold applies, from which
     passages that hold the question's rare terms are exempt.
     `per_document` bounds how many passages of one document are returned, so that a large one cannot crowd out the rest.
 
-    With a `vector` of its own, nothing is embedded; with a vector and no text, only the vector leg has something to
-    search for.
+    With a `vector` of its own, nothing is embedded; with a vector and no text, only vector search is possible.
     """
 
     text: str
@@ -58,25 +57,25 @@ class Query:
     vector: Vector | None = None
 
     @property
-    def has_words(self) -> bool:
-        """Whether there is something for the text leg to search for."""
+    def has_text(self) -> bool:
+        """Whether there is text for a keyword search."""
         return self.vector is None or bool(self.text.strip())
 
 
 @dataclass(frozen=True, slots=True)
-class LegReport:
+class RetrieverReport:
     """What one part of a search did, in how many milliseconds."""
 
-    status: LegStatus
+    status: RetrieverStatus
     latency_ms: float
     detail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A passage in its place, with the rank it had in each leg (from 1; None where the leg did not find it).
+    """A passage with its rank in each retriever (from 1; None where the retriever did not find it).
 
-    A passage of a talk comes with what was said right before and after it, where something was.
+    A passage of a conversation comes with the messages right before and after it, where there are any.
     """
 
     passage: Passage
@@ -89,11 +88,11 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the chain says. `unanswerable` is a label: probably nothing in the index answers this."""
+    """What the chain returns. `unanswerable` is a label: probably nothing in the index answers this."""
 
     results: tuple[Result, ...]
     level: Level
-    legs: Mapping[str, LegReport]
+    legs: Mapping[str, RetrieverReport]
     total_indexed: int
     breaker_open: bool = False
     warning: str | None = None

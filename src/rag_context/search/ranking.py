@@ -26,15 +26,15 @@ A neighbour that is not there counts as the chunk itself, or the middle of a lon
 """
 
 SESSION_WEIGHT = 0.2
-"""How much the best turns of a talk lift its other turns."""
+"""How much the best turns of a conversation raise the score of its other turns."""
 
 SESSION_TURNS = 3
-"""How many of a talk's best turns speak for the talk."""
+"""How many of a conversation's best turns count for the conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A chunk with its exact raw scores; `cosine` is None where it is unknown: without a vector, or none was asked."""
+    """A chunk with its exact raw scores; `cosine` is None where it is unknown: no vector, or no vector search."""
 
     chunk: ChunkRef
     cosine: float | None
@@ -71,12 +71,12 @@ def smoothed_scores(
 ) -> Floats:
     """Fused score of each candidate with its surroundings, `(n,)`.
 
-    Both raw scores gain a share of the neighbours' before they are fused; turns of a talk then gain from the
-    best turns of the same talk.
+    Both raw scores gain a share of the neighbours' before they are fused; turns of a conversation then gain from
+    the best turns of the same conversation.
 
     Args:
         candidates: what is ranked.
-        neighbours: chunk id to its neighbours; chunks without an entry have none.
+        neighbours: chunk id to its neighbours; chunks without an entry have no neighbours.
         scored: raw scores by chunk id, of the neighbours too.
         presumed_best: where some cosines are unknown, the least that the best of all is taken to be.
     """
@@ -100,7 +100,7 @@ def best_first(candidates: Sequence[Candidate], scores: Floats) -> list[int]:
 
 
 def passes(candidate: Candidate, score: float, threshold: float) -> bool:
-    """Whether a passage is returned where no minimum was asked for: relevant enough, or it holds the rare terms.
+    """Whether a passage is returned without a `min_score`: relevant enough, or it holds the rare terms.
 
     `threshold` is one of cosines, and says nothing of a passage whose cosine is not known.
     """

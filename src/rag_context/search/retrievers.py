@@ -1,4 +1,4 @@
-"""The two legs of a search: by vector and by words. Each runs as a task, reports on itself, and ends in time."""
+"""The two retrievers of a search, by vector and by keyword. Each runs as a task with a deadline and a report."""
 
 import asyncio
 import time
@@ -17,22 +17,22 @@ from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.search.query import Answer, LegReport, LegStatus, Query
+from rag_context.search.query import Answer, Query, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import spread
 
 POOL_FLOOR = 40
 POOL_PER_RESULT = 3
-"""How many candidates each leg brings; on the open collections a hundred give the same first ten."""
+"""How many candidates each retriever returns; on the open collections a hundred give the same first ten."""
 
 
 PER_DOCUMENT_FACTOR = 2
 """Candidates of one document for each of its passages that may be returned."""
 
 ENOUGH = 2
-"""A pool is wide enough with one in so many of the documents that may be returned: the best ones are among them."""
+"""A pool is wide enough if it has one in so many of the documents that may be returned."""
 
 FURTHER_LOOKS = 2
-"""How often a leg looks again, past the documents that fill its pool."""
+"""How often a retriever searches again without the documents that fill its pool."""
 
 Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
 
@@ -43,8 +43,8 @@ def pool_per_document(query: Query) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorFinds:
-    """What the vector leg found, with the query's own vector for exact scores of other chunks."""
+class VectorResults:
+    """The hits of the vector search, with the query's own vector for exact scores of other chunks."""
 
     vector: Vector
     hits: Sequence[VectorHit]
@@ -67,23 +67,25 @@ class Backends:
     vectors_made_by: Callable[[], str | None] = lambda: None
     """Fingerprint of the model of the vectors that answer now; None while it is not known."""
 
-    def require_same_model(self, finds: VectorFinds) -> None:
-        """Refuse what was found where another model's vectors have taken the place of those that were to be asked.
+    def require_same_model(self, vector_results: VectorResults) -> None:
+        """Reject results that compare a query with the vectors of another model: a reindexing has just replaced them.
 
         Raises:
-            BackendRejectedError: they have.
+            BackendRejectedError: the query's vector and the index's are of two models.
         """
-        if finds.made_by is not None and self.vectors_made_by() not in (None, finds.made_by):
-            raise BackendRejectedError("vectors", "The vectors were just exchanged for those of another model.")
+        if vector_results.made_by is not None and self.vectors_made_by() not in (None, vector_results.made_by):
+            raise BackendRejectedError(
+                "vectors", "The vectors of the index were just replaced by those of another model."
+            )
 
 
-class Legs:
-    """The tasks of one search. Use as a context manager: what still runs at the end is cancelled.
+class Retrievers:
+    """The tasks of one search. Use as a context manager: tasks that still run at the end are cancelled.
 
     Args:
         sources: the ports.
-        query: what is asked.
-        deadline: when both legs must be done, so that time is left to put an answer together.
+        query: the query.
+        deadline: when both retrievers must be done, so that time is left for scoring.
         clock: monotonic seconds, for the reports.
     """
 
@@ -94,44 +96,44 @@ class Legs:
         deadline: Deadline,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.reports: dict[str, LegReport] = {}
+        self.reports: dict[str, RetrieverReport] = {}
         self._sources = sources
         self._query = query
         self._deadline = deadline
         self._clock = clock
         self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
-        self._vector: asyncio.Task[VectorFinds] | None = None
+        self._vector: asyncio.Task[VectorResults] | None = None
         self._text: asyncio.Task[Sequence[KeywordHit]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
-        self.spare: asyncio.Task[Answer] | None = None
-        """The lower level's answer, on its way already."""
+        self.fallback: asyncio.Task[Answer] | None = None
+        """The answer of level 2, prepared while the vector search is late."""
 
-    def __enter__(self) -> "Legs":
+    def __enter__(self) -> "Retrievers":
         return self
 
     def __exit__(self, *_exc: object) -> None:
         for timer in self._timers:
             timer.cancel()
-        for task in (self._vector, self._text, self.spare):
+        for task in (self._vector, self._text, self.fallback):
             if task is not None and not task.done():
                 task.cancel()
             elif task is not None and not task.cancelled():
-                task.exception()  # seen, so that asyncio does not complain of a failure nobody asked about
+                task.exception()  # read, so that asyncio does not log it as never retrieved
 
-    def start_vector(self) -> "asyncio.Task[VectorFinds]":
-        """The vector leg, started once."""
+    def start_vector(self) -> "asyncio.Task[VectorResults]":
+        """The vector search, started once."""
         if self._vector is None:
-            self._vector = asyncio.create_task(self._walk_vector())
+            self._vector = asyncio.create_task(self._run_vector())
         return self._vector
 
     def start_text(self) -> "asyncio.Task[Sequence[KeywordHit]]":
-        """The text leg, started once: half of level 1, and all of level 2."""
+        """The keyword search, started once: half of level 1, and all of level 2."""
         if self._text is None:
-            self._text = asyncio.create_task(self._walk_text())
+            self._text = asyncio.create_task(self._run_text())
         return self._text
 
-    def while_vector_is_late(self, after_s: float, work: Callable[[], object]) -> None:
-        """Do `work` so many seconds from now, if the vector leg is still out by then."""
+    def call_if_vector_is_late(self, after_s: float, work: Callable[[], object]) -> None:
+        """Do `work` so many seconds from now, if the vector search still runs by then."""
 
         def late() -> None:
             if self._vector is not None and not self._vector.done():
@@ -139,17 +141,17 @@ class Legs:
 
         self._timers.append(asyncio.get_running_loop().call_later(after_s, late))
 
-    def keep_spare(self, answer: Coroutine[None, None, Answer]) -> None:
-        """Have the lower level's answer made ready beside the vector leg."""
-        self.spare = asyncio.create_task(answer)
+    def prepare_fallback(self, answer: Coroutine[None, None, Answer]) -> None:
+        """Prepare the answer of level 2 while the vector search still runs."""
+        self.fallback = asyncio.create_task(answer)
 
     @property
     def text_failed(self) -> bool:
-        """Whether the text leg is known to have no answer."""
+        """Whether the keyword search has failed."""
         report = self.reports.get("text")
-        return report is not None and report.status is not LegStatus.OK
+        return report is not None and report.status is not RetrieverStatus.OK
 
-    async def _walk_vector(self) -> VectorFinds:
+    async def _run_vector(self) -> VectorResults:
         sources, query = self._sources, self._query
         vector, made_by = (query.vector, None) if query.vector is not None else await self._embedded()
         with self._reported("vector"):
@@ -158,22 +160,22 @@ class Legs:
                     lambda: sources.vectors.search(vector, limit=self._pool, where=where), self._deadline
                 )
             )
-        finds = VectorFinds(vector, hits, sources.embedder.model.calibration, made_by)
-        sources.require_same_model(finds)
-        return finds
+        vector_results = VectorResults(vector, hits, sources.embedder.model.calibration, made_by)
+        sources.require_same_model(vector_results)
+        return vector_results
 
     async def _embedded(self) -> tuple[Vector, str]:
         """The query's vector, and the fingerprint of the model that made it."""
         embedder, text = self._sources.embedder, self._query.text
 
         async def embedded() -> tuple[Vector, str]:
-            made_by = embedder.model.fingerprint  # before: a model that is exchanged meanwhile is found out
+            made_by = embedder.model.fingerprint  # read before embedding: shows a model that is replaced meanwhile
             return await embedder.embed_query(text), made_by
 
         with self._reported("embedding"):
             return await self._sources.embedding.call(embedded, self._deadline)
 
-    async def _walk_text(self) -> Sequence[KeywordHit]:
+    async def _run_text(self) -> Sequence[KeywordHit]:
         with self._reported("text"):
             return await self._spread(
                 lambda where: self._sources.document_store.call(
@@ -181,13 +183,13 @@ class Legs:
                 )
             )
 
-    async def _spread(self, look: Callable[[Filter], Awaitable[Sequence[Hit]]]) -> Sequence[Hit]:
-        """What a store finds; where a few documents fill the pool, what it finds beside them too.
+    async def _spread(self, search: Callable[[Filter], Awaitable[Sequence[Hit]]]) -> Sequence[Hit]:
+        """The hits of a store; where a few documents fill the pool, the hits of other documents too.
 
-        Raw scores of two looks compare, so the union is what one look with a limit per document would bring.
+        Raw scores of two searches compare, so the union is what one search with a limit per document would return.
         """
         query = self._query
-        hits: list[Hit] = list(await look(query.where))
+        hits: list[Hit] = list(await search(query.where))
         found = len(hits)
         most = pool_per_document(query)
         if query.per_document is None or most is None:
@@ -199,8 +201,8 @@ class Legs:
             if found < self._pool or not crowding or is_wide:
                 break
             try:
-                further: Sequence[Hit] = await look(replace(query.where, without_documents=crowding))
-            except BackendError:  # what was found stands
+                further: Sequence[Hit] = await search(replace(query.where, without_documents=crowding))
+            except BackendError:  # the hits so far stay
                 break
             found = len(further)
             hits = _united(hits, further)
@@ -209,17 +211,17 @@ class Legs:
     @contextmanager
     def _reported(self, part: str) -> Iterator[None]:
         started = self._clock()
-        status, detail = LegStatus.OK, None
+        status, detail = RetrieverStatus.OK, None
         try:
             yield
         except BackendError as error:
             status, detail = status_of(error), str(error)
             raise
         except asyncio.CancelledError:
-            status, detail = LegStatus.TIMEOUT, "not finished in time"
+            status, detail = RetrieverStatus.TIMEOUT, "not finished in time"
             raise
         finally:
-            self.reports[part] = LegReport(status, (self._clock() - started) * 1000.0, detail)
+            self.reports[part] = RetrieverReport(status, (self._clock() - started) * 1000.0, detail)
 
 
 def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
@@ -228,14 +230,14 @@ def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:
     return [*hits, *(hit for hit in further if hit.chunk.id not in known)]
 
 
-def status_of(error: BackendError) -> LegStatus:
+def status_of(error: BackendError) -> RetrieverStatus:
     """How a failure is reported."""
     match error:
         case BreakerOpenError():
-            return LegStatus.OPEN
+            return RetrieverStatus.OPEN
         case BackendStartingError():
-            return LegStatus.LOADING
+            return RetrieverStatus.LOADING
         case BackendTimeoutError():
-            return LegStatus.TIMEOUT
+            return RetrieverStatus.TIMEOUT
         case _:
-            return LegStatus.FAILED
+            return RetrieverStatus.FAILED

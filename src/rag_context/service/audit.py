@@ -82,11 +82,11 @@ class Audit:
 
         A damaged file is not touched. Raises: BackendError.
         """
-        kinds = {flaw.kind for flaw in found.flaws}
+        kinds = {flaw.kind for flaw in found.issues}
         if IssueKind.DAMAGED_FILE not in kinds:
-            await self._auditor.mend(kinds)
-            if found.spoilt:
-                await self._auditor.distrust(found.spoilt)
+            await self._auditor.repair(kinds)
+            if found.damaged:
+                await self._auditor.invalidate(found.damaged)
 
 
 def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
@@ -102,17 +102,17 @@ def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
 
 def report(found: IntegrityReport, thoroughness: Thoroughness, before: IntegrityReport | None = None) -> CheckResponse:
     """The report on what is there; of a repair also what was there before it and is mended."""
-    left = {flaw.kind for flaw in found.flaws}
-    mended = None if before is None else [_flaw(flaw) for flaw in before.flaws if flaw.kind not in left]
+    left = {flaw.kind for flaw in found.issues}
+    mended = None if before is None else [_flaw(flaw) for flaw in before.issues if flaw.kind not in left]
     return CheckResponse(
-        sound=not found.flaws,
+        sound=not found.issues,
         thoroughness=thoroughness.value,
         documents=found.counts.documents,
         pending=found.counts.pending,
         chunks=found.counts.chunks,
         vectors=found.counts.vectors,
         compared_terms=found.compared_terms,
-        flaws=[_flaw(flaw) for flaw in found.flaws],
+        flaws=[_flaw(flaw) for flaw in found.issues],
         mended=mended,
     )
 

@@ -101,13 +101,13 @@ class HealthMonitor:
         finding = Finding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
         if status is Status.HEALTHY:
             until = self._clock() + BELIEVED_S
-            self._beliefs[part.name] = _Belief(finding, until, part.troubles, part.breaker.openings, state)
+            self._beliefs[part.name] = _Belief(finding, until, part.failures, part.breaker.openings, state)
         return finding
 
     def _still_holds(self, belief: _Belief, part: Dependency, state: Hashable) -> bool:
         return (
             self._clock() < belief.until
-            and belief.troubles == part.troubles
+            and belief.troubles == part.failures
             and belief.openings == part.breaker.openings
             and (state is None or belief.state == state)
         )
@@ -131,10 +131,10 @@ class _WriteCheck:
 
     async def refusal(self, part: Dependency) -> str | None:
         """One sentence that says why a write is refused; None where it is not."""
-        if self._refusal is None and self._clock() < self._until and self._troubles == part.troubles:
+        if self._refusal is None and self._clock() < self._until and self._troubles == part.failures:
             return None
         if self._attempt is None or self._attempt.done():
-            self._troubles = part.troubles
+            self._troubles = part.failures
             self._attempt = asyncio.create_task(self._try(), name=f"try to write to {part.name}")
         await asyncio.wait({self._attempt}, timeout=PATIENCE_S)
         return self._refusal
@@ -213,7 +213,7 @@ async def _probed(part: Dependency, deadline: Deadline) -> tuple[Status, str]:
     try:
         return Status.HEALTHY, await part.probe(deadline)
     except BreakerOpenError as error:
-        return Status.UNAVAILABLE, ": ".join(filter(None, (str(error), part.last_trouble)))
+        return Status.UNAVAILABLE, ": ".join(filter(None, (str(error), part.last_failure)))
     except BackendStartingError as error:
         return Status.DEGRADED, str(error)
     except BackendError as error:

@@ -203,7 +203,7 @@ class Upkeep:
                 len(found.missing),
                 len(found.stale),
             )
-            await reconciler.mend(found)
+            await reconciler.repair(found)
             self._sweep_now.set()
         if found.orphans:
             logger.warning(

@@ -25,8 +25,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.receipts import Outcome, Receipt
 from rag_context.projects.tenants import Tenants
-from rag_context.search.query import Answer, LegStatus, Mode, Query, Result
-from rag_context.search.query import LegReport as Leg
+from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus
 
 UNKNOWN_AGENT = "unknown"
 
@@ -107,10 +106,10 @@ def search_response(
     )
 
 
-def _leg(leg: Leg, *, cached: bool) -> LegReport:
+def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
     """What a leg did for this answer: nothing, where it was remembered."""
     if cached:
-        return LegReport(status=LegStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
+        return LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
     return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
 
 

@@ -218,7 +218,7 @@ class Service:
             BackendError: What is not gone is still there.
         """
         sources, request = self._parts.sources, await self._naming.resolved(request)
-        ids = await sources.document_store.insist(
+        ids = await sources.document_store.bypass_open_breaker(
             lambda: meant(request, sources.documents), Deadline.after(STORE_S, self._clock)
         )
         gone = ids if request.dry_run else await remove(ids, self._parts.indexer)
@@ -318,7 +318,7 @@ class Service:
         deadline = Deadline.after(STATS_PATIENCE_S, self._clock)
         summary = await deadline.bound("documents", self._parts.metrics.summarise(until - span, until, buckets))
         sources = self._parts.sources
-        counts = await sources.document_store.insist(sources.documents.counts, deadline)
+        counts = await sources.document_store.bypass_open_breaker(sources.documents.counts, deadline)
         return stats_response(summary, counts.documents)
 
     async def ready(self) -> bool:
@@ -380,7 +380,7 @@ class Service:
             BackendError: the model or the store is not there; what is left stays pending.
         """
         for id_ in broken:
-            await self._parts.indexer.recut(id_)
+            await self._parts.indexer.rechunk(id_)
         total = (await self._parts.sources.documents.counts()).pending
         return await self._parts.upkeep.sweep(lambda done: on_progress(done, max(total, done)))
 
@@ -407,7 +407,7 @@ class Service:
     ) -> Receipt:
         try:
             draft = draft_of(await self._naming.writable(request))
-            receipt = await self._parts.indexer.index(draft, like=like, at_least_s=at_least_s)
+            receipt = await self._parts.indexer.index(draft, reuse_from=like, at_least_s=at_least_s)
         except BackendError as error:
             self._recording.error("index", error, request_id)
             self._parts.health.doubt_writes()

@@ -44,8 +44,8 @@ _ALL = (1 << 64) - 1
 _Row: TypeAlias = tuple[str, int, int, int, int, int, bytes, bytes, int, str]
 
 
-class SqliteLedger:
-    """Fits `FileLedger`; several processes may use one file."""
+class SqliteFileManifest:
+    """Fits `FileManifest`; several processes may use one file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -113,7 +113,7 @@ class SqliteLedger:
 
 
 @contextmanager
-def open_ledger(data_dir: Path) -> Iterator[SqliteLedger]:
+def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
     """The ledger of a data directory, empty where there is none that can be used; in memory where there cannot be."""
     path = data_dir / FILE_NAME
     try:
@@ -121,7 +121,7 @@ def open_ledger(data_dir: Path) -> Iterator[SqliteLedger]:
     except (sqlite3.Error, OSError) as error:
         logger.warning("%s cannot be used, so every file is read: %s", FILE_NAME, error)
         connection = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-    ledger = SqliteLedger(connection)
+    ledger = SqliteFileManifest(connection)
     try:
         yield ledger
     finally:

@@ -40,7 +40,7 @@ class MemoryStore:
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
         if vectors is not None:
-            self._check_maker(made_by)
+            self._check_model(made_by)
         self._entries.pop(document.id, None)
         self._entries[document.id] = _Entry(document, tuple(chunks), vectors)
         self.version += 1
@@ -50,12 +50,12 @@ class MemoryStore:
         entry = self._entries.get(document_id)
         if entry is None or entry.document.content_hash != content_hash:
             return False
-        self._check_maker(made_by)
+        self._check_model(made_by)
         entry.vectors = vectors
         self.version += 1
         return True
 
-    async def recut(
+    async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
         entry = self._entries.get(document.id)
@@ -231,9 +231,11 @@ class MemoryStore:
         """The text index over these documents."""
         return MemoryTexts(self)
 
-    def _check_maker(self, made_by: str | None) -> None:
+    def _check_model(self, made_by: str | None) -> None:
         if made_by is not None and (self._model is None or self._model.fingerprint != made_by):
-            raise BackendRejectedError("documents", "The vectors were made by another model than the index's.")
+            raise BackendRejectedError(
+                "documents", "The vectors were made by another model than the index's; embed the document again."
+            )
 
     def _lines(self) -> list[list[ChunkRef]]:
         """Chunks in reading order: one line per document, or per talk."""

@@ -1,8 +1,8 @@
-"""The analyser: text to terms, the same for passages and for questions.
+"""The analyser: text to terms, the same for passages and for queries.
 
 Words are runs of letters, digits and underscores. An identifier (`camelCase`, `snake_case`) yields its parts
 and itself, and so does a code (`ERR-4107`, `v1.2`: letters and digits joined by hyphens or points), or a passage
-with half of it would do as well as one with all. A stop list that holds the question words goes, the rest is
+with half of it would do as well as one with all. Stop words, question words included, are removed, the rest is
 stemmed (Snowball English; other languages pass through it almost unchanged). Scripts written without spaces
 become character bigrams.
 """
@@ -14,7 +14,7 @@ import unicodedata
 import Stemmer
 
 ANALYSER_VERSION = 1
-"""Raised whenever `terms` gives other terms for some text, so that stored terms can be told to be old."""
+"""Increased whenever `terms` changes its result for any text, so that old stored terms are recognised."""
 
 MAX_TERM_CHARS = 128
 
@@ -58,7 +58,7 @@ def terms(text: str) -> list[str]:
 
 
 def _is_code(joined: str) -> bool:
-    """Whether letters and digits both occur: a date or a hyphenated word is no code."""
+    """Whether letters and digits both occur: a date or a hyphenated word is not a code."""
     return any(map(str.isdigit, joined)) and any(map(str.isalpha, joined))
 
 

@@ -1,4 +1,4 @@
-"""BM25 over given counts: the one text score, pure, whatever store the counts come from.
+"""BM25 over given counts: the one keyword score, pure, for the counts of any store.
 
 Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond" (2009), with the idf that
 cannot be negative (Lucene's).
@@ -25,7 +25,7 @@ class Bm25Profile:
 
 PROSE = Bm25Profile(k1=1.2, b=0.75)
 TALK = Bm25Profile(k1=0.4, b=0.0)
-"""Turns of a talk: whether a word was said counts, how often and in how long a turn hardly does (docs/search.md)."""
+"""Turns of a conversation: whether a term occurs counts, its frequency and the length hardly (docs/search.md)."""
 
 
 def profile_for(content_type: str) -> Bm25Profile:

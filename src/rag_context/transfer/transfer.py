@@ -342,7 +342,7 @@ class Importer:
             if stored.chunk_ids == tuple(chunk.id for chunk in chunks):
                 attach = partial(self._writer.attach, document.id, document.content_hash, vectors, made_by)
                 return await retrying(attach)
-            return await retrying(partial(self._writer.recut, document, chunks, vectors, made_by))
+            return await retrying(partial(self._writer.rechunk, document, chunks, vectors, made_by))
         except BackendRejectedError:
             return False
 

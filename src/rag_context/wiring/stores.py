@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Protocol, TypeAlias
 
 from rag_context.errors import ConfigurationError
-from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorHome
+from rag_context.ingest.generations import GenerationRebuilder, GenerationRegistry, VectorGenerations, VectorStorage
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.maintenance import IndexAuditor, ModelRegistry, VectorRebuilder
@@ -68,7 +68,7 @@ class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Pro
     async def try_write(self) -> None: ...
 
 
-OpenGeneration: TypeAlias = Callable[[int], VectorHome]
+OpenGeneration: TypeAlias = Callable[[int], VectorStorage]
 """The vectors of a generation: those of 0 under the name that the settings say, the others under names beside it."""
 
 
@@ -193,7 +193,7 @@ def _two_stores(
 
 
 def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) -> Dependency:
-    return Dependency(name, ping, fair_s=FAIR_SHARE * settings.search.deadline_ms / 1000.0)
+    return Dependency(name, ping, min_budget_s=FAIR_SHARE * settings.search.deadline_ms / 1000.0)
 
 
 @asynccontextmanager
@@ -233,7 +233,7 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
             async with AsyncExitStack() as stack:
                 first = settings.data_dir / VECTORS_FILE_NAME
 
-                def opened(generation: int) -> VectorHome:
+                def opened(generation: int) -> VectorStorage:
                     number = f"{first.stem}{name.format(generation)}{first.suffix}"
                     half = start_vectors(first if generation == 0 else first.with_name(number))
                     stack.push_async_callback(half.close)

@@ -1,7 +1,7 @@
-"""What embedding servers answer, and what it means: vectors, or one of our errors.
+"""Responses of embedding servers: parsed as vectors, or mapped to one of our errors.
 
-The servers differ most where something is wrong. LM Studio answers an unknown path with 200 and an `error`, and says
-with a string what others say with an object; llama.cpp answers a text that is too long with 500, TEI with 413, vLLM
+The servers differ most in their errors. LM Studio answers an unknown path with 200 and an `error`, which is a string
+where others return an object; llama.cpp answers a text that is too long with 500, TEI with 413, vLLM
 and OpenAI with 400.
 """
 
@@ -28,7 +28,7 @@ from rag_context.errors import (
 )
 
 COMPONENT = "embedder"
-_SAID_CHARS = 200
+_MESSAGE_CHARS = 200
 
 _TOO_LONG = re.compile(
     r"(?<!took )too (large|long)|context.?(length|size|window)|max(imum)? (sequence|input|token)|less than \d+ tokens",
@@ -43,11 +43,11 @@ _LOADING = re.compile(r"loading|starting|not ready|warming", re.IGNORECASE)
 _LATER = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.FAILED_DEPENDENCY, HTTPStatus.TOO_EARLY}
 )
-"""Client errors that are none: the same request may work later."""
+"""4xx statuses that are temporary: the same request may work later."""
 
 
 class InputTooLongError(BackendRejectedError):
-    """A text is longer than the server takes."""
+    """A text is longer than the server accepts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What was asked, as far as an error's message may tell. `public` where the texts are not the user's."""
+    """The parts of a request that an error's message may show. `public` where the texts are not the user's."""
 
     server: str
     model: str
@@ -79,40 +79,40 @@ class Embedded:
 
 
 def read_vectors(reply: Reply, question: Question) -> Embedded:
-    """Take the vectors out of a reply, in the order of the texts.
+    """Read the vectors of a reply, in the order of the texts.
 
     Raises:
-        BackendError: There are none; its class tells whether they may come, and when.
+        BackendError: the reply has no vectors; the class of the error tells whether a retry may help.
     """
     payload = _payload(reply)
     data = payload.get("data")
     if reply.status != HTTPStatus.OK or not isinstance(data, list):
         raise _failure(reply, payload, question)
     if len(data) != question.texts:
-        raise BackendDataError(COMPONENT, f"{question.server} answered {len(data)} vectors to {question.texts} texts")
+        raise BackendDataError(COMPONENT, f"{question.server} returned {len(data)} vectors for {question.texts} texts")
     rows: list[NDArray[np.float32] | None] = [None] * len(data)
     for place, item in enumerate(data):
         fields = item if isinstance(item, dict) else {}
         index = fields.get("index", place)
         if type(index) is not int or not 0 <= index < len(rows) or rows[index] is not None:
-            raise BackendDataError(COMPONENT, f"{question.server} answered vectors that are not numbered from 0")
+            raise BackendDataError(COMPONENT, f"{question.server} returned vectors that are not numbered from 0")
         rows[index] = _numbers(fields.get("embedding"), question.server)
     found = [row for row in rows if row is not None]
     if len({len(row) for row in found}) != 1:
-        raise BackendDataError(COMPONENT, f"{question.server} answered vectors of several dimensions")
+        raise BackendDataError(COMPONENT, f"{question.server} returned vectors of several dimensions")
     name = payload.get("model")
     return Embedded(np.stack(found), name if isinstance(name, str) else None)
 
 
 def read_models(reply: Reply) -> list[str]:
-    """The ids of a list of models; none where it is none."""
+    """The ids in a list of models; empty if the reply is not such a list."""
     data = _payload(reply).get("data") if reply.status == HTTPStatus.OK else None
     names = [item.get("id") for item in data if isinstance(item, dict)] if isinstance(data, list) else []
     return [name for name in names if isinstance(name, str)]
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that a reply asks to wait, by number or date; None where it says nothing that can be read."""
+    """The seconds in a reply's Retry-After, a number or a date; None if it has no valid one."""
     value = headers.get("retry-after", "").strip()
     try:
         if value.replace(".", "", 1).isdigit():
@@ -123,7 +123,7 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def _payload(reply: Reply) -> dict[str, Json]:
-    """The object in a reply; an empty one where there is none."""
+    """The JSON object in a reply; empty if it has none."""
     try:
         value: Json = from_json(reply.body)
     except ValueError:
@@ -137,49 +137,56 @@ def _numbers(value: Json, server: str) -> NDArray[np.float32]:
         if isinstance(value, str):
             numbers = np.frombuffer(base64.b64decode(value, validate=True), "<f4").astype(np.float32)
         else:
-            with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as that
+            with np.errstate(over="ignore"):  # values beyond float32 become infinite, and are rejected as such
                 numbers = np.array(value, np.float64).astype(np.float32)
     except (TypeError, ValueError, OverflowError) as error:
-        raise BackendDataError(COMPONENT, f"{server} answered something that is no vector") from error
+        raise BackendDataError(COMPONENT, f"{server} returned an invalid vector") from error
     if numbers.ndim != 1 or not len(numbers):
         raise BackendDataError(
-            COMPONENT, f"{server} answered no vector per text: let it pool, by mean or as its model asks"
+            COMPONENT,
+            f"{server} did not return one vector per text: turn on pooling there, by mean or as its model requires",
         )
     return numbers
 
 
 def _failure(reply: Reply, payload: dict[str, Json], question: Question) -> BackendError:
-    """The error that a reply without vectors stands for."""
+    """The error for a reply without vectors."""
     message, code = _complaint(payload)
-    said = f" ({reply.status}{_quoted(message, code, question)})"
+    detail = f" ({reply.status}{_quoted(message, code, question)})"
     server, status = question.server, reply.status
     if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-        wants = "refuses the key in embedder.api_key" if question.with_key else "wants a key: set embedder.api_key"
-        return BackendRejectedError(COMPONENT, f"{server} {wants} ({status})")
+        advice = "rejects the key in embedder.api_key" if question.with_key else "requires a key: set embedder.api_key"
+        return BackendRejectedError(COMPONENT, f"{server} {advice} ({status})")
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         wait_s = retry_after(reply.headers, datetime.now(UTC))
-        return BackendUnavailableError(COMPONENT, f"{server} takes no more requests now{said}", retry_after_s=wait_s)
+        return BackendUnavailableError(
+            COMPONENT, f"{server} accepts no more requests now{detail}", retry_after_s=wait_s
+        )
     if status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE or _TOO_LONG.search(f"{message} {code}"):
-        return InputTooLongError(COMPONENT, f"{server} does not take a text of this length{said}")
+        return InputTooLongError(COMPONENT, f"{server} does not accept a text of this length{detail}")
     if status == HTTPStatus.SERVICE_UNAVAILABLE and _LOADING.search(message):
-        return BackendStartingError(COMPONENT, f"{server} is still loading its model{said}")
+        return BackendStartingError(COMPONENT, f"{server} is still loading its model{detail}")
     if _NO_MODEL.search(f"{message} {code}".replace("_", " ")):
         advice = "load it there, or set embedder.model to one that it has"
-        return BackendUnavailableError(COMPONENT, f"{server} has no embedding model {question.model!r}{said}: {advice}")
+        return BackendUnavailableError(
+            COMPONENT, f"{server} has no embedding model {question.model!r}{detail}: {advice}"
+        )
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _LATER:
-        return BackendUnavailableError(COMPONENT, f"{server} failed{said}")
+        return BackendUnavailableError(COMPONENT, f"{server} failed{detail}")
     if status == HTTPStatus.OK and not (message or code):
-        return BackendDataError(COMPONENT, f"{server} answered without vectors: is embedder.url its address?")
+        return BackendDataError(COMPONENT, f"{server} returned no vectors: check embedder.url")
     if (
         status in {HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED}
         or status < HTTPStatus.BAD_REQUEST
     ):
-        return BackendRejectedError(COMPONENT, f"{server} has no embeddings at this address{said}: check embedder.url")
-    return BackendRejectedError(COMPONENT, f"{server} refused to embed{said}")
+        return BackendRejectedError(
+            COMPONENT, f"{server} has no embeddings at this address{detail}: check embedder.url"
+        )
+    return BackendRejectedError(COMPONENT, f"{server} rejected the request{detail}")
 
 
 def _complaint(payload: dict[str, Json]) -> tuple[str, str]:
-    """What an error says for people and for programs, whichever of its forms it takes."""
+    """The message and the code of an error, in any of its forms."""
     error = payload.get("error", payload)
     if not isinstance(error, dict):
         return str(error or ""), ""
@@ -189,7 +196,7 @@ def _complaint(payload: dict[str, Json]) -> tuple[str, str]:
 
 
 def _quoted(message: str, code: str, question: Question) -> str:
-    """The server's own words; only of a public question, for servers repeat what they were sent."""
+    """The server's own message; only for public texts, because servers repeat what they were sent."""
     if question.public and message:
-        return f": {message[:_SAID_CHARS]!r}"
-    return f": {code[:_SAID_CHARS]!r}" if re.fullmatch(r"[\w.-]+", code) else ""
+        return f": {message[:_MESSAGE_CHARS]!r}"
+    return f": {code[:_MESSAGE_CHARS]!r}" if re.fullmatch(r"[\w.-]+", code) else ""

@@ -1,4 +1,4 @@
-"""The wire to an embedding server: one pool of connections, every failure of which becomes one of our errors."""
+"""The HTTP client of an embedding server: one pool of connections, with all failures mapped to our errors."""
 
 import asyncio
 import json
@@ -19,10 +19,10 @@ CONNECTIONS = 20
 CONNECT_S = 5.0
 KEEP_ALIVE_S = 60.0
 BODY_BYTES = 1 << 20
-"""Room in an answer for everything but vectors: names, errors, a list of models."""
+"""Bytes of a response for everything but vectors: names, errors, a list of models."""
 
 NUMBER_BYTES = 40
-"""A number in JSON takes 25 bytes at most, and may be indented. Longer answers are garbage."""
+"""A number in JSON takes 25 bytes at most, and may be indented. Longer responses are rejected."""
 
 MOST_DIMENSIONS = 8192
 """Numbers in a vector of a model that is not known yet."""
@@ -37,10 +37,10 @@ class EmbeddingApi:
 
     Args:
         url: its address, with or without `/v1`.
-        model: the name to ask for.
+        model: the name of the model.
         api_key: sent as a bearer token.
         timeout_s: longest wait for a whole answer.
-        encoding_format: asked for in every request where it is given; some servers do not know the field.
+        encoding_format: sent with every request if given; some servers do not know the field.
 
     Raises:
         ConfigurationError: The address or the key cannot be used.
@@ -64,7 +64,7 @@ class EmbeddingApi:
         self._client = httpx2.AsyncClient(
             headers={
                 "User-Agent": f"rag-context/{__version__}",
-                "Accept-Encoding": "identity",  # unpacking costs more than it saves, and may cost anything
+                "Accept-Encoding": "identity",  # decompression costs more than it saves, and is unbounded
                 **_authorization(api_key),
             },
             timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
@@ -77,12 +77,12 @@ class EmbeddingApi:
 
         Args:
             texts: what to embed.
-            dimension: how long the vectors are, at most; what is far longer is not read.
+            dimension: the greatest length of a vector; far longer responses are not read.
 
         Raises:
-            BackendError: there are none.
+            BackendError: the server returned no vectors.
         """
-        # Some servers refuse an empty text; a space is as empty to every model.
+        # Some servers reject an empty text; a space is as empty to every model.
         fields = {"model": self._model, "input": [text or " " for text in texts], **self._fields}
         # A lone surrogate is legal in a Python text but in no encoding.
         body = json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace")
@@ -94,7 +94,7 @@ class EmbeddingApi:
         return await asyncio.to_thread(read_vectors, reply, question)
 
     async def models(self) -> list[str]:
-        """The names of the models that the server lists; none where it has no list. Raises: BackendError."""
+        """The names of the models that the server lists; empty where it has no list. Raises: BackendError."""
         return read_models(await self._exchange("GET", "models", None, BODY_BYTES))
 
     async def close(self) -> None:
@@ -114,21 +114,21 @@ class EmbeddingApi:
                 return Reply(response.status_code, response.headers, answered)
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise BackendTimeoutError(COMPONENT, f"{self.server} did not answer in time") from error
-        except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
+        except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
             raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached (reset)") from error
         except httpx2.TransportError as error:
             reason = str(error) or type(error).__name__
             raise BackendUnavailableError(COMPONENT, f"{self.server} cannot be reached ({reason})") from error
         except ValueError as error:
-            raise BackendDataError(COMPONENT, f"{self.server} answered {error}") from error
+            raise BackendDataError(COMPONENT, f"{self.server} returned an invalid response: {error}") from error
 
 
 def _base(url: str) -> httpx2.URL:
-    """The address below which `embeddings` stands: with its version, which is `/v1` unless it names one."""
+    """The base address of `embeddings`, with its version, which is `/v1` unless the address names one."""
     try:
         parsed = httpx2.URL(url.strip())
     except (httpx2.InvalidURL, ValueError) as error:
-        message = "embedder.url is no address that can be used: check its port and its characters"
+        message = "embedder.url is not a valid address: check its port and its characters"
         raise ConfigurationError(message) from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigurationError("embedder.url must be an http:// or https:// address")
@@ -146,5 +146,5 @@ def _authorization(api_key: str | None) -> dict[str, str]:
         return {}
     key = api_key.strip()
     if not key.isascii() or not key.isprintable() or " " in key:
-        raise ConfigurationError("embedder.api_key holds characters that no HTTP header can carry")
+        raise ConfigurationError("embedder.api_key contains characters that an HTTP header cannot carry")
     return {"Authorization": f"Bearer {key}"}

@@ -1,4 +1,4 @@
-"""Fits `ports.Embedder` over a server with OpenAI's API, and keeps watch over which model it is."""
+"""Fits `ports.Embedder` over a server with OpenAI's API, and checks which model the server runs."""
 
 import asyncio
 import logging
@@ -31,21 +31,21 @@ BATCH = 32
 """Texts of one request."""
 
 DOCUMENT_REQUESTS = 2
-"""Requests for documents at once: one is computed while the next is on its way, and a query waits for few."""
+"""Requests for documents at once: one is computed while the next is sent, and a query waits for few."""
 
 CHECK_EVERY_S = 30.0
 FIRST_RETRY_S = 0.25
 LAST_RETRY_S = 5.0
 CUTS = 4
-"""How often a text is shortened before it is given up; halved so often, 4000 tokens are 250."""
+"""How often a text is shortened before it fails; halved so often, 4000 tokens are 250."""
 
 _TOKENIZER = Path(__file__).parent.parent / "minilm" / "tokenizer.json"
 
 
 class OpenAIEmbedder:
-    """Texts go to a server, queries past the documents that wait; see `docs/embedders.md`.
+    """Embeds on a server, queries before any documents in the queue; see `docs/embedders.md`.
 
-    The server's model is known by its vector of a probe text. It is asked again every `check_every_s`, after every
+    The server's model is known by its vector of a probe text. The probe is repeated every `check_every_s`, after every
     failure, and after every batch of documents, so that no vector of another model reaches the index.
 
     Tokens are counted by the bundled WordPiece tokenizer, which is exact for the many models that share its
@@ -55,9 +55,9 @@ class OpenAIEmbedder:
         url: the server's address, with or without `/v1`.
         model: the name of its model, which also chooses the profile: prefixes, window, calibration.
         api_key: sent as a bearer token.
-        timeout_s: longest wait for one answer.
-        encoding_format: asked of the server where it is given; both are understood anyway.
-        check_every_s: how often the server is asked for the probe.
+        timeout_s: longest wait for one response.
+        encoding_format: sent to the server if given; both formats are read anyway.
+        check_every_s: how often the probe is embedded.
         first_retry_s: after how long a server that could not be reached is tried again; doubles up to 5 s.
         clock: monotonic seconds.
 
@@ -85,7 +85,7 @@ class OpenAIEmbedder:
         self._check_every_s = check_every_s
         self._first_retry_s = first_retry_s
         self._clock = clock
-        self._queries: Flights[Vector] = Flights()
+        self._queries: SingleFlight[Vector] = SingleFlight()
         self._document_places = asyncio.Semaphore(DOCUMENT_REQUESTS)
         self._keeper: asyncio.Task[None] | None = None
         self._settled = asyncio.Event()
@@ -94,7 +94,7 @@ class OpenAIEmbedder:
         self._closed = False
 
     async def start(self) -> None:
-        """Begin to look for the server, and return at once; it is looked for until `close`."""
+        """Begin to connect to the server, and return at once; retries go on until `close`."""
         if self._keeper is None and not self._closed:
             self._keeper = asyncio.create_task(self._keep(), name="watch the embedding server")
 
@@ -108,7 +108,7 @@ class OpenAIEmbedder:
         return self._served.model is not None and not self._closed
 
     async def close(self) -> None:
-        """Stop looking for the server and close the connections."""
+        """Stop checking the server and close the connections."""
         self._closed = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -120,7 +120,7 @@ class OpenAIEmbedder:
         """The server's model, as it was last confirmed.
 
         Raises:
-            BackendStartingError: The server is being looked for, or still loads its model.
+            BackendStartingError: The first connection is under way, or the server still loads its model.
             BackendUnavailableError: It could not be reached yet; the message says why and what to do.
         """
         if self._closed:
@@ -139,10 +139,10 @@ class OpenAIEmbedder:
         return ModelTokenizer(_TOKENIZER)
 
     async def embed_query(self, text: str) -> Vector:
-        """Embed one query, past any documents that wait: `(dim,) float32`.
+        """Embed one query, before any documents in the queue: `(dim,) float32`.
 
         Raises:
-            BackendError: The server is not there (see `model`), failed, refused, or has another model by now.
+            BackendError: The server is unavailable (see `model`), failed, rejected the text, or has another model now.
         """
         model = self.model
         text = model.query_prefix + text
@@ -174,7 +174,7 @@ class OpenAIEmbedder:
         return vector
 
     async def _embed(self, model: EmbeddingModel, texts: list[str]) -> Matrix:
-        """Vectors of a batch. Where a text is longer than the server takes, it alone is cut."""
+        """Vectors of a batch. Only texts that are longer than the server accepts are cut."""
         try:
             return await self._request(model, texts)
         except InputTooLongError:
@@ -183,7 +183,7 @@ class OpenAIEmbedder:
         return np.concatenate([await self._embed(model, [text]) for text in texts])
 
     async def _embed_cut(self, model: EmbeddingModel, text: str) -> Matrix:
-        """The vector of the beginning of a text: of what its model reads, else of a half, a quarter, ..."""
+        """The vector of the beginning of a text: as much as the model reads, else a half, a quarter, ..."""
         spans = await asyncio.to_thread(self.tokenizer.offsets, text)
         kept = spans[model.window - 1][1] if len(spans) > model.window else len(text) // 2
         for _ in range(CUTS):
@@ -200,7 +200,7 @@ class OpenAIEmbedder:
             except InputTooLongError:
                 kept //= 2
         raise BackendRejectedError(
-            COMPONENT, f"{self._api.server} takes not even {kept * 2} characters of a text of {len(text)}"
+            COMPONENT, f"{self._api.server} does not accept even {kept * 2} characters of a text of {len(text)}"
         )
 
     async def _request(self, model: EmbeddingModel, texts: list[str]) -> Matrix:
@@ -217,7 +217,7 @@ class OpenAIEmbedder:
         return vectors
 
     async def _confirm(self, since: float | None = None) -> EmbeddingModel:
-        """The model the server has now, or had when it was last asked where there is no doubt."""
+        """The model that the server has; the last confirmed one if there is no sign of a change."""
         model = await (self._served.confirm() if since is None else self._served.confirm(since))
         self._failure = None
         self._settled.set()
@@ -228,7 +228,7 @@ class OpenAIEmbedder:
             raise BackendRejectedError(COMPONENT, f"{self._api.server} has another model than before")
 
     async def _keep(self) -> None:
-        """Find the server, and ask it again from time to time, as long as this task lives."""
+        """Connect to the server, and repeat the probe from time to time until cancelled."""
         retry_s = self._first_retry_s
         while True:
             try:
@@ -260,14 +260,14 @@ class _Flight(Generic[T]):
         self.passengers = 0
 
 
-class Flights(Generic[T]):
-    """Runs one piece of work per key at a time. It goes on while anybody waits, and is cancelled when nobody does."""
+class SingleFlight(Generic[T]):
+    """Single flight: callers with the same key share one task, cancelled when the last of them stops waiting."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     async def join(self, key: Hashable, work: Callable[[], Coroutine[None, None, T]]) -> T:
-        """The result of the work under way for `key`, begun here where there is none. Raises what it raises."""
+        """The result of the work under way for `key`, started if there is none. Raises what the work raises."""
         flight = self._flights.get(key)
         if flight is None:
             flight = self._flights[key] = _Flight(asyncio.create_task(work()))

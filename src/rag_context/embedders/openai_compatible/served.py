@@ -1,4 +1,4 @@
-"""Which model a server has behind its address. Its name proves nothing; its vector of a probe text does."""
+"""Which model a server runs. Its name proves nothing; its vector of a probe text does."""
 
 import asyncio
 import logging
@@ -52,24 +52,24 @@ class ServedModel:
         return None if self._known is None else self._known.model
 
     def doubt(self) -> None:
-        """Let the next confirmation ask the server, whatever it answered before."""
+        """Make the next confirmation embed the probe again."""
         self._confirmed_at = None
 
     def heard(self, announced: str | None) -> None:
-        """Doubt where the server calls its model by another name than when it was confirmed."""
+        """Doubt the model if the server names it differently than when it was confirmed."""
         if announced != self._announced:
             self.doubt()
 
     async def confirm(self, since: float = -math.inf) -> EmbeddingModel:
-        """The model, asked for not earlier than `since`; any confirmation will do unless there is doubt.
+        """The model, confirmed not earlier than `since`; without doubt, any earlier confirmation counts.
 
         Raises:
-            BackendError: The server cannot be asked, or has another model than the one named.
+            BackendError: The server is unavailable, or has another model than the configured one.
         """
         async with self._asking:
             if self._known is None or self._confirmed_at is None or self._confirmed_at < since:
                 await self._ask()
-            assert self._known is not None  # noqa: S101  (asking either learns it or raises)
+            assert self._known is not None  # noqa: S101  (the probe either sets it or raises)
             return self._known.model
 
     async def _ask(self) -> None:
@@ -80,7 +80,7 @@ class ServedModel:
         if expected is not None and len(vector) != expected:
             raise BackendDataError(
                 COMPONENT,
-                f"{self._api.server} answers vectors of {len(vector)} dimensions, and {self._name} has {expected}: "
+                f"{self._api.server} returns vectors of {len(vector)} dimensions, and {self._name} has {expected}: "
                 "another model is loaded there; load this one, or set embedder.model to that one's name",
             )
         if self._known is None:
@@ -111,7 +111,7 @@ class ServedModel:
         return _Known(model, vector)
 
     async def _compare_names(self) -> None:
-        """Say so where the server does not list the model: many answer with whatever they have."""
+        """Log a warning if the server does not list the model: many servers use any model that they have loaded."""
         try:
             listed = await self._api.models()
         except BackendError as error:

@@ -1,4 +1,4 @@
-"""The parts a text falls into before any size is looked at: sections, turns, definitions; and what stays together."""
+"""The structure of a text before sizes count: sections, turns, definitions; and which of them stay together."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -12,22 +12,22 @@ Range = tuple[int, int]
 """Start and end offset, in characters."""
 
 SUBSTANTIAL_TOKENS = 64
-"""A group of this many tokens (or a quarter of the chunk size, if that is less) says enough to stand alone."""
+"""A group of this many tokens (or a quarter of the chunk size, if that is less) is large enough to stand alone."""
 
 
 class Strength(IntEnum):
-    """How willingly a text is parted at a boundary."""
+    """How well a text can be split at a boundary."""
 
     WRAP = 0
     """A line break inside a wrapped sentence, a code fence, or between a lead-in and its list."""
     SENTENCE = 1
     LINE = 2
-    """A line break that means something: list item, table row, verse, line of code."""
+    """A line break with a meaning: list item, table row, verse, line of code."""
     PARAGRAPH = 3
     BLOCK = 4
     """The start of a section or a definition."""
     TURN = 5
-    """The start of a turn in a talk; preferred however full the chunk is."""
+    """The start of a turn in a conversation; preferred however full the chunk is."""
 
 
 class Boundary(NamedTuple):
@@ -39,7 +39,7 @@ class Boundary(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A section, turn or definition: one thought of the writer, under one heading path."""
+    """A section, turn or definition under one heading path."""
 
     start: int
     end: int
@@ -73,9 +73,9 @@ def grouped(blocks: Sequence[Block], ruler: Ruler, max_tokens: int) -> list[Rang
     """Pack neighbouring blocks that are too small to stand alone; a group may be larger than a chunk.
 
     A chunk of five words ("Status: accepted") has an embedding that resembles half of all questions, and takes
-    one of the few places of an answer; a chunk of two topics resembles neither. So a group that says enough is
-    closed at the next block. A smaller one takes in what follows, or goes to what it follows, as far as they fit as a
-    whole; the side with the longer common path is nearer, and of equals the following one.
+    one of the few places of an answer; a chunk of two topics resembles neither. So a group that is large
+    enough is closed at the next block. A smaller one is joined with the following or the preceding group, as far as
+    they fit as a whole; the side with the longer common path is nearer, and of equals the following one.
     """
     groups: list[Block] = []
     for block in blocks:

@@ -2,13 +2,13 @@
 
 The chunks, overlap removed, give back the text exactly; each fits the embedder's window by the embedder's own count;
 sizes and overlap of each kind of content are upper bounds. Where the window is smaller than 512
-tokens, prose and talk are packed to 128 instead, whole sentences or turns and no overlap: measured best on the
+tokens, prose and conversations are packed to 128 instead, whole sentences or turns and no overlap: measured best on the
 answer spans of five long texts, where ranking smooths over neighbouring chunks.
 
 Headings bound chunks before sizes do. An H1 always begins a chunk; in documents of more than 500 lines so do H2 and
 H3. Elsewhere a heading begins a chunk unless what runs before it is too small to stand alone (`blocks.grouped`).
 A heading never parts from its text. `Span.heading` is the deepest path that *all* of the chunk stands under: a
-chunk that took in `Status` and `Context` of one decision stands under that decision, not under `Status`.
+chunk that includes `Status` and `Context` of one decision stands under that decision, not under `Status`.
 """
 
 from bisect import bisect_right
@@ -60,14 +60,14 @@ def split_body(
 
 
 def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer, window: int) -> list[documents.Span]:
-    """Cut `content` into chunks, in order; none for an empty text.
+    """Cut `content` into chunks, in order; an empty text has no chunks.
 
     Args:
         content: The text; offsets of the result are characters of it.
         content_type: One of `types.CONTENT_TYPES`; any other is treated as documentation.
         source: Where the text comes from; its extension names the grammar of code.
         tokenizer: The embedder's own.
-        window: Most tokens of a chunk that the embedder reads, prefixes taken off; at least 1.
+        window: Most tokens of a chunk that the embedder reads, without prefixes; at least 1.
     """
     sizes = sizes_for(content_type, window)
     ruler = Ruler(content, tokenizer)

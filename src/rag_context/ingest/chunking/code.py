@@ -1,4 +1,4 @@
-"""Code without a grammar at hand: blocks end at a closing brace in the first column, units at blank lines and lines."""
+"""Code without a grammar: blocks end at a closing brace in the first column, units at blank lines and lines."""
 
 import re
 from itertools import pairwise
@@ -18,7 +18,7 @@ def braced_blocks(text: str) -> list[Block]:
 
 
 def line_boundaries(text: str) -> list[Boundary]:
-    """Where code may be parted: blank lines before lines, and least willingly before a closing line."""
+    """Where code may be split: at blank lines first, then at lines, and last before a closing line."""
     found = []
     for match in _LINE_END.finditer(text, 0, len(text.rstrip())):
         if _CLOSERS.match(text, match.end()):

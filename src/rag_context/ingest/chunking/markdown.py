@@ -1,7 +1,7 @@
 """The structure of a Markdown text that matters to retrieval: front matter, code fences and the tree of headings.
 
-A scanner of lines, not a parser: it must be linear on anything that agents hand in, and right about the one thing
-that ruins chunks, a `# comment` in a shell snippet taken for a heading.
+A scanner of lines, not a parser: it must be linear on any input, and must not read a `# comment` in a shell snippet
+as a heading.
 """
 
 import re
@@ -33,20 +33,20 @@ class Section:
     start: int
     end: int
     body: int
-    """Offset of the first line under the heading that holds text; `end` where there is none."""
+    """Offset of the first line under the heading that holds text; `end` without one."""
     level: int
     path: tuple[str, ...]
 
 
 def front_matter(text: str) -> Range:
-    """Offsets between the lines that enclose a leading YAML block; `(0, 0)` where there is none."""
+    """Offsets between the lines that enclose a leading YAML block; `(0, 0)` without one."""
     if (opening := _FRONT_MATTER.match(text)) and (closing := _FRONT_MATTER_END.search(text, opening.end())):
         return opening.end(), closing.start()
     return 0, 0
 
 
 def body_start(text: str) -> int:
-    """Where the text behind the front matter begins, blank lines passed over; its end where there is none."""
+    """Where the text behind the front matter begins, blank lines passed over; its end where it is empty."""
     _, end = front_matter(text)
     line_end = text.find("\n", end) if end else -1
     start = line_end + 1 if line_end >= 0 else len(text) if end else 0
@@ -88,7 +88,7 @@ def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
 
 
 def heading_text(raw: str) -> str:
-    """A heading as people read it: closing marks, links, emphasis and anchors taken off, on one line."""
+    """A heading as people read it: on one line, without closing marks, links, emphasis and anchors."""
     raw = raw[: 4 * MAX_HEADING_CHARS].rstrip()
     closed = raw.rstrip("#")
     if not closed or closed[-1].isspace():
@@ -108,7 +108,7 @@ def _headings(text: str, fenced: Sequence[Range]) -> Iterator[re.Match[str]]:
 
 
 def _body(text: str, start: int, end: int) -> int:
-    """Start of the first line in `text[start:end]` that is more than white space; `end` where there is none."""
+    """Start of the first line in `text[start:end]` that is more than white space; `end` without one."""
     blank = len(text[start:end]) - len(text[start:end].lstrip())
     if start + blank >= end:
         return end

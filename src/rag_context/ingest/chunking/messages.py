@@ -1,7 +1,7 @@
-"""Turns of a talk, each from the start of a line: `[Name] message`, `Name: message`, `**Name:** ...`, `<name> ...`.
+"""Turns of a chat, each at the start of a line: `[Name] message`, `Name: message`, `**Name:** ...`, `<name> ...`.
 
-A talk writes all of its turns in one way. Where its first turn is `[Name]`, a `Note:` in what somebody says begins
-no other. A stamp of time may stand before the speaker; turns without one go on from the last.
+All turns of a conversation have the same form. Where its first turn is `[Name]`, a `Note:` inside a message does not
+begin a turn. A time stamp may stand before the speaker; turns without one have the last one's.
 """
 
 import re
@@ -26,19 +26,19 @@ _TURN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A talk taken apart: its turns without gaps, each under its speaker, and the time each was last stamped with."""
+    """The turns of a conversation without gaps, each under its speaker, and the last time stamp before each."""
 
     turns: Sequence[Block]
     clocks: Sequence[str]
 
 
 def turns(text: str, fences: Sequence[Range] = ()) -> list[Block]:
-    """The turns of `text` in order, without gaps, each under its speaker; what precedes the first has none."""
+    """The turns of `text` in order, without gaps, each under its speaker; text before the first has no speaker."""
     return list(talk(text, fences).turns)
 
 
 def talk(text: str, fences: Sequence[Range] = ()) -> Conversation:
-    """The turns of `text`, and when they were, as far as the text says so."""
+    """The turns of `text`, and their times where the text states them."""
     found: list[tuple[int, tuple[str, ...], str]] = []
     clock, manner = "", ""
     for match in _outside(text, fences):
@@ -56,7 +56,7 @@ def talk(text: str, fences: Sequence[Range] = ()) -> Conversation:
 
 
 def _outside(text: str, fences: Sequence[Range]) -> Iterator[re.Match[str]]:
-    """What looks like the start of a turn and stands in no front matter and no fence."""
+    """The matches of the start of a turn that are outside front matter and fences."""
     hidden = iter([front_matter(text), *fences])
     start, end = next(hidden)
     for match in _TURN.finditer(text):

@@ -49,7 +49,7 @@ class Packer:
         return self._ruler.count(start, end) <= self._sizes.max_tokens
 
     def _limit(self, start: int, covered: int, end: int) -> int:
-        """How far a piece may reach: full, but leaving enough behind that the last piece can stand alone."""
+        """How far a piece may reach: full, but so that the last piece is large enough to stand alone."""
         full = self._ruler.reach(start, self._sizes.max_tokens)
         leaving = self._ruler.back(end, substantial(self._sizes.max_tokens))
         return max(min(full, leaving), covered + 1)

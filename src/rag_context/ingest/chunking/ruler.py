@@ -50,7 +50,7 @@ class Ruler:
         """Largest offset up to `end` at which `text[start:offset]`, tokenised by itself, has at most `tokens` tokens.
 
         White space at the ends is not measured: nothing is lost where a model does not read it. A cut inside a word
-        can make more tokens of its halves than the whole word had. One character is never cut, whatever it costs.
+        can make more tokens of its halves than the whole word had. One character is never cut.
         """
         while end - start > 1:
             piece = self.text[start:end]

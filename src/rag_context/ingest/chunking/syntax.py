@@ -1,7 +1,7 @@
 """Definitions in code by syntax tree (tree-sitter): where functions and classes begin, and what they are called.
 
-Only nodes larger than a chunk are looked into, so the walk touches a small part of the tree. Comments, decorators and
-attributes that stand directly before a definition belong to it.
+Only nodes larger than a chunk are descended into, so the walk touches a small part of the tree. Comments,
+decorators and attributes that stand directly before a definition belong to it.
 """
 
 import re
@@ -83,10 +83,10 @@ MAX_NAME_CHARS = 200
 """What is read of the text of a name."""
 
 MAX_DEPTH = 64
-"""Levels of a tree that are looked into; code nested deeper is cut at its lines."""
+"""Levels of a tree that are descended into; code nested deeper is cut at its lines."""
 
 MAX_WRAPPERS = 8
-"""Wrappers around one definition; more are no program that anybody wrote."""
+"""Wrappers around one definition; real programs do not nest more."""
 
 MAX_PARSE_S = 5.0
 """Computing time of one parse. Source of any size in use takes a fraction of it, garbage can take minutes."""
@@ -113,7 +113,7 @@ def definitions(ruler: Ruler, source: str, max_tokens: int) -> list[Block] | Non
 
 
 def _parsed(parser: Parser, encoded: bytes) -> Tree | None:
-    """The syntax tree; None where that takes too long.
+    """The syntax tree; None if parsing takes too long.
 
     Recovery from errors is superlinear, and a parse of plain bytes holds the interpreter's lock to its end: half a
     megabyte of `${` as Python stopped every thread for five seconds. Between callbacks the others run.
@@ -128,7 +128,7 @@ def _parsed(parser: Parser, encoded: bytes) -> Tree | None:
 
     try:
         return parser.parse(piece, progress_callback=is_over)
-    except ValueError:  # how the library reports a parse that was given up
+    except ValueError:  # how the library reports a cancelled parse
         return None
 
 
@@ -253,7 +253,7 @@ def _declared(declarator: Node) -> tuple[str, ...]:
 
 
 def _identifier(node: Node) -> str:
-    """The name in a node: type arguments, receivers' names and pointers taken off, the last part of a dotted one."""
+    """The name in a node: type arguments, receivers' names and pointers removed, the last part of a dotted one."""
     text = (node.text or b"").decode("utf-8", "replace")
     words = _WORD.findall(_TYPE_ARGUMENTS.sub("", text[:MAX_NAME_CHARS]))
     return words[-1] if words else ""

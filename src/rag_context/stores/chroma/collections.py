@@ -1,7 +1,6 @@
 """Named collections of documents in Chroma. Others' collections in the same Chroma are read, and never changed."""
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,21 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, BackendRejectedError, NotFoundError
+from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.stores.chroma import collections_rows as rows
 from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
-from rag_context.stores.chroma.collections_record import (
-    CollectionRecord,
-    card_of,
-    fields_of,
-    is_foreign,
-    is_ours,
-    place_of,
-)
+from rag_context.stores.chroma.collections_record import CollectionRecord, fields_of
+from rag_context.stores.chroma.collections_registry import CollectionRegistry, unknown
 from rag_context.stores.chroma.collections_storage import CollectionStorage
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.names import engine_name
 from rag_context.stores.operations import check_dimension, check_distinct, operations
 from rag_context.stores.tokens import CAPABILITIES
 
@@ -36,9 +28,6 @@ if TYPE_CHECKING:
     from rag_context.stores.chroma.folder import ChromaFolder
 
 PREFIX = "rag-context"
-
-_CHROMA_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
-"""Names that Chroma allows; others need not be asked for, and could not stand in its addresses."""
 
 _ATTEMPTS = 4
 _AT_ONCE = 8
@@ -105,9 +94,8 @@ class ChromaCollections:
     """
 
     def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
-        self._hidden = tuple(hidden)
         self._api = api
-        self._prefix = prefix
+        self._registry = CollectionRegistry(api, prefix, hidden)
         self._folder = folder
         self._describing = asyncio.Lock()
 
@@ -120,21 +108,17 @@ class ChromaCollections:
         """All of them, by name. Raises: BackendError."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def counted(card: CollectionRecord) -> Collection:
+        async def counted(record: CollectionRecord) -> Collection:
             async with limit:
-                return await self._counted(card)
+                return await self._counted(record)
 
-        there = await self._api.all()
-        found = await asyncio.gather(*(counted(card) for card in self._cards_of(there)))
-        known = {collection.name for collection in found}
-        theirs = [self._card_of_foreign(one) for one in there if self._is_shown(one) and one.name not in known]
-        found += await asyncio.gather(*(counted(card) for card in theirs))
+        found = await asyncio.gather(*(counted(record) for record in await self._registry.all()))
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
         """One of them, if it is there. Raises: BackendError."""
-        card = await self._card(name) or await self._foreign(name)
-        return None if card is None else await self._counted(card)
+        record = await self._registry.find_any(name)
+        return None if record is None else await self._counted(record)
 
     async def create(self, collection: Collection) -> bool:
         """Make an empty collection; False, and nothing changed, where the name is taken.
@@ -143,14 +127,9 @@ class ChromaCollections:
             BackendRejectedError: it is taken in Chroma by a collection that is none of ours.
             BackendError: Chroma did not answer, or refused.
         """
-        made = replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
-        name = engine_name(self._prefix, collection.name)
-        if await self._foreign(collection.name) is not None:
-            return False
-        if await self._api.create(name, fields_of(made, place_of(name))) is not None:
-            return True
-        await self._card(collection.name)
-        return False
+        return await self._registry.create(
+            replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
+        )
 
     async def drop(self, name: str) -> None:
         """Remove a collection: its documents first, so that what a crash leaves is an empty one.
@@ -159,15 +138,15 @@ class ChromaCollections:
             NotFoundError: there is none.
             BackendError: it is not removed; the same call again completes it.
         """
-        card = await self._known(name)
+        record = await self._registry.require(name)
         # A switch that was cut short leaves two cards with the same documents, of which one is still in use.
-        if all(other.rows_name != card.rows_name for other in await self._cards() if other.id != card.id):
-            await self._api.drop(card.rows_name)
-        await self._api.drop(card.name)
+        if all(other.rows_name != record.rows_name for other in await self._registry.ours() if other.id != record.id):
+            await self._api.drop(record.rows_name)
+        await self._api.drop(record.name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Put other metadata in place of a collection's. Raises: NotFoundError, BackendError."""
-        return await self._described(name, lambda held: replace(held, metadata=dict(metadata)))
+        return await self._described(name, lambda current: replace(current, metadata=dict(metadata)))
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         """Set these keys and keep the others.
@@ -178,7 +157,7 @@ class ChromaCollections:
             NotFoundError: there is no such collection.
             BackendError: Chroma did not answer, or refused.
         """
-        return await self._described(name, lambda held: replace(held, metadata={**held.metadata, **metadata}))
+        return await self._described(name, lambda current: replace(current, metadata={**current.metadata, **metadata}))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
@@ -192,11 +171,11 @@ class ChromaCollections:
             BackendError: not all of it is stored.
         """
         check_distinct(entries)
-        card = await self._known(name)
+        record = await self._registry.require(name)
         if not entries:
             return
         dimension = vectors.shape[1]
-        _check(card, dimension)
+        _check(record, dimension)
         start = 0
         for some in operations(entries, lambda entry: rows.size_of(entry, dimension), await self._api.most_rows()):
             made = await asyncio.to_thread(rows.rows_of, some, vectors[start : start + len(some)])
@@ -210,7 +189,7 @@ class ChromaCollections:
             NotFoundError: there is no such collection.
             BackendError: Chroma did not answer, or refused.
         """
-        return await self._read(name, EntryPage((), 0), lambda home: home.entries(where, limit, offset))
+        return await self._read(name, EntryPage((), 0), lambda storage: storage.entries(where, limit, offset))
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
@@ -219,7 +198,7 @@ class ChromaCollections:
             NotFoundError: there is no such collection.
             BackendError: Chroma did not answer, or refused.
         """
-        return await self._read(name, {}, lambda home: home.vectors(ids))
+        return await self._read(name, {}, lambda storage: storage.vectors(ids))
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
         """The entries of highest cosine to `vector`, `(dim,) float32`, best first, equal ones by id.
@@ -229,33 +208,33 @@ class ChromaCollections:
             InvalidInputError: it holds vectors of another dimension.
             BackendError: Chroma did not answer, or refused.
         """
-        _check(await self._any(name), len(vector))
+        _check(await self._registry.require_any(name), len(vector))
         if limit < 1:
             return []
-        return await self._read(name, [], lambda home: home.search(vector, limit, where))
+        return await self._read(name, [], lambda storage: storage.search(vector, limit, where))
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
         nothing: list[str] = []
-        return await self._read(name, nothing, lambda home: home.ids(where))
+        return await self._read(name, nothing, lambda storage: storage.ids(where))
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
         nothing: dict[str, Entry] = {}
-        return await self._read(name, nothing, lambda home: home.get(ids))
+        return await self._read(name, nothing, lambda storage: storage.get(ids))
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
-        await self._known(name)
-        return await self._read(name, 0, lambda home: home.delete_many(ids, where))
+        await self._registry.require(name)
+        return await self._read(name, 0, lambda storage: storage.delete_many(ids, where))
 
     async def switch(self, name: str, built: str) -> bool:
-        """Let a card name the documents of another; those that it named are removed. Raises: NotFoundError.
+        """Let a record name the documents of another; those that it named are removed. Raises: NotFoundError.
 
         Whoever reads finds either the old ones or the new ones; the caller sees to it that they are the same ones.
         """
         async with self._describing:
-            new, old = await self._known(built), await self._known(name)
+            new, old = await self._registry.require(built), await self._registry.require(name)
             described = replace(old.collection, metadata=new.collection.metadata, dimension=new.collection.dimension)
             await self._api.describe(old.id, fields_of(described, new.rows_name, new.owner or new.id))
             await self._api.drop(new.name)
@@ -265,30 +244,30 @@ class ChromaCollections:
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
-        await self._known(name)
-        return await self._read(name, False, lambda home: home.delete(id_))
+        await self._registry.require(name)
+        return await self._read(name, False, lambda storage: storage.delete(id_))
 
     async def empty(self, name: str) -> int:
         """Remove all entries as one, at once. Raises: NotFoundError, BackendError."""
         async with self._describing:
-            card = await self._known(name)
-            count = (await self._counted(card)).count
-            if card.rows is not None:
-                await self._api.describe(card.id, card.fields)  # which now says the dimension
-                await self._api.drop(card.rows_name)
+            record = await self._registry.require(name)
+            count = (await self._counted(record)).count
+            if record.rows is not None:
+                await self._api.describe(record.id, record.fields)  # which now says the dimension
+                await self._api.drop(record.rows_name)
         return count
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
         nothing: list[Json] = []
-        return await self._read(name, nothing, lambda home: home.values(path))
+        return await self._read(name, nothing, lambda storage: storage.values(path))
 
     async def health(self) -> ProviderHealth:
         """How Chroma is, how many collections are there, and of a folder how large it is."""
         checked, started = datetime.now(UTC), time.perf_counter()
         count, size, error = None, None, None
         try:
-            count = len(await self._cards())
+            count = len(await self._registry.ours())
             size = None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
         except BackendError as failure:
             error = str(failure)
@@ -296,100 +275,50 @@ class ChromaCollections:
         status = Status.HEALTHY if error is None else Status.UNAVAILABLE
         return ProviderHealth(status, checked, latency_ms, error, count, size)
 
-    async def _cards(self) -> list[CollectionRecord]:
-        return self._cards_of(await self._api.all())
-
-    def _cards_of(self, all_: Sequence[Opened]) -> list[CollectionRecord]:
-        there = {opened.name: opened for opened in all_}
-        cards = [
-            card_of(opened) for name, opened in there.items() if name.startswith(f"{self._prefix}.") and is_ours(opened)
-        ]
-        return [card.holding(there.get(card.rows_name)) for card in cards]
-
-    async def _card(self, name: str) -> CollectionRecord | None:
-        """The card of a collection, if it is there.
-
-        Raises:
-            BackendRejectedError: what is there under its name in Chroma is none of ours.
-        """
-        opened = await self._api.find(engine_name(self._prefix, name))
-        if opened is None:
-            return None
-        if not is_ours(opened):
-            message = f"{self._api.place} has a collection {opened.name!r} that was not made by rag-context."
-            raise BackendRejectedError(COMPONENT, message)
-        card = card_of(opened)
-        return card.holding(await self._api.find(card.rows_name))
-
-    def _is_shown(self, opened: Opened) -> bool:
-        return is_foreign(opened) and not opened.name.startswith(self._hidden)
-
-    async def _foreign(self, name: str) -> CollectionRecord | None:
-        """A card for another program's collection, if there is one of this name in Chroma."""
-        opened = await self._api.find(name) if _CHROMA_NAME.fullmatch(name) else None
-        return None if opened is None or not self._is_shown(opened) else self._card_of_foreign(opened)
-
-    def _card_of_foreign(self, opened: Opened) -> CollectionRecord:
-        collection = Collection(opened.name, dimension=opened.dimension, foreign=True)
-        return CollectionRecord(opened.id, opened.name, collection, rows=opened)
-
-    async def _any(self, name: str) -> CollectionRecord:
-        """The card of a collection that is read, of whichever program."""
-        card = await self._card(name) or await self._foreign(name)
-        if card is None:
-            raise _unknown(name)
-        return card
-
-    async def _known(self, name: str) -> CollectionRecord:
-        card = await self._card(name)
-        if card is None:
-            raise _unknown(name)
-        return card
-
-    async def _counted(self, card: CollectionRecord) -> Collection:
+    async def _counted(self, record: CollectionRecord) -> Collection:
         try:
-            count = 0 if card.rows is None else await self._api.count(card.rows.id)
+            count = 0 if record.rows is None else await self._api.count(record.rows.id)
         except CollectionGoneError:
             count = 0
-        return replace(card.collection, count=count)
+        return replace(record.collection, count=count)
 
     async def _described(self, name: str, change: Callable[[Collection], Collection]) -> Collection:
         async with self._describing:
-            card = await self._known(name)
-            changed = change(card.collection)
+            record = await self._registry.require(name)
+            changed = change(record.collection)
             try:
-                await self._api.describe(card.id, replace(card, collection=changed).fields)
+                await self._api.describe(record.id, replace(record, collection=changed).fields)
             except CollectionGoneError as error:
-                raise _unknown(name) from error
-            return await self._counted(replace(card, collection=changed))
+                raise unknown(name) from error
+            return await self._counted(replace(record, collection=changed))
 
-    async def _write(self, card: CollectionRecord, dimension: int, made: Rows) -> None:
-        _check(card, dimension)
-        opened = card.rows or await self._made(card)
+    async def _write(self, record: CollectionRecord, dimension: int, made: Rows) -> None:
+        _check(record, dimension)
+        opened = record.rows or await self._made(record)
         try:
             await self._api.upsert(opened.id, made)
         except BackendRejectedError:
-            _check(card.holding(await self._api.find(card.rows_name)), dimension)  # another writer was faster
+            _check(record.holding(await self._api.find(record.rows_name)), dimension)  # another writer was faster
             raise
 
-    async def _made(self, card: CollectionRecord) -> Opened:
+    async def _made(self, record: CollectionRecord) -> Opened:
         """A place for the documents of a collection."""
-        left = await self._api.find(card.rows_name)
-        if left is not None and not card.owns(left):
-            await self._api.drop(card.rows_name)
-        made = await self._api.create(card.rows_name, card.rows_fields) or await self._api.find(card.rows_name)
-        if made is None or not card.owns(made):
+        left = await self._api.find(record.rows_name)
+        if left is not None and not record.owns(left):
+            await self._api.drop(record.rows_name)
+        made = await self._api.create(record.rows_name, record.rows_fields) or await self._api.find(record.rows_name)
+        if made is None or not record.owns(made):
             raise RowsMovedError(COMPONENT, f"{self._api.place}: the collection was replaced meanwhile")
         return made
 
     async def _read(self, name: str, nothing: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
         """Do `work` with the documents of a collection; `nothing` where it has none."""
 
-        async def done(card: CollectionRecord) -> T:
-            shape = rows.ForeignShape() if card.collection.foreign else rows.OurShape()
-            return nothing if card.rows is None else await work(CollectionStorage(self._api, card.rows, shape))
+        async def done(record: CollectionRecord) -> T:
+            shape = rows.ForeignShape() if record.collection.foreign else rows.OurShape()
+            return nothing if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
 
-        return await self._do(name, done, self._any)
+        return await self._do(name, done, self._registry.require_any)
 
     async def _do(
         self,
@@ -398,7 +327,7 @@ class ChromaCollections:
         find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
     ) -> T:
         """Do `work`, again where rows, or all of them, were replaced while it was under way."""
-        find = find or self._known
+        find = find or self._registry.require
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await work(await find(name))
@@ -407,12 +336,8 @@ class ChromaCollections:
         return await work(await find(name))
 
 
-def _check(card: CollectionRecord, dimension: int) -> None:
-    check_dimension(card.collection.name, card.collection.dimension, dimension)
-
-
-def _unknown(name: str) -> NotFoundError:
-    return NotFoundError(f"Collection '{name}' not found")
+def _check(record: CollectionRecord, dimension: int) -> None:
+    check_dimension(record.collection.name, record.collection.dimension, dimension)
 
 
 def _bytes_in(folder: Path) -> int:

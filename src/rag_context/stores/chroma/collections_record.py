@@ -16,7 +16,7 @@ from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Collection
 from rag_context.stores.chroma.api import COMPONENT, Fields, Opened
 
-_CARD = "rag-context:collection"
+_RECORD = "rag-context:collection"
 _OWNER = "rag-context:documents-of"
 _ROWS = "documents"
 
@@ -62,14 +62,14 @@ class CollectionRecord:
         return replace(self, rows=rows, collection=replace(self.collection, dimension=dimension))
 
 
-def place_of(name: str) -> str:
+def new_rows_name(name: str) -> str:
     """A name for the documents of a new collection, which is used once: `name` is Chroma's for the collection."""
     return f"{name}.{uuid4().hex}.{_ROWS}"
 
 
 def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
     """A collection's card as fields; `place` and `owner` as those of `CollectionRecord`."""
-    held = {
+    recorded = {
         "name": collection.name,
         "metadata": collection.metadata,
         "embedding_provider": collection.embedding_provider,
@@ -79,38 +79,40 @@ def fields_of(collection: Collection, place: str | None, owner: str | None = Non
         "place": place,
         "owner": owner,
     }
-    return {_CARD: json.dumps(held, ensure_ascii=False)}
+    return {_RECORD: json.dumps(recorded, ensure_ascii=False)}
 
 
 def is_ours(opened: Opened) -> bool:
     """Whether a collection has a card at all."""
-    return _CARD in opened.fields
+    return _RECORD in opened.fields
 
 
 def is_foreign(opened: Opened) -> bool:
     """Whether a collection is neither a card nor the documents of one, whoever's prefix it has."""
-    return _CARD not in opened.fields and _OWNER not in opened.fields
+    return _RECORD not in opened.fields and _OWNER not in opened.fields
 
 
-def card_of(opened: Opened) -> CollectionRecord:
+def record_of(opened: Opened) -> CollectionRecord:
     """The card of a collection that has one.
 
     Raises:
         BackendDataError: it cannot be read.
     """
     try:
-        held = json.loads(opened.fields[_CARD])
-        metadata: Mapping[str, Json] = dict(held["metadata"])
-        created = held["created"]
+        recorded = json.loads(opened.fields[_RECORD])
+        metadata: Mapping[str, Json] = dict(recorded["metadata"])
+        created = recorded["created"]
         collection = Collection(
-            name=held["name"],
+            name=recorded["name"],
             metadata=metadata,
-            embedding_provider=held["embedding_provider"],
-            embedding_model=held["embedding_model"],
-            dimension=held["dimension"],
+            embedding_provider=recorded["embedding_provider"],
+            embedding_model=recorded["embedding_model"],
+            dimension=recorded["dimension"],
             created=datetime.fromisoformat(created) if created else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         message = f"What is said of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
-    return CollectionRecord(opened.id, opened.name, collection, place=held.get("place"), owner=held.get("owner"))
+    return CollectionRecord(
+        opened.id, opened.name, collection, place=recorded.get("place"), owner=recorded.get("owner")
+    )

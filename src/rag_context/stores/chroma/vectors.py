@@ -155,7 +155,7 @@ class ChromaVectors:
         for some in _pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
+    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out. Raises: BackendError."""
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
@@ -167,7 +167,7 @@ class ChromaVectors:
                     revisions.setdefault(document, set()).add(str(fields.get(REVISION)))
         return {id_: StoredVectors(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
 
-    async def held_documents(self) -> AsyncIterator[str]:
+    async def stored_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, as they are when the first one is asked for."""
         seen: set[str] = set()
         async for rows in self._all_fields(await self._ids(None)):

@@ -53,7 +53,7 @@ class _Findings:
         if len(examples) < EXAMPLES:
             examples.append(example)
 
-    def flaws(self) -> tuple[Issue, ...]:
+    def issues(self) -> tuple[Issue, ...]:
         return tuple(
             Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
@@ -68,8 +68,8 @@ class MongoAuditor:
         self._indexes = indexes
         self._revisions = revisions
 
-    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine all of it; every document is shown to `judge`. Other programs' documents are not looked at.
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine all of it; every document is shown to `check`. Other programs' documents are not looked at.
 
         A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
         compared between two writes. Vectors are not judged here: they are another store's.
@@ -83,13 +83,13 @@ class MongoAuditor:
             found.add(IssueKind.TEXT_INDEX, "the text index itself")
         step = max(1, totals.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
         broken: list[str] = []
-        spoilt: list[str] = []
+        damaged: list[str] = []
         number = compared = 0
         async for entry in self._entries():
             records = await self._records(entry)
             if records is None:
                 continue
-            kinds = await asyncio.to_thread(_flaws, entry, records, judge)
+            kinds = await asyncio.to_thread(_flaws, entry, records, check)
             if number % step == 0:
                 compared += entry.get("chunkCount", 0)
                 kinds |= await asyncio.to_thread(_word_flaws, entry, records)
@@ -98,12 +98,12 @@ class MongoAuditor:
             if IssueKind.BROKEN_CHUNKS in kinds:
                 broken.append(entry["_id"])
             if kinds & SPOILT:
-                spoilt.append(entry["_id"])
+                damaged.append(entry["_id"])
             number += 1
         counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
-        return IntegrityReport(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
+        return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
 
-    async def mend(self, kinds: Collection[IssueKind]) -> None:
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
 
         Raises:
@@ -116,7 +116,7 @@ class MongoAuditor:
         if kinds:
             await self._count_again()
 
-    async def distrust(self, document_ids: Collection[str]) -> None:
+    async def invalidate(self, document_ids: Collection[str]) -> None:
         """Take the version of these documents for none, so that indexing their sources again replaces them.
 
         Raises:
@@ -183,12 +183,12 @@ class MongoAuditor:
                 await self._revisions.rewrite(entry)
 
 
-def _flaws(entry: Entry, records: Sequence[Entry], judge: DocumentCheck) -> set[IssueKind]:
+def _flaws(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
     """What is wrong with a document and its chunks."""
     chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
     named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
     try:
-        return {*judge(document_of(entry), chunks), *named}
+        return {*check(document_of(entry), chunks), *named}
     except BackendDataError:
         return {IssueKind.LOST_CONTENT}
 

@@ -1,4 +1,4 @@
-"""Documents and chunks: reading and writing them, and the model behind their vectors."""
+"""Documents and chunks: reading and writing them."""
 
 import asyncio
 import logging
@@ -11,7 +11,6 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks
@@ -35,9 +34,9 @@ from rag_context.stores.mongodb.faults import COMPONENT
 from rag_context.stores.mongodb.filters import behind, condition, key_of
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.reading import read_neighbours, read_passages, read_similar
-from rag_context.stores.mongodb.registry import model_entry, model_of, require_same
+from rag_context.stores.mongodb.registry import OTHER_MODEL, MongoRegistry
 from rag_context.stores.mongodb.revisions import Revisions
-from rag_context.stores.mongodb.state import Change, IndexState, Totals
+from rag_context.stores.mongodb.state import Change, IndexState
 from rag_context.stores.mongodb.tasks import ended
 
 RETRIEVALS_FLUSH_S = 1.0
@@ -51,17 +50,14 @@ _OF_OTHERS = {"_id": {"$gte": ObjectId("0" * 24), "$lte": ObjectId("f" * 24)}}
 logger = logging.getLogger(__name__)
 
 
-class MongoDocuments:
-    """`DocumentStore`, `DocumentWriter` and `ModelRegistry` over one collection and the record of its state.
+class MongoDocuments(MongoRegistry):
+    """`DocumentStore`, `DocumentWriter` and the registry of models and generations over one collection.
 
     Every method raises `BackendError` where the server cannot be asked.
     """
 
     def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
-        self._mongo = mongo
-        self._documents = mongo.documents
-        self._written = mongo.writing.documents
-        self._state = state
+        super().__init__(mongo, state)
         self._indexes = indexes
         self._revisions = revisions
         self._retrievals: dict[str, tuple[int, datetime]] = {}
@@ -258,11 +254,11 @@ class MongoDocuments:
         """
         await self._replace(document, chunks, {})
 
-    async def recut(self, document: Document, chunks: Sequence[Chunk]) -> bool:
+    async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         """Put other chunks in place of this version's, pending; False where it is not there any more."""
         return await self._replace(document, chunks, {"contentHash": document.content_hash})
 
-    async def settle(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
+    async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Note that this version's vectors are in; False where it is not there any more.
 
         Raises:
@@ -272,16 +268,16 @@ class MongoDocuments:
 
         async def mark(change: Change) -> bool:
             if made_by is not None and change.fingerprint != made_by:
-                raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
+                raise BackendRejectedError(COMPONENT, OTHER_MODEL)
             return await self._mark(version, INDEXED, change)
 
         settled = await self._state.change(mark)
         if settled and made_by is not None and (await self._state.known()).fingerprint != made_by:
-            await self.unsettle([document_id])  # a reindexing began meanwhile
-            raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
+            await self.mark_pending([document_id])  # a reindexing began meanwhile
+            raise BackendRejectedError(COMPONENT, OTHER_MODEL)
         return settled
 
-    async def unsettle(self, document_ids: Collection[str]) -> None:
+    async def mark_pending(self, document_ids: Collection[str]) -> None:
         """Note that these documents' vectors are not what they should be."""
 
         async def mark(change: Change) -> None:
@@ -308,66 +304,6 @@ class MongoDocuments:
         if note is not None:
             await self._revisions.removed(note, document_id, before)
         return before is not None
-
-    async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None where none is recorded."""
-        return model_of((await self._state.look()).model)
-
-    async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors. Vectors without a model do not count as there.
-
-        Raises:
-            IndexMismatchError: the vectors of the index were made by another model.
-        """
-        while True:
-            recorded = model_of((await self._state.look()).model)
-            if recorded is None:
-                await self._state.change(self._await_vectors)
-            elif await self._has_indexed():
-                require_same(recorded, model)
-            if await self._state.record_model(model_entry(model), recorded.fingerprint if recorded else None):
-                return
-
-    async def drop_vectors(self) -> int:
-        """Forget the model that made the vectors; every document becomes pending. Returns how many there are."""
-        await self._state.known()
-        await self._state.forget_model()
-        await self._state.change(self._await_vectors)
-        return (await self._state.known()).totals.documents
-
-    async def answering(self) -> tuple[int, str | None]:
-        """The generation of vectors that answers, and the fingerprint of its model."""
-        return await self._state.answering()
-
-    async def run_under_way(self) -> Rebuild | None:
-        """The run that makes the next generation."""
-        entry, touched = await self._state.run()
-        model = model_of(entry)
-        return None if model is None else Rebuild(model, touched)
-
-    async def debris(self) -> int | None:
-        """A generation that may be there and does not answer."""
-        return await self._state.debris()
-
-    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
-        """Record a run and the generation that it makes, unless other debris than this is recorded."""
-        return await self._state.begin_run(model_entry(run.model), run.touched, generation, debris)
-
-    async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record that the run of the model `made_by` got on, where it is still under way."""
-        await self._state.touch_run(made_by, touched)
-
-    async def abandon_run(self) -> None:
-        """Record that no run is under way; what the last one made is debris."""
-        await self._state.abandon_run()
-
-    async def forget_debris(self, generation: int) -> None:
-        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
-        await self._state.forget_debris(generation)
-
-    async def end_run(self, made_by: str, generation: int) -> bool:
-        """Have this generation answer, unless no run of the model `made_by` is under way."""
-        return await self._state.end_run(made_by, generation)
 
     async def _one(self, document_id: str, projection: Entry) -> Entry | None:
         async with self._mongo.reached():
@@ -404,17 +340,6 @@ class MongoDocuments:
         change.replaced(before, {**before, "status": status})
         change.turnover = 0
         return True
-
-    async def _await_vectors(self, change: Change) -> None:
-        """Make all documents pending, and say by how much that changes the totals."""
-        vectors = (await self._state.known()).totals.vectors
-        marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
-        if marked.modified_count:
-            change.delta = Totals(pending=marked.modified_count, vectors=-vectors)
-
-    async def _has_indexed(self) -> bool:
-        async with self._mongo.reached():
-            return await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
 
     def _flush_soon(self) -> None:
         self._flush = None

@@ -1,26 +1,115 @@
-"""Which model made the vectors of the index: a part of the record of its state."""
+"""The registry of models and generations: which model made the vectors, which generation of them is active.
+
+Both are part of the record of the index's state.
+"""
 
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
+from rag_context.domain.embedding_model import Calibration, EmbeddingModel, Rebuild
 from rag_context.errors import IndexMismatchError
+from rag_context.stores.mongodb.connection import Mongo
+from rag_context.stores.mongodb.entries import INDEXED, PENDING
+from rag_context.stores.mongodb.state import Change, IndexState, Totals
+
+OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
 
 
-def model_entry(model: EmbeddingModel) -> dict[str, Any]:
+class MongoRegistry:
+    """`ModelRegistry` and `GenerationRegistry` over the record of the index's state."""
+
+    def __init__(self, mongo: Mongo, state: IndexState) -> None:
+        self._mongo = mongo
+        self._documents = mongo.documents
+        self._written = mongo.writing.documents
+        self._state = state
+
+    async def recorded_model(self) -> EmbeddingModel | None:
+        """The model that made the vectors; None where none is recorded."""
+        return _model_of((await self._state.look()).model)
+
+    async def adopt_model(self, model: EmbeddingModel) -> None:
+        """Record the model of an index that has none, or no vectors. Vectors without a model do not count as there.
+
+        Raises:
+            IndexMismatchError: the vectors of the index were made by another model.
+        """
+        while True:
+            recorded = _model_of((await self._state.look()).model)
+            if recorded is None:
+                await self._state.change(self._await_vectors)
+            elif await self._has_indexed():
+                _require_same(recorded, model)
+            if await self._state.record_model(_model_entry(model), recorded.fingerprint if recorded else None):
+                return
+
+    async def drop_vectors(self) -> int:
+        """Forget the model that made the vectors; every document becomes pending. Returns how many there are."""
+        await self._state.known()
+        await self._state.forget_model()
+        await self._state.change(self._await_vectors)
+        return (await self._state.known()).totals.documents
+
+    async def active_generation(self) -> tuple[int, str | None]:
+        """The generation of vectors that answers, and the fingerprint of its model."""
+        return await self._state.active_generation()
+
+    async def run_under_way(self) -> Rebuild | None:
+        """The run that makes the next generation."""
+        entry, touched = await self._state.run()
+        model = _model_of(entry)
+        return None if model is None else Rebuild(model, touched)
+
+    async def inactive_generation(self) -> int | None:
+        """A generation that may be there and does not answer."""
+        return await self._state.inactive_generation()
+
+    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
+        """Record a run and the generation that it makes, unless other debris than this is recorded."""
+        return await self._state.begin_run(_model_entry(run.model), run.touched, generation, inactive_generation)
+
+    async def touch_run(self, made_by: str, touched: float) -> None:
+        """Record that the run of the model `made_by` got on, where it is still under way."""
+        await self._state.touch_run(made_by, touched)
+
+    async def abandon_run(self) -> None:
+        """Record that no run is under way; what the last one made is debris."""
+        await self._state.abandon_run()
+
+    async def forget_inactive_generation(self, generation: int) -> None:
+        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
+        await self._state.forget_inactive_generation(generation)
+
+    async def end_run(self, made_by: str, generation: int) -> bool:
+        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        return await self._state.end_run(made_by, generation)
+
+    async def _await_vectors(self, change: Change) -> None:
+        """Make all documents pending, and say by how much that changes the totals."""
+        vectors = (await self._state.known()).totals.vectors
+        marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
+        if marked.modified_count:
+            change.delta = Totals(pending=marked.modified_count, vectors=-vectors)
+
+    async def _has_indexed(self) -> bool:
+        async with self._mongo.reached():
+            return await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
+
+
+def _model_entry(model: EmbeddingModel) -> dict[str, Any]:
     """The model as it is recorded."""
     return asdict(model)
 
 
-def model_of(entry: Mapping[str, Any] | None) -> EmbeddingModel | None:
+def _model_of(entry: Mapping[str, Any] | None) -> EmbeddingModel | None:
     """The recorded model; None where none is recorded."""
     if entry is None:
         return None
     return EmbeddingModel(**{**entry, "calibration": Calibration(**entry["calibration"])})
 
 
-def require_same(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
+def _require_same(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
     """Refuse a model whose vectors cannot be compared with those of the recorded one.
 
     Raises:

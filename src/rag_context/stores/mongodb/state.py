@@ -168,7 +168,7 @@ class IndexState:
                 {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}}
             )
 
-    async def answering(self) -> tuple[int, str | None]:
+    async def active_generation(self) -> tuple[int, str | None]:
         """The generation of vectors that answers, and the fingerprint of its model. Raises: BackendError."""
         entry = await self._entry()
         model = entry.get("model")
@@ -179,15 +179,17 @@ class IndexState:
         entry = await self._entry()
         return entry.get("next"), float(entry.get("nextTouched", 0.0))
 
-    async def debris(self) -> int | None:
+    async def inactive_generation(self) -> int | None:
         """A generation of vectors that may be there and does not answer. Raises: BackendError."""
         return (await self._entry()).get("debris")
 
-    async def begin_run(self, model: Mapping[str, Any], touched: float, generation: int, debris: int | None) -> bool:
+    async def begin_run(
+        self, model: Mapping[str, Any], touched: float, generation: int, inactive_generation: int | None
+    ) -> bool:
         """Record a run and what it makes, unless other debris is recorded. Raises: BackendError."""
         await self.look()  # which makes the record where it is missing
         begun = {"next": dict(model), "nextTouched": touched, "debris": generation}
-        return await self._record(begun, {"debris": debris})
+        return await self._record(begun, {"debris": inactive_generation})
 
     async def touch_run(self, made_by: str, touched: float) -> None:
         """Record that this model's run got on, where it is still under way. Raises: BackendError."""
@@ -197,7 +199,7 @@ class IndexState:
         """Record that no run is under way. Raises: BackendError."""
         await self._record({"next": None, "nextTouched": 0.0}, {})
 
-    async def forget_debris(self, generation: int) -> None:
+    async def forget_inactive_generation(self, generation: int) -> None:
         """Record that this generation is gone, unless a run is under way. Raises: BackendError."""
         await self._record({"debris": None}, {"next.fingerprint": None, "debris": generation})
 

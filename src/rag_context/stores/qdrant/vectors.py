@@ -95,7 +95,7 @@ async def open_qdrant(
 
 
 class QdrantVectors:
-    """`VectorHome` over one collection; a point per chunk, its id the chunk's.
+    """`VectorStorage` over one collection; a point per chunk, its id the chunk's.
 
     A collection that was never there is an empty one. One that this process has seen and that is gone is an error to
     searches (there should be vectors, and an empty answer would be a lie), and made anew by the next `put`.
@@ -182,7 +182,7 @@ class QdrantVectors:
         for ids in _batches(sorted(document_ids), _PAGE):
             await self._delete(of_documents(ids))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
+    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out.
 
         Raises:
@@ -198,7 +198,7 @@ class QdrantVectors:
                 revisions[document_id].add(str(payload.get(fields.CONTENT_HASH)))
         return {id_: StoredVectors(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
 
-    async def held_documents(self) -> AsyncIterator[str]:
+    async def stored_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors, each at least once, page by page.
 
         Raises:

@@ -83,29 +83,29 @@ class _Findings:
         if len(examples) < EXAMPLES:
             examples.append(example)
 
-    def flaws(self) -> tuple[Issue, ...]:
+    def issues(self) -> tuple[Issue, ...]:
         return tuple(
             Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
         )
 
 
-def examine(judge: DocumentCheck, thoroughness: Thoroughness, connection: sqlite3.Connection) -> IntegrityReport:
+def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite3.Connection) -> IntegrityReport:
     """Compare everything with everything it must agree with. A damaged file is not looked into any further."""
     found = _Findings()
     for row in connection.execute(_integrity(thoroughness)):
         if row[0] != "ok":
             found.add(IssueKind.DAMAGED_FILE, row[0])
-    if found.flaws():
-        return IntegrityReport(Counts(0, 0, 0, 0), 0, found.flaws())
+    if found.issues():
+        return IntegrityReport(Counts(0, 0, 0, 0), 0, found.issues())
     counts = _look_at_counters(connection, found)
     _look_for_orphans(connection, found)
-    broken, spoilt = _look_at_documents(judge, connection, found)
+    broken, damaged = _look_at_documents(check, connection, found)
     step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
     with lenient(connection):
         compared = _look_at_words(step, connection, found)
     _look_at_vectors(connection, found)
     _look_at_sums(connection, found)
-    return IntegrityReport(counts, compared, found.flaws(), tuple(broken), tuple(spoilt))
+    return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
 
 
 def compare_text_index(connection: sqlite3.Connection) -> bool:
@@ -171,11 +171,11 @@ def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
 
 
 def _look_at_documents(
-    judge: DocumentCheck, connection: sqlite3.Connection, found: _Findings
+    check: DocumentCheck, connection: sqlite3.Connection, found: _Findings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
     broken: list[str] = []
-    spoilt: list[str] = []
+    damaged: list[str] = []
     for kind, condition in ((IssueKind.MISSING_VECTORS, INCOMPLETE), (IssueKind.WRONG_TAGS, WRONGLY_TAGGED)):
         for (id_,) in connection.execute(f"SELECT id FROM documents WHERE {condition}"):  # noqa: S608
             found.add(kind, id_)
@@ -183,19 +183,19 @@ def _look_at_documents(
         found.add(IssueKind.WRONG_ID, id_)
     for (id_,) in connection.execute("SELECT id FROM documents WHERE key NOT IN (SELECT document FROM contents)"):
         found.add(IssueKind.LOST_CONTENT, id_)
-        spoilt.append(id_)
+        damaged.append(id_)
     for key, id_ in connection.execute("SELECT key, id FROM documents ORDER BY key"):
-        kinds = _kinds(judge, key, id_, connection)
+        kinds = _kinds(check, key, id_, connection)
         for kind in kinds:
             found.add(kind, id_)
         if IssueKind.BROKEN_CHUNKS in kinds:
             broken.append(id_)
         if kinds & SPOILT:
-            spoilt.append(id_)
-    return broken, spoilt
+            damaged.append(id_)
+    return broken, damaged
 
 
-def _kinds(judge: DocumentCheck, key: int, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
+def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connection) -> set[IssueKind]:
     """What is wrong with a document and its chunks, as far as they can be read."""
     try:
         document = read_document(id_, connection)
@@ -207,7 +207,7 @@ def _kinds(judge: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
         chunks = read_chunks(id_, connection)
     except BackendDataError:
         chunks = []  # they can be cut again
-    kinds = set(judge(document, chunks))
+    kinds = set(check(document, chunks))
     if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
         kinds.add(IssueKind.STALE_TERMS)
     return kinds

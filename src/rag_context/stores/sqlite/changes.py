@@ -66,7 +66,7 @@ def write_document(
     Without vectors it is pending, and chunks that were there before keep theirs.
     """
     if vectors is not None:
-        _check_maker(made_by, connection)
+        _check_model(made_by, connection)
         _check_vectors(vectors, len(chunks), connection)
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     kept = _vectors_of(key, connection) if vectors is None else {}
@@ -79,7 +79,7 @@ def write_document(
         _put_vectors(((first + i, blob) for i, blob in enumerate(known) if blob is not None), connection)
 
 
-def recut_document(
+def rechunk_document(
     document: Document,
     chunks: Sequence[Chunk],
     terms: Sequence[list[str]],
@@ -108,7 +108,7 @@ def attach_vectors(
     chunks = [
         chunk for (chunk,) in connection.execute("SELECT key FROM chunks WHERE document = ? ORDER BY position", (key,))
     ]
-    _check_maker(made_by, connection)
+    _check_model(made_by, connection)
     _check_vectors(vectors, len(chunks), connection)
     connection.execute("DELETE FROM vectors WHERE chunk IN (SELECT key FROM chunks WHERE document = ?)", (key,))
     _put_vectors(zip(chunks, vector_blobs(vectors), strict=True), connection)
@@ -117,16 +117,18 @@ def attach_vectors(
     return True
 
 
-def settle_document(document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection) -> bool:
+def mark_document_indexed(
+    document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection
+) -> bool:
     """Call a document indexed whose vectors another store keeps; False where this version is not there any more."""
-    _check_maker(made_by, connection)
+    _check_model(made_by, connection)
     settled = connection.execute(
         "UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", (INDEXED, document_id, content_hash)
     )
     return settled.rowcount > 0
 
 
-def unsettle_documents(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
+def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
     """Call documents pending whose vectors another store should keep and does not."""
     connection.executemany(
         "UPDATE documents SET status = ? WHERE id = ? AND status <> ?",
@@ -252,19 +254,21 @@ def vector_blobs(vectors: Matrix) -> list[bytes]:
     return [row.tobytes() for row in np.ascontiguousarray(vectors, dtype="<f4")]
 
 
-def _check_maker(made_by: str | None, connection: sqlite3.Connection) -> None:
+def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
     """Refuse vectors of another model than the index's, which a reindexing may have changed since they were begun."""
     if made_by is None:
         return
     row = connection.execute("SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model'").fetchone()
     if row is None or row[0] != made_by:
-        raise BackendRejectedError(COMPONENT, "The vectors were made by another model than the index's.")
+        raise BackendRejectedError(
+            COMPONENT, "The vectors were made by another model than the index's; embed the document again."
+        )
 
 
 def check_size(vectors: Matrix, chunks: int) -> None:
     """Refuse another number of vectors than there are chunks. Raises: BackendRejectedError."""
     if len(vectors) != chunks:
-        raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were given for {chunks} chunks.")
+        raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
 
 
 def _check_vectors(vectors: Matrix, chunks: int, connection: sqlite3.Connection) -> None:

@@ -179,7 +179,7 @@ class SqliteDocuments:
         """
         return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
 
-    async def recut(
+    async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
         """Put other chunks in place of this version's; False where the document changed or went away meanwhile.
@@ -188,7 +188,9 @@ class SqliteDocuments:
             BackendRejectedError: the vectors do not fit the chunks or the index.
         """
         analysed = await asyncio.to_thread(analysed_terms, chunks)
-        return await self._database.write(partial(changes.recut_document, document, chunks, analysed, vectors, made_by))
+        return await self._database.write(
+            partial(changes.rechunk_document, document, chunks, analysed, vectors, made_by)
+        )
 
     async def delete(self, document_id: str) -> bool:
         """Remove a document with its chunks and vectors; False where it is unknown."""

@@ -180,4 +180,6 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
 def _require_run(made_by: str, connection: sqlite3.Connection) -> None:
     run = read_run(connection)
     if run is None or run.model.fingerprint != made_by:
-        raise BackendRejectedError(COMPONENT, "No vectors of this model are being made.")
+        raise BackendRejectedError(
+            COMPONENT, "No reindexing with this model is under way; start one with `rag-context reindex`."
+        )

@@ -34,32 +34,32 @@ class SqliteAuditor:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def examine(self, judge: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine all of it in one snapshot; every document is shown to `judge`.
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine all of it in one snapshot; every document is shown to `check`.
 
         Raises:
             ForeignIndexError: the file is another program's, or a newer version's.
             BackendDataError: it is too damaged to be examined.
             BackendError: it cannot be read now.
         """
-        found = await self._database.read(partial(audit.examine, judge, thoroughness))
-        kinds = {flaw.kind for flaw in found.flaws}
+        found = await self._database.read(partial(audit.examine, check, thoroughness))
+        kinds = {issue.kind for issue in found.issues}
         if thoroughness is Thoroughness.QUICK or kinds & {IssueKind.DAMAGED_FILE, IssueKind.TEXT_INDEX}:
             return found
         if await self._database.write(audit.compare_text_index):
             return found
-        flaw = Issue(IssueKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
-        return IntegrityReport(found.counts, found.compared_terms, (*found.flaws, flaw), found.broken, found.spoilt)
+        issue = Issue(IssueKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
+        return IntegrityReport(found.counts, found.compared_terms, (*found.issues, issue), found.broken, found.damaged)
 
-    async def mend(self, kinds: Collection[IssueKind]) -> None:
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
 
         Raises:
             BackendError: the file could not be written; what was mended before stays mended.
         """
-        for kind, mend in _MENDING.items():
+        for kind, repair in _MENDING.items():
             if kind in kinds:
-                await self._database.write(mend)
+                await self._database.write(repair)
         if IssueKind.STALE_TERMS in kinds:
             last = 0
             while (key := await self._database.write(partial(analyse_again, last))) is not None:
@@ -69,7 +69,7 @@ class SqliteAuditor:
         if kinds:
             await self._database.write(count_again)
 
-    async def distrust(self, document_ids: Collection[str]) -> None:
+    async def invalidate(self, document_ids: Collection[str]) -> None:
         """Take the version of these documents for none, so that indexing their sources again replaces them.
 
         Raises:

@@ -52,7 +52,7 @@ class SqliteDocumentsApart(SqliteDocuments):
         """How much the index holds; vectors are those that indexed documents must have."""
         return await self._database.read(lambda connection: Counts(*connection.execute(_SETTLED_COUNTS).fetchone()))
 
-    async def answering(self) -> tuple[int, str | None]:
+    async def active_generation(self) -> tuple[int, str | None]:
         """The generation of vectors that answers, and the fingerprint of its model."""
         return await self._database.read(_answering)
 
@@ -60,13 +60,13 @@ class SqliteDocumentsApart(SqliteDocuments):
         """The run that makes the next generation."""
         return await self._database.read(rebuild.read_run)
 
-    async def debris(self) -> int | None:
+    async def inactive_generation(self) -> int | None:
         """A generation that may be there and does not answer."""
         return await self._database.read(partial(_number, _DEBRIS))
 
-    async def begin_run(self, run: Rebuild, generation: int, debris: int | None) -> bool:
+    async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
         """Record a run and the generation that it makes, unless other debris than this is recorded."""
-        return await self._database.write(partial(_begin_run, run, generation, debris))
+        return await self._database.write(partial(_begin_run, run, generation, inactive_generation))
 
     async def touch_run(self, made_by: str, touched: float) -> None:
         """Record that the run of the model `made_by` got on, where it is still under way."""
@@ -76,7 +76,7 @@ class SqliteDocumentsApart(SqliteDocuments):
         """Record that no run is under way; what the last one made is debris."""
         await self._database.write(partial(_note, _NO_RUN))
 
-    async def forget_debris(self, generation: int) -> None:
+    async def forget_inactive_generation(self, generation: int) -> None:
         """Record that this generation is gone, unless other debris is recorded or a run is under way."""
         await self._database.write(partial(_forget_debris, generation))
 
@@ -96,22 +96,22 @@ class SqliteDocumentWriter:
         words = await asyncio.to_thread(analysed_terms, chunks)
         await self._database.write(partial(changes.write_document, document, chunks, words, None, None))
 
-    async def recut(self, document: Document, chunks: Sequence[Chunk]) -> bool:
+    async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
         """Put other chunks in place of this version's, pending; False where it is not there any more."""
         words = await asyncio.to_thread(analysed_terms, chunks)
-        return await self._database.write(partial(changes.recut_document, document, chunks, words, None, None))
+        return await self._database.write(partial(changes.rechunk_document, document, chunks, words, None, None))
 
-    async def settle(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
+    async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
         """Note that this version's vectors are in; False where it is not there any more.
 
         Raises:
             BackendRejectedError: the index records another model by now.
         """
-        return await self._database.write(partial(changes.settle_document, document_id, content_hash, made_by))
+        return await self._database.write(partial(changes.mark_document_indexed, document_id, content_hash, made_by))
 
-    async def unsettle(self, document_ids: Collection[str]) -> None:
+    async def mark_pending(self, document_ids: Collection[str]) -> None:
         """Note that these documents' vectors are not what they should be."""
-        await self._database.write(partial(changes.unsettle_documents, list(document_ids)))
+        await self._database.write(partial(changes.mark_documents_pending, list(document_ids)))
 
     async def delete(self, document_id: str) -> bool:
         """Remove a document with its chunks; False where it is unknown."""
@@ -119,7 +119,7 @@ class SqliteDocumentWriter:
 
 
 class SqliteVectorHalf(SqliteVectors):
-    """`VectorHome` over an embedded file that another store's documents are copied into."""
+    """`VectorStorage` over an embedded file that another store's documents are copied into."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -147,11 +147,11 @@ class SqliteVectorHalf(SqliteVectors):
         """Forget the vectors of these documents."""
         await self._database.write(partial(_discard, list(document_ids)))
 
-    async def held(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
+    async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out."""
         return await self._database.read(partial(_held, list(document_ids)))
 
-    async def held_documents(self) -> AsyncIterator[str]:
+    async def stored_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors."""
         last = ""
         while ids := await self._database.read(partial(_holding, last)):
@@ -199,8 +199,8 @@ def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
     return _number(_GENERATION, connection) or 0, None if model is None else model.fingerprint
 
 
-def _begin_run(run: Rebuild, generation: int, debris: int | None, connection: sqlite3.Connection) -> bool:
-    if _number(_DEBRIS, connection) != debris:
+def _begin_run(run: Rebuild, generation: int, inactive_generation: int | None, connection: sqlite3.Connection) -> bool:
+    if _number(_DEBRIS, connection) != inactive_generation:
         return False
     model = json.dumps(asdict(run.model))
     _note({rebuild.MODEL: model, rebuild.TOUCHED: run.touched, _DEBRIS: generation}, connection)
