@@ -284,7 +284,7 @@ async def test_a_changed_tokenizer_is_refused_by_its_hash(copy: Path) -> None:
 async def test_garbage_is_no_model(copy: Path, garbage: bytes) -> None:
     (copy / "manifest.json").unlink()
     (copy / "model.onnx").write_bytes(garbage)
-    assert "model.onnx is no model" in await failure(copy)
+    assert "model.onnx is not a model" in await failure(copy)
 
 
 @pytest.mark.parametrize("garbage", ["{", "[]", '{"sha256": 1}', '{"window": "wide"}'])

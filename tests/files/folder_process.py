@@ -17,7 +17,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.domain.files import FileEntry
-from rag_context.files.documents import Recipe
+from rag_context.files.documents import ReadingSettings
 from rag_context.files.formats import Converter
 from rag_context.files.reading import Labels
 from rag_context.files.sending import OnReceipt
@@ -109,7 +109,7 @@ async def look(place: Path, steps: int | None) -> None:
         target = FusedTarget(store, fuse)
         if await store.documents.recorded_model() is None:
             await store.documents.adopt_model(target.fake.model)
-        recipe = Recipe(Labels(), 10_000, b"")
+        recipe = ReadingSettings(Labels(), 10_000, b"")
         sync = FolderSync(target, ledger, recipe, converter, Gone.REMOVE, _unheard)
         await sync.run([Root(place / "folder")])
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
-from rag_context.files.documents import Recipe
+from rag_context.files.documents import ReadingSettings
 from rag_context.files.formats import Converter
 from rag_context.files.reading import Labels
 from rag_context.files.sending import OnReceipt
@@ -125,7 +125,7 @@ def syncing(
 ) -> Iterator[FolderSync]:
     """Brings the index in step with files."""
     said = labels or Labels()
-    recipe = Recipe(said, MAX_BYTES, repr(said).encode())
+    recipe = ReadingSettings(said, MAX_BYTES, repr(said).encode())
     with Converter() as converter:
         sync = FolderSync(target, ledger, recipe, converter, gone, heard.receipts.append)
         yield sync if racy_ns is None else replace(sync, racy_ns=racy_ns)

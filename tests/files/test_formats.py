@@ -420,7 +420,7 @@ def test_an_export_that_breaks_off_gives_what_precedes() -> None:
     data = samples.chatgpt(*talks)[:-100]
     found: list[Extracted] = []
     reading: Iterator[Extracted] = extract(Format.CHATGPT, "conversations.json", data, b"", Limits())
-    with pytest.raises(ConversionError, match="breaks off or is broken; what precedes that was taken"):
+    with pytest.raises(ConversionError, match="breaks off or is broken; what precedes that was indexed"):
         for document in reading:
             found.append(document)  # noqa: PERF402  # what came before the error is what counts
     assert [document.part for document in found] == ["c0", "c1"]

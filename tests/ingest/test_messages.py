@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rag_context.domain.documents import CHAT
 from rag_context.ingest.chunking.chunker import split
 from rag_context.ingest.chunking.markdown import fences
-from rag_context.ingest.chunking.messages import talk, turns
+from rag_context.ingest.chunking.messages import conversation, turns
 from tests.ingest.tokens import word_pieces
 
 
@@ -75,9 +75,9 @@ def test_no_turn_begins_in_front_matter() -> None:
 
 
 def test_a_turn_is_of_the_time_that_was_stamped_last() -> None:
-    found = talk("Log\n[2024-01-02 10:32] [Ann] hi\n[Bob] ho\n[2024-01-03 09:00] [Ann] so\n")
+    found = conversation("Log\n[2024-01-02 10:32] [Ann] hi\n[Bob] ho\n[2024-01-03 09:00] [Ann] so\n")
     assert list(found.clocks) == ["", "2024-01-02 10:32", "2024-01-02 10:32", "2024-01-03 09:00"]
-    assert list(talk("[10:32] Ann: hi\nBob: ho\n").clocks) == ["10:32", "10:32"]
+    assert list(conversation("[10:32] Ann: hi\nBob: ho\n").clocks) == ["10:32", "10:32"]
 
 
 def test_a_chunk_without_a_stamp_is_headed_by_the_last_one() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.text.bm25 import PROSE, TALK, bm25, idf_share, inverse_document_frequency, profile_for
+from rag_context.text.bm25 import CONVERSATION, PROSE, bm25, idf_share, inverse_document_frequency, profile_for
 
 
 def plain(counts: list[float], length: float, weights: list[float], k1: float, b: float, mean: float) -> float:
@@ -37,7 +37,7 @@ def test_a_rarer_term_weighs_more_and_never_less_than_nothing() -> None:
 
 
 def test_a_talk_asks_whether_a_word_was_said() -> None:
-    assert profile_for("chat") is TALK
+    assert profile_for("chat") is CONVERSATION
     assert profile_for("documentation") is profile_for("code") is profile_for("anything") is PROSE
 
 

@@ -447,7 +447,7 @@ class TestBroken:
         ("fields", "reason"),
         [
             ({"content": "Another text."}, "its content is not what was exported"),
-            ({"id": "drawn"}, "its id is not one that this package gives"),
+            ({"id": "drawn"}, "its id is not one of this package"),
             ({"surprise": 1}, "Unknown field 'surprise'"),
             ({"timestamp": "yesterday"}, "timestamp must be a time"),
             ({"similarityHash": "x"}, "similarityHash"),

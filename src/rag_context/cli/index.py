@@ -49,7 +49,7 @@ from rag_context.cli.options import (
 from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.files.documents import Recipe
+from rag_context.files.documents import ReadingSettings
 from rag_context.files.formats import Converter
 from rag_context.files.generated import RULES, Generated
 from rag_context.files.reading import Labels, Rejected, printable
@@ -253,7 +253,7 @@ def open_sync(
     with ExitStack() as stack:
         ledger = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
-        recipe = Recipe(labels, indexing.max_file_bytes, digest, generated)
+        recipe = ReadingSettings(labels, indexing.max_file_bytes, digest, generated)
         yield FolderSync(target, ledger, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
 
 

@@ -1,8 +1,8 @@
-"""Files opened so that a path cannot come to mean another one between its check and its use.
+"""Opens files so that a path cannot lead to another file between its check and its use (TOCTOU).
 
-Whoever may write in a folder may swap a part of it for a symbolic link at any time, also after it was looked at. So a
-path that was resolved once is walked from the top, folder by folder, each opened in the one before it and none through
-a link; what is read and written then belongs to the open folder, wherever it is moved to.
+A program that may write in a folder can replace a part of it by a symbolic link at any time, also after the check. So
+a resolved path is walked from the top, folder by folder, each opened relative to the one before and none through a
+link; reads and writes then go to the open folder, wherever it is moved to.
 
 Linux walks with descriptors that need no right to read (`O_PATH`), macOS has a flag for the whole path. Elsewhere, and
 on Windows, the path is resolved again once the file is open, and must lead to that file still.
@@ -24,7 +24,7 @@ _WALKS = hasattr(os, "O_PATH") and {os.open, os.rename, os.unlink} <= os.support
 
 
 class NotRegularError(OSError):
-    """What a path leads to is no regular file."""
+    """The path does not lead to a regular file."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(errno.EINVAL, "not a regular file", str(path))
@@ -32,7 +32,7 @@ class NotRegularError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """An open folder. `descriptor` is None where the system cannot work in one; then its path stands for it."""
+    """An open folder. `descriptor` is None where the system has no calls relative to one; then the path is used."""
 
     path: Path
     descriptor: int | None
@@ -49,7 +49,7 @@ class Folder:
         return descriptor
 
     def replace(self, source: str, target: str) -> None:
-        """Put one of its files in place of another. Raises: OSError."""
+        """Rename one of its files over another. Raises: OSError."""
         if self.descriptor is not None:
             os.replace(source, target, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
         else:
@@ -63,7 +63,7 @@ class Folder:
             (self.path / name).unlink()
 
     def sync(self) -> None:
-        """Have its entries reach the disk, where the system can do that."""
+        """Flush its entries to the disk, where the system supports that."""
         with contextlib.suppress(OSError):
             handle = os.open(".", os.O_RDONLY, dir_fd=self.descriptor) if _WALKS else os.open(self.path, os.O_RDONLY)
             try:
@@ -74,7 +74,7 @@ class Folder:
 
 @contextmanager
 def open_folder(path: Path) -> Iterator[Folder]:
-    """Open a folder by an absolute path without links. Raises: OSError, also where a part of it has become a link."""
+    """Open a folder by an absolute path without links. Raises: OSError, also if a part of it has become a link."""
     if not _WALKS:
         yield Folder(path, None)
         return

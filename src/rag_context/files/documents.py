@@ -1,7 +1,7 @@
-"""From files to documents to send, and from what became of those to what is remembered of the files.
+"""Turns files into documents to send, and the receipts of those into entries of the file manifest.
 
-A file is remembered as read only when every document in it was acknowledged. Before that, the ids of its documents
-are: whatever moment a run ends at, no document is left of which nobody knows the file.
+A file is recorded as read only after every document in it was acknowledged. The ids of its documents are recorded
+before they are sent: at whatever moment a run ends, the manifest has the file of every document in the index.
 """
 
 import os
@@ -33,23 +33,23 @@ from rag_context.ingest.identity import document_id
 from rag_context.ports.maintenance import FileManifest
 
 _TWINS = 8
-"""Of so many files that hold the same, one is looked for that is not there any more."""
+"""How many files with the same content are checked for one that was renamed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """How files are read and labelled. `key` differs where anything about that may lead to other documents."""
+class ReadingSettings:
+    """How files are read and labelled. `key` identifies all settings that change the resulting documents."""
 
     labels: Labels
     max_bytes: int
     key: bytes
     generated: Generated = field(default_factory=Generated)
-    """Which files are left out because no person wrote them."""
+    """Which files are left out because they are generated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """A file to read. `is_whole` where all documents that were in it are stored as they were."""
+    """A file to read. `is_whole`: all documents of its last version are stored unchanged."""
 
     found: Found
     entry: FileEntry | None
@@ -58,7 +58,7 @@ class Todo:
 
 @dataclass(slots=True)
 class OpenFile:
-    """A file whose documents are on their way."""
+    """A file whose documents are being sent."""
 
     loaded: Loaded
     entry: FileEntry | None
@@ -67,11 +67,11 @@ class OpenFile:
     kept: list[FileDocument] = field(default_factory=list)
     refused: int = 0
     is_read: bool = False
-    """Every document in it was made."""
+    """All documents in it were read."""
     is_broken: bool = False
-    """There may be more in it than was made."""
+    """There may be more documents in it than were read."""
     is_unknown: bool = False
-    """Nothing can be said of what else is in it."""
+    """It is unknown which other documents are in it."""
 
     @property
     def path(self) -> str:
@@ -88,18 +88,18 @@ class OpenFile:
 
     @property
     def former_path(self) -> str | None:
-        """The name under which the same was known, where nothing has that name any more."""
+        """The file's earlier name, if it was renamed."""
         return self.twin.path if self.twin is not None and not os.path.lexists(self.twin.path) else None
 
     def like(self, source: str) -> list[str] | None:
-        """The document of the twin that stands at the same place in it."""
+        """The document at the same position in the file under its earlier name."""
         if self.twin is None:
             return None
         part = source[len(self.path) :]
         return [each.id for each in self.twin.documents if each.source == self.twin.path + part] or None
 
     def remembered(self, recipe: bytes, documents: Sequence[FileDocument], *, digest: bytes) -> FileEntry:
-        """What the ledger is to say of it."""
+        """The file's entry in the manifest."""
         loaded = self.loaded
         return FileEntry(self.path, loaded.stamp, loaded.read_ns, digest, recipe, loaded.named, tuple(documents))
 
@@ -108,17 +108,17 @@ class FileJobs:
     """Makes jobs of files, in a thread.
 
     Args:
-        ledger: what is known of files.
+        ledger: the manifest of files.
         recipe: how they are read.
-        converter: reads what is not text.
-        soon: runs something where all else runs.
-        listen: hears of every file and document.
+        converter: reads files that are not text.
+        soon: runs a function on the event loop.
+        listen: called for every file and document.
     """
 
     def __init__(
         self,
         ledger: FileManifest,
-        recipe: Recipe,
+        recipe: ReadingSettings,
         converter: Converter,
         *,
         soon: Callable[[Callable[[], None]], object],
@@ -131,24 +131,24 @@ class FileJobs:
         self._listen = listen
         self._touched: dict[str, OpenFile] = {}
         self.finished: list[FileEntry] = []
-        """What to remember."""
+        """Entries for the manifest."""
         self.forgotten: list[str] = []
-        """Files that hold nothing."""
+        """Files without a document."""
         self.replaced: list[FileDocument] = []
-        """Documents that are no longer in their file, though others are."""
+        """Documents that are no longer in their file, which has others."""
         self.lost: list[FileEntry] = []
-        """Files that are there and hold nothing any more."""
+        """Files that exist and have no documents any more."""
         self.to_retry: set[Path] = set()
-        """Files that were refused for a reason that may pass."""
+        """Files that were rejected for a temporary reason."""
 
     def batches(self, todo: Sequence[Todo]) -> Iterator[list[Job]]:
-        """Jobs for all documents in some files; their ids are remembered before a batch is handed out."""
+        """Jobs for all documents in some files; their ids are recorded before a batch is sent."""
         for batch in batched(self._jobs(todo)):
             self._announce()
             yield batch
 
     def reject(self, rejected: Rejected, entry: FileEntry | None = None) -> None:
-        """Tell of a file that cannot be used."""
+        """Report a file that cannot be used."""
         if entry is not None and not rejected.unknown:
             self.lost.append(entry)
         self._listen(
@@ -156,7 +156,7 @@ class FileJobs:
         )
 
     def unchanged(self, entry: FileEntry) -> None:
-        """Tell of a file that holds what it held."""
+        """Report a file with unchanged content."""
         for each in entry.documents:
             self._listen(
                 FileReceipt(status="unchanged", source=each.source, document_id=each.id, content_hash=each.content_hash)

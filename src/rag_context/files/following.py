@@ -1,4 +1,4 @@
-"""Files and folders followed: every change goes into the index, whatever happens to the index meanwhile."""
+"""Watches files and folders and indexes every change, also after times when the index was unavailable."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,43 +16,43 @@ LONGEST_WAIT_S = 15.0
 """How long to wait for an index that cannot be reached, the first time and at most; doubled in between."""
 
 RETRY_S = 30.0
-"""After how long a file is tried again that was refused for a reason that may pass."""
+"""After how long a file is read again that was rejected for a temporary reason."""
 
 LOOK_S = 600.0
-"""How often everything is looked at, for what the system did not tell of."""
+"""How often all files are checked, for changes that the system did not report."""
 
 OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
-"""Reaches the index."""
+"""Connects to the index."""
 
 
 @dataclass
 class Follower:
-    """Follows files and folders.
+    """Keeps the index in step with files and folders until stopped.
 
     Args:
         roots: absolute, without links.
-        open_sync: reaches the index, anew after it was lost.
-        on_ready: hears when the index is in step for the first time.
-        on_trouble: hears why the index cannot be reached, and in how many seconds it is tried again.
-        debounce_s: how long nothing must change before a change is taken in.
-        retry_s: after how long a refused file is tried again.
+        open_sync: connects to the index, and again after the connection was lost.
+        on_ready: called when the index is in step for the first time.
+        on_failure: called with why the index cannot be reached, and in how many seconds it is tried again.
+        debounce_s: how long nothing must change before a change is indexed.
+        retry_s: after how long a rejected file is read again.
     """
 
     roots: Sequence[Path]
     open_sync: OpenSync
     on_ready: Callable[[], None]
-    on_trouble: Callable[[RagContextError, float], None]
+    on_failure: Callable[[RagContextError, float], None]
     debounce_s: float = 0.5
     retry_s: float = RETRY_S
     _waiting: dict[Path, set[Path]] = field(default_factory=dict, init=False)
-    """What to look at, by root."""
+    """The changed paths, by root."""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Follow until told to stop; changes that were noticed until then are taken in.
+        """Run until `stop` is set; changes that were noticed before are indexed.
 
         Raises:
             ConfigurationError: the files cannot be watched, or the index cannot be used.
-            BackendError: the index could not be reached at the end; the next look takes in what it has missed.
+            BackendError: the index could not be reached at the end; the next run indexes the missed changes.
         """
         changed = asyncio.Event()
         try:
@@ -63,7 +63,7 @@ class Follower:
             raise errors.exceptions[0] from None
 
     async def _listen(self, root: Path, stop: asyncio.Event, changed: asyncio.Event) -> None:
-        """Note what changes, at once, however long taking it in may last."""
+        """Record changes as they happen, also while earlier ones are being indexed."""
         async for paths in watch(root, debounce_s=self.debounce_s, stop=stop):
             self._note(root, paths or {root}, changed)
         changed.set()
@@ -80,7 +80,7 @@ class Follower:
         while True:
             try:
                 async with self.open_sync() as sync:
-                    while await self._something(listeners, changed):
+                    while await self._wait_for_change(listeners, changed):
                         await self._take_in(sync, changed)
                         wait_s = FIRST_WAIT_S
                         if not is_ready:
@@ -90,12 +90,12 @@ class Follower:
             except BackendError as error:
                 if stop.is_set():
                     raise
-                self.on_trouble(error, wait_s)
+                self.on_failure(error, wait_s)
                 await _pause(stop, wait_s)
                 wait_s = min(wait_s * 2.0, LONGEST_WAIT_S)
 
-    async def _something(self, listeners: Sequence["asyncio.Task[None]"], changed: asyncio.Event) -> bool:
-        """Wait for something to look at; False when there will be nothing more."""
+    async def _wait_for_change(self, listeners: Sequence["asyncio.Task[None]"], changed: asyncio.Event) -> bool:
+        """Wait for a change; False when there will be no more."""
         while not self._waiting:
             if all(listener.done() for listener in listeners):
                 return False
@@ -105,7 +105,7 @@ class Follower:
                     await changed.wait()
             except TimeoutError:
                 self._waiting = {root: {root} for root in self.roots}
-            await asyncio.sleep(0)  # the last listener to end says so before it is done
+            await asyncio.sleep(0)  # the last listener sets the event before it is done
         return True
 
     async def _take_in(self, sync: FolderSync, changed: asyncio.Event) -> None:

@@ -1,7 +1,7 @@
-"""Files that no person wrote: lock files, vendored and minified code, generated code, tables of data.
+"""Recognises generated files: lock files, vendored and minified code, generated code, tables of data.
 
 In an index they crowd out what people wrote: of a Python repository, a lock file and a tokenizer's table can be more
-chunks than all of its code. They are told by their name, by what generators write at the top, and by shape. The names
+chunks than all of its code. They are recognised by name, by what generators write at the top, and by shape. The names
 follow GitHub's Linguist (`generated.rb`, `vendor.yml`).
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from pathspec import GitIgnoreSpec
 
 RULES = "generated-1"
-"""Version of the rules: another one has files looked at again."""
+"""Version of the rules: after a change files are read again."""
 
 _VENDORED = "vendor vendors vendored third_party third-party thirdparty Pods Carthage"
 VENDORED_FOLDERS = frozenset(_VENDORED.split())
@@ -31,7 +31,7 @@ _BUILT = re.compile(
     re.IGNORECASE,
 )
 _PROSE = (".md", ".markdown", ".mdx", ".mdown", ".rst", ".adoc", ".asciidoc", ".org", ".tex", ".log", ".html", ".htm")
-"""What people read as it stands, whoever wrote it."""
+"""Files that people read, whether generated or not."""
 
 _HEAD_LINES = 8
 _HEAD_CHARS = 2_000
@@ -51,7 +51,7 @@ DATA_CHARS = 32_768
 
 _SENTENCE = re.compile(r"[^\W\d_]{2,}(?:[,;:]? [^\W\d_]{2,}){3,}")
 SENTENCE_SHARE = 0.1
-"""Share of a file of data in runs of four words and more, below which it is a table of something."""
+"""Share of a file of data in runs of four words and more, below which it is a table."""
 
 _WORD = re.compile(r"[^\W\d_]{2,}")
 WORD_SHARE = 0.25
@@ -63,16 +63,16 @@ _DATA_SUFFIXES = frozenset(_TABLES.split())
 
 @dataclass(frozen=True)
 class Generated:
-    """Tells generated files from written ones.
+    """Distinguishes generated files from written ones.
 
     Args:
-        include: patterns as in an ignore file; what they match is taken whatever it looks like.
+        include: patterns as in an ignore file; files that match are always indexed.
     """
 
     include: tuple[str, ...] = ()
 
     def folder(self, path: Path) -> str | None:
-        """Why nothing below a folder is taken; None where it is."""
+        """Why all files below a folder are left out; None where they are not."""
         if path.name not in VENDORED_FOLDERS or self._may_hold_included(path):
             return None
         return "vendored code"
@@ -89,7 +89,7 @@ class Generated:
         return None if self._is_included(path) else reason
 
     def text(self, path: Path, text: str) -> str | None:
-        """Why a file is left out by what stands in it; None where it is not."""
+        """Why a file is left out by its content; None where it is not."""
         suffix = path.suffix.lower()
         if suffix in _PROSE:
             return None
@@ -120,7 +120,7 @@ def _anywhere(pattern: str) -> str:
 def _shape(text: str, *, is_data: bool) -> str | None:
     head = text[:_HEAD_CHARS].split("\n", _HEAD_LINES)[:_HEAD_LINES]
     if any(_MARK.search(line) for line in head if line.lstrip().startswith(_COMMENT)):
-        return "generated, as it says at its top"
+        return "generated, as its first lines state"
     in_long_lines = sum(len(line) for line in text.split("\n") if len(line) >= LONG_LINE)
     if in_long_lines > MINIFIED_SHARE * len(text) and not _is_sentences(text):
         return "minified or generated: most of it stands in very long lines"

@@ -1,11 +1,11 @@
-"""Patterns as in `.gitignore`, matched without going back and back.
+"""Patterns as in `.gitignore`, matched in linear time, without backtracking.
 
 pathspec turns a pattern into a regular expression that backtracks: `*a*a*a*a*a*a*a*b` against a name of 200 letters
-takes longer than anybody waits, and patterns come with folders that somebody else wrote. Of all the places where what
-stands behind a star may be found, the first is as good as any, as long as another star follows; so that one is kept
-for good (an atomic group), and the time is linear in the path for each star.
+takes practically for ever, and patterns come with folders of other people. Of all the positions where the text after
+a star matches, the first is as good as any, as long as another star follows; so that one is kept (an atomic group),
+and the time is linear in the path for each star.
 
-The two methods that are overridden are pathspec's own affair and change between its minor versions, so pyproject.toml
+The two methods that are overridden are internals of pathspec and change between its minor versions, so pyproject.toml
 names the one that they were written for.
 """
 
@@ -17,7 +17,7 @@ from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 MAX_PATTERN_CHARS = 1000
 MAX_PATTERNS = 10_000
-"""Of one list. Longer patterns, and those behind, are passed over."""
+"""Of one list. Longer patterns, and those after so many, are ignored."""
 
 _STAR = "[^/]*"
 _ANY_FOLDERS_FIRST = "^(?:.+/)?"
@@ -30,7 +30,7 @@ class _Pattern(GitIgnoreSpecPattern):
 
     @classmethod
     def _translate_segment_glob(cls, pattern: str, range_error: Any) -> str:
-        """A part of a path; all stars but the last keep the first place where what follows them stands."""
+        """A part of a path; all stars but the last keep the first match of what follows them."""
         translated: str = super()._translate_segment_glob(pattern, range_error)
         first, *rest = translated.split(_STAR)
         if len(rest) < 2:
@@ -39,7 +39,7 @@ class _Pattern(GitIgnoreSpecPattern):
 
     @classmethod
     def pattern_to_regex(cls, pattern: Any) -> Any:
-        """The expression of a whole pattern; all `**` but the last keep the first place in the same way."""
+        """The expression of a whole pattern; all `**` but the last keep the first match in the same way."""
         regex, include = super().pattern_to_regex(pattern)
         if regex is None:
             return regex, include
@@ -53,13 +53,13 @@ class _Pattern(GitIgnoreSpecPattern):
 
 
 def path_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
-    """The patterns of some lines. Raises: ValueError where one means nothing."""
+    """The patterns of some lines. Raises: ValueError if one is invalid."""
     kept = [line for line in lines if len(line) <= MAX_PATTERN_CHARS][:MAX_PATTERNS]
     return GitIgnoreSpec.from_lines(kept, _Pattern, backend="simple")
 
 
 def ignore_patterns(lines: Iterable[str]) -> GitIgnoreSpec:
-    """The patterns of an ignore file; like git, this passes over the ones that mean nothing."""
+    """The patterns of an ignore file; like git, this ignores invalid ones."""
     lines = list(lines)
     try:
         return path_patterns(lines)

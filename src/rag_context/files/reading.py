@@ -1,6 +1,6 @@
-"""Files on disk as drafts: how each is read, what kind of content it is, and why one is left out.
+"""Reads files on disk as drafts, with their kind of content, or with the reason why one is left out.
 
-Reading is bounded and follows no link. A file that cannot be used is answered with a `Rejected`, never an exception.
+Reading is bounded and follows no link. A file that cannot be used is returned as a `Rejected`, never an exception.
 """
 
 import codecs
@@ -34,7 +34,7 @@ SKIPPED_FOLDERS = frozenset(_MACHINERY.split())
 SKIPPED_FILES = frozenset(
     [".gitignore", ".ragignore", ".gitattributes", ".DS_Store", "Thumbs.db", ".env", ".env.local"]
 )
-"""Never of use in an answer: machinery and secrets. What tools generate is told by `generated`."""
+"""Never useful in an answer: caches, tools and secrets. Generated files are recognised by `generated`."""
 
 _CODE_SUFFIXES = (
     "py pyi js jsx mjs cjs ts tsx mts cts cs csx fs fsx vb java kt kts scala groovy go rs c h cc cpp cxx hh hpp hxx m "
@@ -59,7 +59,7 @@ UNSUPPORTED = {
     **dict.fromkeys((".pptx", ".ppt", ".odp", ".xlsx", ".xls", ".ods"), "office"),
     ".epub": "EPUB",
 }
-"""Formats that hold text which nothing here can take out of them."""
+"""Formats with text that are not supported."""
 
 _ENCODINGS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -77,7 +77,7 @@ _NO_METADATA = Metadata()
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What is said of every file of a run. Without a content type or a session they follow from the file."""
+    """The metadata for every file of a run. Without a content type or a session they follow from the file."""
 
     content_type: str | None = None
     session_id: str | None = None
@@ -89,7 +89,7 @@ _NO_LABELS = Labels()
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file to read. `named` is whether the caller named it, not only a folder above it."""
+    """A file to read. `named`: the caller named the file itself, not only a folder above it."""
 
     path: Path
     named: bool
@@ -102,20 +102,20 @@ def stamp_of(status: os.stat_result) -> FileStamp:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The bytes of a file, and what the system said of it just before they were read."""
+    """The bytes of a file, and its stamp just before they were read."""
 
     path: Path
     named: bool
     data: bytes
     format: Format | None
-    """What it must be converted from; None where it is text as it stands."""
+    """The format it must be converted from; None for plain text."""
     stamp: FileStamp
     read_ns: int
     """When reading began, by the wall clock."""
 
     @cached_property
     def digest(self) -> bytes:
-        """Says whether two files hold the same."""
+        """Identifies the content of a file."""
         return hashlib.blake2b(self.data, digest_size=16).digest()
 
 
@@ -126,15 +126,15 @@ class FileDraft:
     path: Path
     draft: DocumentInput
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """What else is in a conversation that nobody said, by kind."""
+    """How many other parts of a conversation were left out, by kind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A file that was left out, by a printable name.
 
-    `failed` is False where a walk met something that is not text and nobody had asked for it by name. `unknown` is
-    True where nothing could be seen of what is there, which may be as useful as ever.
+    `failed` is False where a walk met a file that is not text and that the caller did not name. `unknown` is True where
+    the content could not be read: the file may be unchanged.
     """
 
     path: str
@@ -153,7 +153,7 @@ class _UnusableError(Exception):
 
 
 def printable(path: Path) -> str:
-    """A path that any output can take; bytes that are not UTF-8 are written as `\\xNN`."""
+    """A printable path; bytes that are not UTF-8 are written as `\\xNN`."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
@@ -170,7 +170,7 @@ def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEF
 
     Args:
         found: which file.
-        labels: what to say of it.
+        labels: its metadata.
         max_bytes: size above which it is rejected.
     """
     loaded = load_file(found, max_bytes=max_bytes)
@@ -182,7 +182,7 @@ def read_file(found: Found, labels: Labels = _NO_LABELS, *, max_bytes: int = DEF
 
 
 def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | Rejected:
-    """The bytes of a file that may be of use; of any other, no more is read than it takes to see that."""
+    """The bytes of a file; of one that cannot be used, only as many as it takes to detect that."""
     path = found.path
     try:
         os.fspath(path).encode()
@@ -195,7 +195,7 @@ def load_file(found: Found, *, max_bytes: int = DEFAULT_MAX_BYTES) -> Loaded | R
 
 
 def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated | None = None) -> FileDraft | Rejected:
-    """The text of a file as a draft. A generated file is rejected, unless it was named or nobody minds (None)."""
+    """The text of a file as a draft. A generated file is rejected, unless it was named or the check is off (None)."""
     path = loaded.path
     try:
         content = _text(loaded.data)
@@ -217,7 +217,7 @@ def text_draft(loaded: Loaded, labels: Labels = _NO_LABELS, generated: Generated
 def converted_drafts(
     loaded: Loaded, format_: Format, converter: Converter, labels: Labels = _NO_LABELS
 ) -> Iterator[FileDraft | Rejected]:
-    """The documents of a file in another format; where it cannot be read to its end, those before it are good."""
+    """The documents of a file in another format; after a failure in the middle, those before it are valid."""
     path = loaded.path
     try:
         for extracted in converter.documents(format_, path, loaded.data):

@@ -1,7 +1,7 @@
-"""Many documents to wherever they are kept: in batches, several at a time, no faster than they are taken.
+"""Sends many documents to an index: in batches, several at a time, with backpressure.
 
-The next batch is made only when there is somebody to send it, so that whatever it is read from is read no further
-than needed, and memory stays the same however much there is.
+The next batch is read only when a worker is free to send it, so that the source is read no further than needed and
+memory stays constant.
 """
 
 import asyncio
@@ -20,25 +20,25 @@ BATCH_CHARS = 1 << 20
 """A batch ends with the document that brings it above this size."""
 
 CONCURRENCY = 5
-"""Batches on their way at once."""
+"""Batches that are sent at once."""
 
 OnReceipt = Callable[[int, BulkReceipt], None]
-"""Hears what became of a line, by its place in the batch."""
+"""Called with the receipt of a line, by its position in the batch."""
 
 
 class Target(Protocol):
-    """Keeps documents. All raise `RagContextError` only."""
+    """An index that documents are sent to. All methods raise `RagContextError` only."""
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
-        """Keep documents; `on_receipt` hears of each one as soon as it is safe, or refused."""
+        """Index documents; `on_receipt` is called for each one as soon as it is stored or rejected."""
         ...
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:
-        """Those of the documents that are not there with the given content hash."""
+        """Those of the documents that are not stored with the given content hash."""
         ...
 
     async def remove(self, document_id: str) -> None:
-        """Take a document out, if it is there."""
+        """Delete a document, if it exists."""
         ...
 
     def sources(self, prefix: str) -> AsyncIterator[tuple[str, str]]:
@@ -48,7 +48,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A document to send, and who wants to know what became of it."""
+    """A document to send, and the callback for its receipt."""
 
     line: BulkLine
     done: Callable[[BulkReceipt], None]
@@ -77,7 +77,7 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
     """Send every batch; versions of one document in their order.
 
     Raises:
-        RagContextError: the target failed; who has heard nothing of a document must send it again.
+        RagContextError: the target failed; documents without a receipt must be sent again.
     """
     turn = asyncio.Lock()
     running: dict[asyncio.Event, frozenset[str]] = {}
@@ -108,7 +108,7 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
 
 
 async def in_thread(batches: Iterator[list[Job]]) -> AsyncIterator[list[Job]]:
-    """Batches that are made in a thread, one at a time."""
+    """Batches that are read in a thread, one at a time."""
     while (batch := await asyncio.to_thread(next, batches, None)) is not None:
         yield batch
 

@@ -1,7 +1,7 @@
-"""Files and folders kept in step with the index: what changed goes in, the rest is not even read.
+"""Keeps an index in step with files and folders: changed files are indexed, unchanged ones are not even read.
 
-A file is believed unchanged when the system says what it said when the file was last read, and the index still has
-what was then acknowledged. Whatever cannot be told apart that way is read, and compared by what it holds.
+A file counts as unchanged when its stamp is the same as when it was last read, and the index still has the documents
+that it acknowledged then. In all other cases the file is read, and compared by its content.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from rag_context.api.index import FileReceipt
 from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
-from rag_context.files.documents import FileJobs, Recipe, Todo
+from rag_context.files.documents import FileJobs, ReadingSettings, Todo
 from rag_context.files.formats import Converter
 from rag_context.files.reading import Found, Rejected, stamp_of
 from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
@@ -25,10 +25,10 @@ from rag_context.ingest.identity import document_id
 from rag_context.ports.maintenance import FileManifest
 
 PAGE = 500
-"""Files looked at together."""
+"""Files checked together."""
 
 MOST_VERSIONS = 2_000
-"""Documents asked for at once."""
+"""Documents checked by one call."""
 
 RACY_NS = 2_000_000_000
 """A file that was changed this shortly before it was read may have been changed again in the same tick of its clock:
@@ -39,13 +39,13 @@ REMOVALS = 5
 
 
 class Gone(Enum):
-    """What becomes of documents whose file is gone, or is not part of its folder any more."""
+    """What happens to documents whose file was deleted, or is not part of its folder any more."""
 
     REPORT = auto()
     REMOVE = auto()
-    """Those that this machine put in."""
+    """Remove those that this machine indexed."""
     PRUNE = auto()
-    """Also those whose source says that they came from such a file, whoever put them in."""
+    """Remove all with the source of such a file, also those that other machines indexed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +54,18 @@ class FolderSync:
 
     Args:
         target: the index.
-        ledger: what is known of files.
+        ledger: the manifest of files.
         recipe: how they are read.
-        converter: reads what is not text.
-        gone: what becomes of documents whose file is gone.
-        listen: hears of every file and document.
-        own: files and folders of this program, which are never taken.
-        racy_ns: how long before it was read a file must have been left alone to be believed by its stamp.
+        converter: reads files that are not text.
+        gone: what happens to documents whose file was deleted.
+        listen: called for every file and document.
+        own: files and folders of this program, which are never indexed.
+        racy_ns: a file that changed less than so long before it was read is not trusted by its stamp.
     """
 
     target: Target
     ledger: FileManifest
-    recipe: Recipe
+    recipe: ReadingSettings
     converter: Converter
     gone: Gone
     listen: Callable[[FileReceipt], None]
@@ -73,14 +73,14 @@ class FolderSync:
     racy_ns: int = RACY_NS
 
     async def run(self, roots: Sequence[Root]) -> frozenset[Path]:
-        """Look at everything; returns the files that were refused for a reason that may pass.
+        """Bring everything in step; returns the files that were rejected for a temporary reason.
 
         Raises:
-            BackendError: the index cannot be reached; what was acknowledged is safe and will be skipped.
+            BackendError: the index is unavailable; acknowledged documents are stored, and the next run skips them.
         """
         one = _Pass(self)
         found = chain.from_iterable(walk(root, self.recipe.generated) for root in roots)
-        await one.send(self._others(found, [root.path for root in roots]))
+        await one.send(self._except_own(found, [root.path for root in roots]))
         for root in roots:
             await one.remove_gone(root.path, root)
             if self.gone is Gone.PRUNE:
@@ -89,16 +89,16 @@ class FolderSync:
         return frozenset(one.jobs.to_retry)
 
     async def follow(self, root: Path, changed: Collection[Path]) -> frozenset[Path]:
-        """Look at some paths at or below a root; as `run` otherwise."""
+        """As `run`, for some paths at or below a root."""
         one = _Pass(self)
-        await one.send(self._others(find_changed(root, changed, self.recipe.generated), [root]))
+        await one.send(self._except_own(find_changed(root, changed, self.recipe.generated), [root]))
         for place in outermost(changed):
             await one.remove_gone(place, Root(root))
         await one.end()
         return frozenset(one.jobs.to_retry)
 
-    def _others(self, items: Iterator[Found | Rejected], tops: Sequence[Path]) -> Iterator[Found | Rejected]:
-        """All but what is ours, told by the text of its path, for there may be very many."""
+    def _except_own(self, items: Iterator[Found | Rejected], tops: Sequence[Path]) -> Iterator[Found | Rejected]:
+        """All items but this program's own files, compared as text because there may be very many."""
         own = [path.as_posix() for path in self.own if any(path.is_relative_to(top) for top in tops)]
         if not own:
             return items
@@ -108,13 +108,13 @@ class FolderSync:
 
 @dataclass
 class _Pass:
-    """One look at some files."""
+    """One run over some files."""
 
     sync: FolderSync
     seen: set[str] = field(default_factory=set)
     """Files that the walk met."""
     hidden: list[str] = field(default_factory=list)
-    """Places that could not be looked into."""
+    """Folders that could not be read."""
 
     def __post_init__(self) -> None:
         sync = self.sync
@@ -136,7 +136,7 @@ class _Pass:
             await self._remember()
 
     async def _changed(self, page: Sequence[Found | Rejected]) -> list[Todo]:
-        """What must be read; the rest is told."""
+        """The files that must be read; the others are reported as unchanged."""
         known = await asyncio.to_thread(self._known, [item for item in page if isinstance(item, Found)])
         self.seen.update(found.path.as_posix() for found, _, _ in known)
         for item in page:
@@ -169,8 +169,8 @@ class _Pass:
 
     async def _missing(self, versions: dict[str, str]) -> set[str]:
         missing: set[str] = set()
-        asked = iter(versions.items())
-        while part := dict(islice(asked, MOST_VERSIONS)):
+        remaining = iter(versions.items())
+        while part := dict(islice(remaining, MOST_VERSIONS)):
             missing.update(await self.sync.target.missing(part))
         return missing
 
@@ -180,11 +180,11 @@ class _Pass:
         self.jobs.reject(rejected)
 
     def _was_file(self, path: str) -> bool:
-        """Whether a path led to a file, and its folder is there without it."""
+        """Whether a path led to a file, and its folder exists without it."""
         return not os.path.lexists(path) and Path(path).parent.is_dir() and path in self.sync.ledger.entries([path])
 
     async def remove_gone(self, place: Path, root: Root) -> None:
-        """Deal with the documents of files at or below a place that the walk did not meet."""
+        """Handle the documents of files at or below a path that the walk did not find."""
         gone = (entry for entry in self.sync.ledger.below(place.as_posix()) if self._is_gone(entry, root))
         while page := await asyncio.to_thread(lambda: list(islice(gone, PAGE))):
             await self._part_with(page)
@@ -199,7 +199,7 @@ class _Pass:
         return any(path == place or path.startswith(place.rstrip("/") + "/") for place in self.hidden)
 
     async def remove_unknown(self, root: Root) -> None:
-        """Remove the documents below a root of which only the index knows, and whose file is gone."""
+        """Remove the documents below a root that only the index has, and whose file was deleted."""
         prefix = root.path.as_posix().rstrip("/") + "/"
         gone = [
             FileDocument(source, id_)
@@ -213,7 +213,7 @@ class _Pass:
         return not self._is_hidden(source) and root.takes(Path(source)) and not any(map(os.path.lexists, names))
 
     async def end(self) -> None:
-        """Deal with what is no longer in files that are there."""
+        """Handle documents that are no longer in files that exist."""
         await self._remove(self.jobs.replaced)
         await self._part_with(self.jobs.lost)
         await self._remember()

@@ -1,7 +1,7 @@
-"""Which files a walk takes: named files, folders, and patterns, less what the ignore files leave out.
+"""Which files a walk returns: named files, folders, and patterns, less what the ignore files leave out.
 
 Everything streams in a fixed order, so that a walk over any number of files needs little memory and a second one
-meets them in the same order. What cannot be walked is answered with a `Rejected`, never an exception.
+meets them in the same order. What cannot be walked is returned as a `Rejected`, never an exception.
 """
 
 import os
@@ -29,7 +29,7 @@ from rag_context.files.reading import (
 )
 
 Look: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
-"""Lists a folder by name, or says why it cannot."""
+"""Lists a folder by name, or returns the reason why it cannot."""
 
 _MAGIC = re.compile(r"[*?\[]")
 
@@ -40,14 +40,14 @@ class Root:
 
     Args:
         path: a file or a folder, absolute and without links.
-        pattern: what to take below it, as in an ignore file; empty for everything.
+        pattern: the files below it, as in an ignore file; empty for all.
     """
 
     path: Path
     pattern: str = ""
 
     def takes(self, path: Path) -> bool:
-        """Whether a file below the root is meant."""
+        """Whether the pattern matches a file below the root."""
         return not self.pattern or self._spec.match_file(path.relative_to(self.path).as_posix())
 
     @cached_property
@@ -76,11 +76,11 @@ def find_files(paths: Iterable[Path], generated: Generated | None = None) -> Ite
 
 
 def walk(root: Root, generated: Generated | None = None) -> Iterator[Found | Rejected]:
-    """The files of one place; files that are named outright are taken even where an ignore file names them.
+    """The files of one place; a file that is named itself is returned even if an ignore file names it.
 
     Args:
         root: where to begin.
-        generated: tells folders of other people's code, which are left out below the root; None: none is.
+        generated: recognises folders of vendored code, which are left out below the root; None: none is left out.
     """
     try:
         mode = root.path.stat().st_mode
@@ -113,13 +113,13 @@ def _entries(folder: Path) -> Sequence[os.DirEntry[str] | Rejected]:
 def find_changed(
     root: Path, changed: Collection[Path], generated: Generated | None = None, *, look: Look = _entries
 ) -> Iterator[Found | Rejected]:
-    """Of the files that a walk of a folder takes, those at or below some paths in it.
+    """Of the files that a walk of a folder returns, those at or below some paths in it.
 
     Args:
         root: the folder, absolute and without links.
         changed: paths at or below it; they need not exist any more.
         generated: as for `walk`.
-        look: what is in a folder that a changed path is in.
+        look: lists a folder that contains a changed path.
     """
     names: dict[Path, set[str]] = {}
     for place in outermost(changed):
@@ -132,7 +132,7 @@ def find_changed(
 
 
 def outermost(paths: Collection[Path]) -> list[Path]:
-    """The paths of which none is below another, in order. For an ignore file, the folder in which it counts."""
+    """The paths that are not below another one, in order. For an ignore file, the folder that it applies to."""
     meant = {path.parent if path.name in IGNORE_FILES else path for path in paths}
     return sorted(path for path in meant if meant.isdisjoint(path.parents))
 
@@ -140,7 +140,7 @@ def outermost(paths: Collection[Path]) -> list[Path]:
 def _of(
     names: Collection[str], folder: Path, root: Path, generated: Generated | None, look: Look
 ) -> Iterator[Found | Rejected]:
-    """What a walk of the root meets under some names in one folder below it, however many, in one look."""
+    """What a walk of the root finds under some names in one folder below it, listing the folder once."""
     rules = _rules(root, _rules_above(root))
     above = root
     for name in folder.relative_to(root).parts:
@@ -175,7 +175,7 @@ class _Rules:
 
 
 def _ignored(path: Path, rules: _Rules | None, *, suffix: str = "") -> bool:
-    """Whether a path is left out; the deepest folder with an opinion decides."""
+    """Whether a path is left out; the deepest folder with a matching pattern decides."""
     while rules is not None:
         verdict = rules.spec.check_file(path.relative_to(rules.folder).as_posix() + suffix).include
         if verdict is not None:
@@ -218,7 +218,7 @@ def _file(entry: os.DirEntry[str]) -> Found | Rejected:
 
 
 def _link(entry: os.DirEntry[str], root: Path, rules: _Rules | None) -> Iterator[Rejected]:
-    """A link is not followed: what it means inside the root is met there by its own name."""
+    """A link is not followed: a target inside the root is found there under its own name."""
     path = Path(entry.path)
     if entry.name in SKIPPED_FOLDERS | SKIPPED_FILES or _ignored(path, rules):
         return
@@ -247,7 +247,7 @@ def _rules_above(root: Path) -> _Rules | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of an ignore file; as with git, one that is a link is none."""
+    """The lines of an ignore file; as with git, a symbolic link is not read."""
     try:
         return read_start(path, MAX_IGNORE_BYTES).decode("utf-8-sig", "replace").splitlines()
     except OSError:

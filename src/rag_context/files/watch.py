@@ -1,7 +1,7 @@
-"""What changes below a folder, as it happens.
+"""Watches a folder for changes.
 
-Only paths are told: whoever looks at them finds out what became of each, because between a change and its telling
-everything may have changed again. A folder that goes away and comes back is watched again.
+Only paths are reported: the caller must check each, because it may have changed again since. A folder that is removed
+and created again is watched again.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from rag_context.errors import ConfigurationError
 from rag_context.files.reading import SKIPPED_FOLDERS
 
 LONGEST_S = 2.0
-"""A folder in which something changes all the time is told of its changes this often."""
+"""How often changes are reported in a folder that changes all the time."""
 
 _STEPS = 5
-"""In how many steps the debounce is waited out; a step is how late the end of the quiet may be noticed."""
+"""The debounce is waited for in so many steps; its end is noticed at most one step late."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What stands at a path."""
+    """The file or folder at a path."""
 
     device: int
     inode: int
     is_folder: bool
 
     def still_is(self, now: "_Place | None") -> bool:
-        """Whether it can be watched on; a file may have been put in place of another."""
+        """Whether the watch still applies; a file may have been replaced by another."""
         return now is not None and now.is_folder == self.is_folder and (now == self or not self.is_folder)
 
 
@@ -51,38 +51,38 @@ class _Cancelled:
 
 
 async def watch(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> AsyncIterator[frozenset[Path]]:
-    """The paths that changed below a folder (or a file, if `root` is one), each time it has been quiet for a while.
+    """The paths that changed below a folder (or a file, if `root` is one), each time nothing has changed for a while.
 
-    The first set is empty: from then on no change is missed, so that whoever compares the folder with an index at
-    that moment has both. A set that holds `root` itself says that anything below it may have changed. Paths in
-    folders of machinery (`SKIPPED_FOLDERS`) are not told.
+    The first set is empty: from then on no change is missed, so a caller that compares the folder with an index now
+    is in step. A set with `root` itself means that anything below it may have changed. Paths in `SKIPPED_FOLDERS`
+    are not reported.
 
     Args:
-        root: absolute, without links; it need not be there yet.
-        debounce_s: how long nothing must change before the changes are told.
-        stop: ends the iteration; what changed last is told before.
+        root: absolute, without links; it need not exist yet.
+        debounce_s: how long nothing must change before the changes are reported.
+        stop: ends the iteration; the last changes are reported before.
 
     Raises:
         ConfigurationError: the system allows no more watched folders.
     """
-    is_told = False
+    has_yielded = False
     while not stop.is_set():
         place = _place(root)
         if place is None:
-            if not is_told:
+            if not has_yielded:
                 yield frozenset()
-                is_told = True
+                has_yielded = True
             await _wait(stop, debounce_s)
             continue
         async for paths in _armed(root, place, debounce_s, stop):
-            yield paths if paths or not is_told else frozenset({root})
-            is_told = True
+            yield paths if paths or not has_yielded else frozenset({root})
+            has_yielded = True
 
 
 async def _armed(
     root: Path, place: _Place, debounce_s: float, stop: asyncio.Event
 ) -> AsyncGenerator[frozenset[Path], None]:
-    """The changes while the root is the one it was at first; ends with the root itself where it is not."""
+    """The changes until the root is replaced by another file or folder; then the root itself, last."""
     waiting: set[Path] = set()
     since = last = 0.0
     clock = asyncio.get_running_loop().time
@@ -101,7 +101,7 @@ async def _armed(
                 waiting.clear()
             if is_last or not place.still_is(_place(root)):
                 break
-            is_last = stop.is_set()  # what happened before that is told by the next step at the latest
+            is_last = stop.is_set()  # earlier changes are reported by the next step at the latest
     if waiting:
         yield frozenset(waiting)
     if not stop.is_set():
@@ -109,11 +109,11 @@ async def _armed(
 
 
 async def _raw(root: Path, place: _Place, step_s: float) -> AsyncGenerator[set[Path], None]:
-    """What the system tells, at least once a step, empty where there is nothing to tell."""
+    """The changes that the system reports, at least once a step, empty without changes."""
     step_ms = max(round(step_s * 1000), 1)
     try:
         async for changes in awatch(
-            root if place.is_folder else root.parent,  # editors replace a file: it is its folder that tells
+            root if place.is_folder else root.parent,  # editors replace a file: only its folder reports that
             watch_filter=_below(root),
             debounce=step_ms,
             step=step_ms,
@@ -134,14 +134,14 @@ async def _raw(root: Path, place: _Place, step_s: float) -> AsyncGenerator[set[P
 
 
 def _below(root: Path) -> Callable[[Change, str], bool]:
-    def is_meant(_change: Change, path: str) -> bool:
+    def is_relevant(_change: Change, path: str) -> bool:
         try:
             parts = Path(path).relative_to(root).parts
         except ValueError:
             return False
         return SKIPPED_FOLDERS.isdisjoint(parts)
 
-    return is_meant
+    return is_relevant
 
 
 def _place(root: Path) -> _Place | None:

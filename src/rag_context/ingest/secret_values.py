@@ -15,7 +15,7 @@ MIN_BITS_PER_CHAR = 2.5
 
 _FILLER = re.compile(r"[xX*.•…0#-]{4,}+|\.\.\.")
 _REFERENCE = re.compile(r"[<>{}…]|\$[({]|%\(|%\w+%|\[REDACTED|^\$|^process\.env|^os\.environ|^secrets\.")
-_TALK = re.compile(
+_MENTION = re.compile(
     r"example|placeholder|change[-_ ]?(?:me|it|this)|your[-_ ]?|dummy|redacted|insert|replace|sample|todo|foobar"
     r"|^(?:my|the|some|a|test|new|old|db|user|admin|root|api|app|access|auth|client|current)?[-_. ]?"
     r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|key|credentials?)"
@@ -61,7 +61,7 @@ def is_random_key(value: str) -> bool:
 
 
 def is_no_placeholder(value: str) -> bool:
-    return not (_REFERENCE.search(value) or _FILLER.search(value) or _TALK.search(value))
+    return not (_REFERENCE.search(value) or _FILLER.search(value) or _MENTION.search(value))
 
 
 def looks_assigned(value: str) -> bool:

@@ -24,13 +24,13 @@ class Bm25Profile:
 
 
 PROSE = Bm25Profile(k1=1.2, b=0.75)
-TALK = Bm25Profile(k1=0.4, b=0.0)
+CONVERSATION = Bm25Profile(k1=0.4, b=0.0)
 """Turns of a conversation: whether a term occurs counts, its frequency and the length hardly (docs/search.md)."""
 
 
 def profile_for(content_type: str) -> Bm25Profile:
     """The profile of a kind of content."""
-    return TALK if content_type == CHAT else PROSE
+    return CONVERSATION if content_type == CHAT else PROSE
 
 
 def inverse_document_frequency(documents: int, frequency: int) -> float:

@@ -18,13 +18,13 @@ _SKIPPED_AT_ONCE = 1 << 16
 def read_documents(
     file: BinaryIO, name: str, labels: Labels, model: type[BulkLine] = BulkLine
 ) -> Iterator[BulkLine | Rejected]:
-    """The documents of a stream, one at a time; empty lines say nothing.
+    """The documents of a stream, one at a time; empty lines are skipped.
 
     Args:
         file: the stream, at its beginning.
-        name: what to call it where a line is rejected.
-        labels: what to say of documents that do not say it themselves; tags are added to theirs.
-        model: what a line must be.
+        name: its name in messages about rejected lines.
+        labels: defaults for documents without these fields; tags are added to theirs.
+        model: the schema of a line.
     """
     for number, line in enumerate(_lines(file), start=1):
         try:
@@ -35,7 +35,7 @@ def read_documents(
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes | None]:
-    """Lines; None for one that is too long."""
+    """The lines; None in place of one that is too long."""
     while line := file.readline(LINE_BYTES + 1):
         if len(line) <= LINE_BYTES:
             yield line.strip().removeprefix(b"\xef\xbb\xbf")

@@ -1,4 +1,4 @@
-"""A document on its way between two indexes, as the line of text that it is on the way."""
+"""The JSON line of one document in an export, with its chunks and vectors."""
 
 import base64
 import binascii
@@ -22,7 +22,7 @@ from rag_context.errors import InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash
 
 LEAST_NORM, MOST_NORM = 0.9, 1.1
-"""What a stored vector's length may be; it was made 1."""
+"""Norms of a stored vector that count as 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +66,20 @@ def exported(moved: Moved) -> ExportedDocument:
 
 
 def read_moved(line: bytes, dimension: int | None) -> Moved:
-    """The document of a line. Chunks that were not cut from the content, and vectors that cannot be right, are left
-    out: both can be made again.
+    """The document of a line. Chunks that do not match the content, and invalid vectors, are left out: both can be
+    made again.
 
     Args:
         line: as `exported` wrote it.
-        dimension: of the vectors, where they can be used; None where not.
+        dimension: the dimension of the vectors; None where they cannot be used.
 
     Raises:
-        InvalidInputError: it is no document, or not the one that it says it is.
+        InvalidInputError: it is not a valid document, or its id or hash does not match its content.
     """
     read = read_line(ExportedDocument, line)
     document = _document(read)
     if not _is_uuid(document.id):
-        raise InvalidInputError("its id is not one that this package gives")
+        raise InvalidInputError("its id is not one of this package")
     if content_hash(_draft(document)) != document.content_hash:
         raise InvalidInputError("its content is not what was exported")
     chunks = tuple(_chunk(document, position, chunk) for position, chunk in enumerate(read.chunks))
@@ -91,7 +91,7 @@ def read_moved(line: bytes, dimension: int | None) -> Moved:
 
 
 def model_line(model: EmbeddingModel | None) -> ExportedModel | None:
-    """The model as the header names it."""
+    """The model as an entry of the header."""
     if model is None:
         return None
     calibration = model.calibration
@@ -112,7 +112,7 @@ def model_line(model: EmbeddingModel | None) -> ExportedModel | None:
 
 
 def model_of(line: ExportedModel | None) -> EmbeddingModel | None:
-    """The model that a header names."""
+    """The model in a header."""
     if line is None:
         return None
     said = line.calibration
@@ -178,7 +178,7 @@ def _draft(document: Document) -> DocumentInput:
 
 
 def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
-    """`(count, dimension) float32`; None where they cannot be right."""
+    """`(count, dimension) float32`; None where they are invalid."""
     try:
         numbers = np.frombuffer(base64.b64decode(encoded, validate=True), "<f4").astype(np.float32)
     except (binascii.Error, ValueError):
@@ -191,7 +191,7 @@ def _vectors(encoded: str, count: int, dimension: int) -> Matrix | None:
 
 
 def _is_uuid(text: str) -> bool:
-    """Whether chunk ids can be computed from it."""
+    """Whether chunk ids can be computed from this id."""
     try:
         return str(UUID(text)) == text
     except ValueError:

@@ -1,7 +1,7 @@
-"""Moving an index between any two backends: out as lines of text, and in again.
+"""Export and import: an index as lines of text, between any two backends.
 
-Nothing is held but the few documents under way, so an index of any size moves through. Reading goes on beside
-whoever writes, and taking in may be repeated: what is there already is left as it is.
+Only a few documents are in memory at a time, so the size of an index does not matter. An export runs while the index
+is in use, and an import may be repeated: documents that exist already are left as they are.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from rag_context.resilience.retry import retrying
 from rag_context.transfer.lines import Moved, exported, model_line, model_of, read_moved
 
 PAGE = 200
-"""Documents whose ids are asked for at a time."""
+"""Documents whose ids are read at a time."""
 
 TOGETHER = 8
 """Documents under way at once."""
@@ -36,12 +36,12 @@ TRIES = 5
 """How often a document that changes while it is read is read again."""
 
 MAX_LINE_BYTES = 1 << 28
-"""A longer line is no document of ours, and is not read into memory."""
+"""A longer line cannot be a document, and is not read into memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What went out; `pending` documents went without vectors."""
+    """The result of an export; `pending` documents were exported without vectors."""
 
     documents: int
     pending: int
@@ -49,12 +49,12 @@ class Exported:
 
 
 class Exporter:
-    """Reads an index out.
+    """Exports an index.
 
     Args:
         documents: the document store.
         vectors: the vector store.
-        registry: remembers the model.
+        registry: records the model.
         now: the wall clock, for the header.
     """
 
@@ -77,15 +77,15 @@ class Exporter:
         *,
         project: str | None = None,
     ) -> Exported:
-        """Hand the index to `put`, line by line, documents by id.
+        """Pass the index to `put`, line by line, documents by id.
 
         Args:
-            put: takes a line.
-            on_progress: told how many documents are out, and of how many where that is known.
-            project: the only project that goes out ("" for the agents' own memory); None for everything.
+            put: writes a line.
+            on_progress: called with the number of exported documents, and the total where it is known.
+            project: the only project to export ("" for the agents' own memory); None for everything.
 
         Raises:
-            BackendError: a store is not there, or the index was given another model meanwhile.
+            BackendError: a store is unavailable, or the index's model was replaced meanwhile.
         """
         model = await self._registry.recorded_model()
         total = (await self._documents.counts()).documents if project is None else None
@@ -107,7 +107,7 @@ class Exporter:
         return out
 
     async def _read(self, id_: str, seen: Stored, model: EmbeddingModel | None, project: str | None) -> Moved | None:
-        """One version of a document, whole; None where it is gone, or not asked for."""
+        """One complete version of a document; None where it was deleted, or is of another project."""
         stored: Stored | None = seen
         for _ in range(TRIES):
             document = await self._documents.get(id_)
@@ -119,10 +119,12 @@ class Exporter:
             before, stored = stored, await self._documents.stored(id_)
             if stored == before == told:
                 return Moved(document, tuple(chunks), vectors)
-        raise BackendUnavailableError("documents", f"The document {id_!r} changes all the time: try again later.")
+        raise BackendUnavailableError(
+            "documents", f"The document {id_!r} changed during each of several reads: export it again later."
+        )
 
     async def _vectors_of(self, chunks: Sequence[Chunk], model: EmbeddingModel | None) -> Matrix | None:
-        """`(len(chunks), dim) float32`; None where not all are there."""
+        """`(len(chunks), dim) float32`; None where some are missing."""
         if model is None or not chunks:
             return None
         found = await self._vectors.vectors([chunk.id for chunk in chunks])
@@ -134,23 +136,25 @@ class Exporter:
     async def _check_model(self, begun_with: EmbeddingModel | None) -> None:
         model = await self._registry.recorded_model()
         if begun_with is not None and (model is None or model.fingerprint != begun_with.fingerprint):
-            raise BackendUnavailableError("documents", "The index was given another model meanwhile: export it again.")
+            raise BackendUnavailableError(
+                "documents", "The index's model was replaced during the export: export it again."
+            )
 
 
 class Conflict(Enum):
-    """What becomes of a document of which the index has a version that is newer than the one that comes in."""
+    """What an import does with a document of which the index has a newer version."""
 
     KEEP = "keep"
     OVERWRITE = "overwrite"
 
 
 class Arrival(StrEnum):
-    """What became of a document that came in."""
+    """The result of importing one document."""
 
     NEW = "new"
     REPLACED = "replaced"
     COMPLETED = "completed"
-    """It was there without vectors, and has them now."""
+    """It existed without vectors, and has them now."""
 
     UNCHANGED = "unchanged"
     KEPT = "kept"
@@ -159,7 +163,7 @@ class Arrival(StrEnum):
 
 @dataclass(slots=True)
 class Imported:
-    """What came in. `pending` documents still lack vectors; `complete`: the file had all lines it began with."""
+    """The result of an import. `pending` documents have no vectors yet; `complete`: the file was not cut short."""
 
     arrivals: Counter[Arrival] = field(default_factory=Counter)
     pending: int = 0
@@ -168,7 +172,7 @@ class Imported:
 
     @property
     def lines(self) -> int:
-        """Lines that should have been documents."""
+        """Lines that are not valid documents."""
         return self.arrivals.total() + self.broken
 
 
@@ -185,7 +189,7 @@ class Lines:
         self._longest = longest
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        """Every line that is not blank; what is too long comes without its end, which no reader takes for whole."""
+        """Every line that is not blank; a line that is too long is cut, so that it is invalid."""
         number = 0
         while line := self._file.readline(self._longest):
             number += 1
@@ -212,14 +216,14 @@ class _Way:
 
 
 class Importer:
-    """Takes an export in, beside whoever reads and writes the index.
+    """Imports an export while the index is in use.
 
     Args:
-        documents: tells what is there.
+        documents: reads the stored documents.
         writer: stores; what it acknowledged is durable.
-        registry: remembers the model of the index.
+        registry: records the model of the index.
         comparable: whether vectors of two models can be compared.
-        conflict: what becomes of a document of which there is a newer version.
+        conflict: what to do with a document of which the index has a newer version.
     """
 
     def __init__(
@@ -245,17 +249,17 @@ class Importer:
         on_progress: Callable[[Imported], None],
         on_broken: Callable[[int, str], None],
     ) -> Imported:
-        """Take in all documents; those that came in stay, whatever happens to the rest.
+        """Import all documents; those that were imported stay, even if a later one fails.
 
         Args:
             lines: the export.
-            on_header: told the first line, and the index's model where the vectors can be used.
-            on_progress: told after each document what came in so far.
-            on_broken: told the number of a line that could not be read, or that the store refuses, and why.
+            on_header: called with the first line, and the index's model where the vectors can be used.
+            on_progress: called after each document with the counts so far.
+            on_broken: called with the number of a line that is invalid, or that the store rejects, and the reason.
 
         Raises:
-            InvalidInputError: it is no export, or one of a newer version; nothing came in.
-            BackendError: a store is not there any more; the same call again goes on.
+            InvalidInputError: the file is not an export, or one of a newer version; nothing was imported.
+            BackendError: a store became unavailable; the same call again continues.
         """
         numbered = iter(lines)
         _, first = await asyncio.to_thread(next, numbered, _NO_LINE)
@@ -278,7 +282,7 @@ class Importer:
         return way.imported
 
     async def _work(self, way: "_Way") -> None:
-        """Take line by line until there is none; after a failure anywhere, what was begun is ended, and no more."""
+        """Import line after line; after a failure in any worker, finish the current line and stop."""
         while not way.is_over:
             async with way.turn:
                 number, line = await asyncio.to_thread(next, way.lines, _NO_LINE)
@@ -292,7 +296,7 @@ class Importer:
             way.on_progress(way.imported)
 
     async def _usable(self, header: ExportHeader) -> EmbeddingModel | None:
-        """The index's model, where the export's vectors are of it."""
+        """The index's model, if the export's vectors are of the same model."""
         made_by, model = model_of(header.model), await self._registry.recorded_model()
         return model if made_by and model and self._comparable(made_by, model) else None
 
@@ -307,7 +311,7 @@ class Importer:
         imported.pending += pending
 
     async def _store(self, moved: Moved) -> tuple[Arrival, bool]:
-        """Put a document where it belongs; returns whether it is pending, too."""
+        """Store a document; returns the result, and whether the document is pending."""
         document = moved.document
         stored = await retrying(partial(self._documents.stored, document.id))
         if stored is None:
@@ -323,17 +327,17 @@ class Importer:
         return Arrival.REPLACED, not await self._write(moved)
 
     async def _write(self, moved: Moved) -> bool:
-        """Whether the vectors are in too."""
+        """Whether the vectors are stored too."""
         document, chunks, vectors = moved.document, moved.chunks, moved.vectors
         if vectors is not None and self._model is not None:
             try:
                 return await retrying(partial(self._writer.write, document, chunks, vectors, self._model.fingerprint))
             except BackendRejectedError:
-                pass  # the index was given another model just now
+                pass  # the index's model has just been replaced
         return await retrying(partial(self._writer.write, document, chunks, None))
 
     async def _complete(self, moved: Moved, stored: Stored) -> bool:
-        """Give a pending document its vectors; False where they are refused, or it changed meanwhile."""
+        """Store the vectors of a pending document; False where they are rejected, or it changed meanwhile."""
         document, chunks, vectors = moved.document, moved.chunks, moved.vectors
         if vectors is None or self._model is None:
             return False

@@ -1,7 +1,8 @@
-"""Text out of files that are not text as they stand: PDF, Word, HTML, notebooks, exported talks, transcripts.
+"""Text out of files that are not plain text: PDF, Word, HTML, notebooks, exported conversations, transcripts.
 
 Such files come from anywhere, so they are opened in worker processes with bounds on time and memory and without a
-network (`converter`, `worker`); a bomb ends in a reason. Every other module here is pure: bytes in, documents out.
+network (`converter`, `worker`); a decompression bomb is rejected.
+Every other module here is pure: bytes in, documents out.
 """
 
 from rag_context.files.formats.converter import Converter

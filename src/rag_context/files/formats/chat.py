@@ -1,4 +1,4 @@
-"""A talk as text: `[Name] message`, a stamp of time where a new stretch of it begins, and what is known of it all."""
+"""A conversation as text: `[Name] message`, with a time stamp after pauses, and its metadata."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ MAX_NAME_CHARS = 63
 MAX_SPEAKERS = 32
 
 _LIKE_A_TURN = re.compile(r"(?<=\n)(?=[ ]{0,3}(?:\[|\d{1,4}[-:./T][^\n]{1,28}\[))")
-"""A line inside a message that might be read as the next turn: it is moved in."""
+"""A line inside a message that looks like the next turn: it is indented."""
 
 _NO_NAME = re.compile(r"[\[\]\r\n\t]+")
 
@@ -28,13 +28,13 @@ class Conversation:
     title: str
     turns: Iterable[Message]
     part: str = ""
-    """Names it among the others of its file; empty where the file holds nothing else."""
+    """Its name among the other conversations of its file; empty if it is the only one."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """What else its file holds that nobody said, by kind."""
+    """How many other parts of the file were left out, by kind."""
 
 
 def joined(turns: Iterable[Message]) -> list[Message]:
-    """Turns with a text; those that a program wrote down in pieces, one after the other, as one."""
+    """Turns with a text; consecutive pieces of one turn are joined."""
     pieces: list[tuple[Message, list[str]]] = []
     for turn in turns:
         if pieces and pieces[-1][0].speaker == turn.speaker:
@@ -44,13 +44,13 @@ def joined(turns: Iterable[Message]) -> list[Message]:
     return [Message(turn.speaker, "\n\n".join(filter(None, texts)), turn.at) for turn, texts in pieces]
 
 
-def documents(talk: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
-    """The talk as documents: one, or several parts where it is longer than `max_chars`; none without a word in it."""
-    head = front_matter(talk.title)
+def documents(conversation: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extracted]:
+    """The conversation as documents: one, several if it is longer than `max_chars`, or none if it has no text."""
+    head = front_matter(conversation.title)
     stretch: list[str] = []
     turns: list[Message] = []
     size, number, stamped = len(head), 0, None
-    for turn in talk.turns:
+    for turn in conversation.turns:
         if not turn.text.strip():
             continue
         is_new = turn.at is not None and (
@@ -59,14 +59,14 @@ def documents(talk: Conversation, max_chars: int = MAX_CHARS) -> Iterator[Extrac
         for line in _lines(turn, max_chars // 2, is_stamped=is_new):
             if stretch and size + len(line) > max_chars:
                 number += 1
-                yield _document(talk, head, stretch, turns, number)
+                yield _document(conversation, head, stretch, turns, number)
                 stretch, turns, size = [], [], len(head)
             stretch.append(line)
             size += len(line)
         turns.append(Message(turn.speaker, "", turn.at))
         stamped = turn.at or stamped
     if stretch:
-        yield _document(talk, head, stretch, turns, number + 1)
+        yield _document(conversation, head, stretch, turns, number + 1)
 
 
 def _lines(turn: Message, max_chars: int, *, is_stamped: bool) -> Iterator[str]:
@@ -83,15 +83,17 @@ def _name(speaker: str) -> str:
     return name if name and name[0].isalpha() else f"User {name}".rstrip()
 
 
-def _document(talk: Conversation, head: str, stretch: list[str], turns: list[Message], number: int) -> Extracted:
-    part = talk.part if number == 1 else f"{talk.part}-{number}" if talk.part else str(number)
+def _document(
+    conversation: Conversation, head: str, stretch: list[str], turns: list[Message], number: int
+) -> Extracted:
+    part = conversation.part if number == 1 else f"{conversation.part}-{number}" if conversation.part else str(number)
     return Extracted(
         content=head + "".join(stretch),
         content_type=CHAT,
         part=part,
-        session_id=talk.id or None,
+        session_id=conversation.id or None,
         extra=_facts(turns),
-        left_out=talk.left_out if number == 1 else {},
+        left_out=conversation.left_out if number == 1 else {},
     )
 
 

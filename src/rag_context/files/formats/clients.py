@@ -1,13 +1,13 @@
-"""How each client writes conversations down: one declaration each, by files that the clients really wrote.
+"""How each client stores conversations: one declaration each, tested on files of the real clients.
 
-Recognition asks in the order of `CLIENTS`; what a record holds that is neither a person's nor the model's text is
-counted by its kind (`injected`).
+Clients are tried in the order of `CLIENTS`; parts of a record that are neither the person's nor the model's text are
+counted by kind (`injected`).
 """
 
 from collections.abc import Iterable, Iterator
 
 from rag_context.files.formats.cline import CLINE
-from rag_context.files.formats.conversation import USER, Client, Record, other, said_by
+from rag_context.files.formats.conversation import USER, Client, Record, other, record_by
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.injected import (
     COMMAND,
@@ -43,7 +43,7 @@ def _claude_code(line: Fields) -> Iterator[Record]:
     elif line.get("isApiErrorMessage") or message.get("model") == "<synthetic>":
         yield other(NOTICE)
     else:
-        yield said_by(type_, message.get("content"), line.get("timestamp"), word(line, "uuid"))
+        yield record_by(type_, message.get("content"), line.get("timestamp"), word(line, "uuid"))
 
 
 def _is_claude_code(line: Fields) -> bool:
@@ -115,11 +115,11 @@ def _codex(line: Fields) -> Iterator[Record]:
     elif _is_injected(item):
         yield other(CONTEXT)
     else:
-        yield said_by(word(item, "role"), item.get("content"), line.get("timestamp"), word(item, "id"))
+        yield record_by(word(item, "role"), item.get("content"), line.get("timestamp"), word(item, "id"))
 
 
 def _is_injected(item: Fields) -> bool:
-    """Newer versions say of a message in the user's role which of its parts the user wrote."""
+    """Newer versions mark which parts of a message in the user's role the user wrote."""
     kinds = fields(item.get("internal_chat_message_metadata_passthrough")).get("content_item_kinds")
     return item.get("role") == "user" and isinstance(kinds, list) and bool(kinds) and "user.text" not in kinds
 
@@ -190,7 +190,7 @@ def _gemini(message: Fields) -> Iterator[Record]:
         yield other(SUBAGENT)
     else:
         content = message.get("displayContent") if type_ == "user" else None
-        said = said_by(type_, content or message.get("content"), message.get("timestamp"), word(message, "id"))
+        said = record_by(type_, content or message.get("content"), message.get("timestamp"), word(message, "id"))
         tools = objects(message.get("toolCalls"))
         said.left_out.update({REASONING: len(objects(message.get("thoughts"))), TOOL_CALL: len(tools)})
         said.left_out[TOOL_OUTPUT] += sum("result" in tool for tool in tools)
@@ -232,9 +232,9 @@ def _qwen(line: Fields) -> Iterator[Record]:
     elif type_ == "user":
         if len(parts) > 1:  # hooks and referenced files follow the prompt
             yield other(CONTEXT, len(parts) - 1)
-        yield said_by("user", parts[:1], line.get("timestamp"), word(line, "uuid"))
+        yield record_by("user", parts[:1], line.get("timestamp"), word(line, "uuid"))
     else:
-        yield said_by(type_, parts, line.get("timestamp"), word(line, "uuid"))
+        yield record_by(type_, parts, line.get("timestamp"), word(line, "uuid"))
 
 
 _QWEN = Client(
@@ -268,7 +268,7 @@ def _copilot(event: Fields) -> Iterator[Record]:
     elif type_ == "user.message" and word(data, "source") not in ("", "user"):
         yield other(CONTEXT)
     else:
-        yield said_by(type_.split(".")[0], data.get("content"), event.get("timestamp"), word(event, "id"))
+        yield record_by(type_.split(".")[0], data.get("content"), event.get("timestamp"), word(event, "id"))
 
 
 _COPILOT = Client(
@@ -294,7 +294,7 @@ _COPILOT = Client(
 def _continue(item: Fields) -> Iterator[Record]:
     message = fields(item.get("message"))
     if message:
-        yield said_by(word(message, "role"), message.get("content"), None, word(message, "id"))
+        yield record_by(word(message, "role"), message.get("content"), None, word(message, "id"))
         if items := objects(item.get("contextItems")):
             yield other(CONTEXT, len(items))
 
@@ -313,7 +313,7 @@ def _cursor(line: Fields) -> Iterator[Record]:
     if not message:
         yield other(RECORD)
         return
-    said = said_by(word(line, "role"), message.get("content"), line.get("timestamp"))
+    said = record_by(word(line, "role"), message.get("content"), line.get("timestamp"))
     words = [inside(text, ("user_query",)) for text in said.texts]
     is_wrapped = said.speaker == USER and any(words)
     texts = tuple(filter(None, words)) if is_wrapped else said.texts
@@ -334,7 +334,7 @@ _CURSOR = Client(
 
 def _goose(line: Fields) -> Iterator[Record]:
     if "role" in line:
-        yield said_by(word(line, "role"), line.get("content"), line.get("created"), word(line, "id"))
+        yield record_by(word(line, "role"), line.get("content"), line.get("created"), word(line, "id"))
 
 
 _GOOSE = Client(
@@ -347,4 +347,4 @@ _GOOSE = Client(
 )
 
 CLIENTS = (_QWEN, _CLAUDE_CODE, _CODEX, _GEMINI, _COPILOT, CLINE, _CONTINUE, _CURSOR, _GOOSE)
-"""In the order in which a file is asked whose it is."""
+"""In the order in which they are tried."""

@@ -1,12 +1,12 @@
-"""Conversations of Cline, and of Roo and Kilo, which came of it.
+"""Conversations of Cline, and of its forks Roo and Kilo.
 
-They write the person's words and what tools answered into the same messages, as text: wrappers and first lines tell
-them apart. The model's tool calls are XML within its answers, or parts of their own.
+They store the person's text and the tools' results in the same messages, as text: wrappers and first lines
+distinguish them. The model's tool calls are XML within its answers, or parts of their own.
 """
 
 from collections.abc import Iterator
 
-from rag_context.files.formats.conversation import USER, Client, Record, parts, said_by
+from rag_context.files.formats.conversation import USER, Client, Record, parts, record_by
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.injected import CONTEXT, INJECTED, REASONING, TOOL_CALL, TOOL_OUTPUT, Marks, inside
 from rag_context.files.formats.json_stream import Fields, word
@@ -25,14 +25,14 @@ def _records(message: Fields) -> Iterator[Record]:
     role = word(message, "role")
     if not role:
         return
-    said = said_by(role, message.get("content"), message.get("ts"), word(message, "id"))
+    said = record_by(role, message.get("content"), message.get("ts"), word(message, "id"))
     if said.speaker == USER:
         said = _words(said)
     yield said
 
 
 def _words(said: Record) -> Record:
-    """Where a wrapper marks the person's words, nothing else in a message is theirs; tools' outputs say so first."""
+    """Where a wrapper marks the person's text, the rest of a message is injected; tools' results begin like this."""
     texts: list[str] = []
     is_output, is_wrapped = False, any(inside(text, _WRAPPERS) is not None for text in said.texts)
     for text in said.texts:
@@ -55,7 +55,7 @@ def _is_output(text: str) -> bool:
 
 
 def _is_prompt(record: Fields) -> bool:
-    """Only such a message has its parts begin like this."""
+    """Beginnings of the parts of such a message, and of no other."""
     content = record.get("content")
     texts = parts(content)[0] if record.get("role") == "user" and isinstance(content, list) else ()
     return any(

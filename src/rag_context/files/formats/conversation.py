@@ -1,4 +1,4 @@
-"""A conversation out of the records that a client wrote: the messages of the person and the model, and nothing else.
+"""Reads a conversation from a client's records: the messages of the person and the model, and nothing else.
 
 What differs between clients is declared in `clients`; this module reads any of them.
 """
@@ -25,27 +25,27 @@ from rag_context.files.formats.message import Message, moment, text_of
 
 USER, ASSISTANT = "User", "Assistant"
 
-HELD = ("messages", "history", "requests")
+MESSAGE_FIELDS = ("messages", "history", "requests")
 """Fields of an object that hold the messages of a conversation."""
 
 _HEAD_BYTES = 1 << 16
-"""Before its messages, an object says within so many bytes what else it says of itself."""
+"""The other fields of an object are read from so many bytes before its messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a record holds: whose words, in which texts, and how much of what else."""
+    """The content of a record: the speaker, the texts, and counts of everything else."""
 
     speaker: str = ""
     texts: tuple[str, ...] = ()
     at: datetime | None = None
     id: str = ""
-    """A client that resumes a conversation may write the same message once more."""
+    """The message's id: a client that resumes a conversation may store the same message again."""
     left_out: Counter[str] = field(default_factory=Counter)
 
 
 def other(kind: str, count: int = 1) -> Record:
-    """A record in which neither a person nor the model says anything."""
+    """A record without text of the person or the model."""
     return Record(left_out=Counter({kind: count}))
 
 
@@ -93,7 +93,7 @@ def _kind(part: Fields) -> str:
     return "" if isinstance(part.get("text"), str) and found != REASONING else found
 
 
-def said_by(role: str, content: object, at: object, id_: str = "") -> Record:
+def record_by(role: str, content: object, at: object, id_: str = "") -> Record:
     """A message of a role that most clients know."""
     if role not in _SPEAKERS:
         return other(left_out_role(role) or RECORD)
@@ -111,7 +111,7 @@ class Client:
     Args:
         format: its name.
         is_own: whether a record, or the beginning of a file that is one object, is of this client.
-        record: what a record holds.
+        record: reads the content of a record.
         session: fields that name the conversation, looked for in each record.
         title: fields with its title.
         user: how text is marked that is injected into the person's messages.
@@ -134,7 +134,7 @@ class Client:
 
 
 def read(client: Client, data: bytes, name: str) -> Conversation:
-    """The conversation in a file; `name` is its id where the file does not say it.
+    """The conversation in a file; `name` is its id if the file has none.
 
     Raises:
         BrokenOffError: the file is one object that ends before its messages do.
@@ -165,11 +165,11 @@ def _words(client: Client, record: Record) -> tuple[str, set[str]]:
 
 
 def _records(data: bytes) -> Iterator[Fields]:
-    """The lines of a file; of one that is an object, what it says of itself and then its messages."""
+    """The lines of a file; of one that is an object, its other fields and then its messages."""
     start = data[:_HEAD_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith(b"["):
         return whole_elements(data)
     head = fields(beginning(start.decode("utf-8", "replace")))
-    if not any(isinstance(head.get(key), list) for key in HELD):
+    if not any(isinstance(head.get(key), list) for key in MESSAGE_FIELDS):
         return lines(data)
-    return chain([{key: value for key, value in head.items() if key not in HELD}], whole_elements(data))
+    return chain([{key: value for key, value in head.items() if key not in MESSAGE_FIELDS}], whole_elements(data))

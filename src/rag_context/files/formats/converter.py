@@ -1,4 +1,4 @@
-"""The documents in files of other formats, through worker processes that are started when the first one comes."""
+"""The documents in files of other formats, converted in worker processes that are started for the first one."""
 
 import importlib.util
 import json
@@ -23,8 +23,8 @@ _MAX_USERS_BYTES = 16 << 20
 _END_S = 5.0
 
 _BOOT = (
-    "import json, sys; said = json.loads(sys.argv[1]); sys.path[:] = said['path']; "
-    "from rag_context.files.formats.worker import Limits, run; run(Limits(**said['limits']))"
+    "import json, sys; args = json.loads(sys.argv[1]); sys.path[:] = args['path']; "
+    "from rag_context.files.formats.worker import Limits, run; run(Limits(**args['limits']))"
 )
 """Isolated (-I), so that no module of the folder that is read can take a library's place."""
 
@@ -62,12 +62,12 @@ class Converter:
         """The documents in a file, in order; to be called from any thread.
 
         Args:
-            format_: what it is, as `format_of` said.
-            path: where it lies; only a Slack export is looked around from there, for its users' names.
+            format_: its format, from `format_of`.
+            path: its path; next to a Slack export, the list of users is read.
             data: its bytes.
 
         Raises:
-            ConversionError: it cannot be read, or not to its end; documents that came before are good.
+            ConversionError: it cannot be read, or not to its end; earlier documents are valid.
         """
         if missing := [name for name in _LIBRARIES.get(format_, ()) if importlib.util.find_spec(name) is None]:
             needed = " and ".join(missing)
@@ -115,7 +115,7 @@ class _Worker:
         """Raises: ConversionError."""
         self.is_ready = False
         request = json.dumps({"format": format_.value, "name": str(path)}).encode()
-        outcome = self._ask(request, data, beside)
+        outcome = self._request(request, data, beside)
         while "content" in outcome:
             yield _extracted(outcome)
             outcome = self._next()
@@ -124,13 +124,13 @@ class _Worker:
             raise ConversionError(str(outcome["reason"]), expected=bool(outcome.get("expected")))
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         process = self._process
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 try:
                     stream.close()
-                except OSError:  # what was not written any more
+                except OSError:  # unwritten data
                     continue
         if not self.is_ready:
             process.kill()
@@ -140,25 +140,25 @@ class _Worker:
             process.kill()
             process.wait()
 
-    def _ask(self, *frames: bytes) -> dict[str, object]:
+    def _request(self, *frames: bytes) -> dict[str, object]:
         try:
-            with _Patience(self._process, self._limits.wall_s):
-                send(self._process.stdin, *frames)  # type: ignore[arg-type]  # a pipe, as asked for
+            with _Timeout(self._process, self._limits.wall_s):
+                send(self._process.stdin, *frames)  # type: ignore[arg-type]  # a pipe (see Popen)
         except OSError:
             raise ConversionError(self._fate()) from None
         return self._next()
 
     def _next(self) -> dict[str, object]:
         try:
-            with _Patience(self._process, self._limits.wall_s):
-                frame = receive(self._process.stdout)  # type: ignore[arg-type]  # a pipe, as asked for
+            with _Timeout(self._process, self._limits.wall_s):
+                frame = receive(self._process.stdout)  # type: ignore[arg-type]  # a pipe (see Popen)
         except CutOffError:
             raise ConversionError(self._fate()) from None
         outcome: dict[str, object] = json.loads(frame)
         return outcome
 
     def _fate(self) -> str:
-        """Why a process that should answer does not."""
+        """Why a process did not answer."""
         try:
             status = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -168,14 +168,14 @@ class _Worker:
             return f"takes more than {self._limits.cpu_s} s of computing"
         if status == -_signal("SIGKILL"):
             return f"takes more than {self._limits.wall_s:g} s, or more memory than there is"
-        return "the program that reads such files breaks down on it"
+        return "the converter of such files crashes on it"
 
 
 def _extracted(said: dict[str, Any]) -> Extracted:
     return Extracted(**said)
 
 
-class _Patience:
+class _Timeout:
     """Ends a process that has not answered in time."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", seconds: float) -> None:
@@ -194,7 +194,7 @@ def _signal(name: str) -> int:
 
 
 def _users(path: Path) -> bytes:
-    """The list of users of the Slack export that a channel's day belongs to; nothing where there is none."""
+    """The list of users of the Slack export that a channel's day belongs to; empty without one."""
     try:
         with (path.parent.parent / "users.json").open("rb") as file:
             return file.read(_MAX_USERS_BYTES)

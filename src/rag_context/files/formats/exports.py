@@ -1,4 +1,4 @@
-"""Exported talks of chat programs, each conversation as a `Conversation`."""
+"""Exports of chat programs, each conversation as a `Conversation`."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ from contextlib import suppress
 from rag_context.files.formats.chat import Conversation
 from rag_context.files.formats.injected import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.files.formats.message import Message, moment, role_name, talk_of, text_of, time_of, turn_of
+from rag_context.files.formats.message import Message, messages_of, moment, role_name, text_of, time_of, turn_of
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}
@@ -18,7 +18,7 @@ def chatgpt(data: bytes) -> Iterator[Conversation]:
     """The conversations of `conversations.json`, each along the branch that was open last.
 
     Raises:
-        BrokenOffError: the file ends before its array does; the conversations so far were whole.
+        BrokenOffError: the file ends before its array does; the conversations before are complete.
     """
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "conversation_id", "id") or f"conversation-{number}"
@@ -50,7 +50,7 @@ def _branch(nodes: Mapping[str, object], last: object) -> list[Fields]:
 
 
 def _chatgpt_turn(message: Fields) -> Message | str:
-    """What somebody said, or the kind of what nobody did; empty for the root of a conversation."""
+    """The message of a node, or its kind if it has none; empty for the root of a conversation."""
     author, content = fields(message.get("author")), fields(message.get("content"))
     role = word(author, "role")
     hidden = fields(message.get("metadata")).get("is_visually_hidden_from_conversation")
@@ -68,7 +68,7 @@ def claude(data: bytes) -> Iterator[Conversation]:
     """The conversations of `conversations.json`, with the texts that were attached to their messages.
 
     Raises:
-        BrokenOffError: the file ends before its array does; the conversations so far were whole.
+        BrokenOffError: the file ends before its array does; the conversations before are complete.
     """
     for number, conversation in enumerate(whole_elements(data), 1):
         id_ = word(conversation, "uuid") or f"conversation-{number}"
@@ -84,7 +84,7 @@ def _claude_turn(message: Fields) -> Message:
 
 
 def slack(data: bytes, channel: str, names: Mapping[str, str]) -> Conversation:
-    """One day of a channel, each answer in a thread behind what it answers; `names` are those of user ids.
+    """One day of a channel, each reply in a thread after the message it answers; `names` are those of user ids.
 
     Raises:
         BrokenOffError: the file ends before its array does.
@@ -106,7 +106,7 @@ def _slack_turn(item: Fields, names: Mapping[str, str]) -> Message:
 
 
 def slack_names(data: bytes) -> dict[str, str]:
-    """The names in an export's `users.json` by user id, as far as it is there and whole."""
+    """The names in an export's `users.json` by user id, as far as it exists and is complete."""
     found = {}
     with suppress(BrokenOffError):
         for user in lines_or_elements(data):
@@ -117,10 +117,10 @@ def slack_names(data: bytes) -> dict[str, str]:
 
 
 def transcript(data: bytes, name: str) -> Iterator[Conversation]:
-    """The talks of a transcript: one of all its turns, or one of each item that holds turns itself.
+    """The conversations of a transcript: one of all its turns, or one of each item that has turns itself.
 
     Raises:
-        BrokenOffError: the file ends before its array does; what was read so far was whole.
+        BrokenOffError: the file ends before its array does; the conversations before are complete.
     """
     turns: list[Message] = []
     left_out: Counter[str] = Counter()
@@ -129,19 +129,19 @@ def transcript(data: bytes, name: str) -> Iterator[Conversation]:
     while item is not None:
         following = next(items, None)
         if (turn := turn_of(item)) is not None:
-            turns += _spoken([turn], left_out)
-        elif (inner := talk_of(item)) is not None:
+            turns += _documents_of([turn], left_out)
+        elif (inner := messages_of(item)) is not None:
             is_alone = number == 1 and following is None
             id_ = word(item, "id", "conversation_id", "session_id") or (name if is_alone else f"{name}-{number}")
             others: Counter[str] = Counter()
-            found = _spoken(filter(None, map(turn_of, inner)), others)
+            found = _documents_of(filter(None, map(turn_of, inner)), others)
             yield Conversation(id_, word(item, "title", "name"), found, part="" if is_alone else id_, left_out=others)
         item, number = following, number + 1
     if turns or left_out:
         yield Conversation(name, "", turns, left_out=left_out)
 
 
-def _spoken(turns: Iterable[Message], left_out: Counter[str]) -> list[Message]:
+def _documents_of(turns: Iterable[Message], left_out: Counter[str]) -> list[Message]:
     """The turns of people and models; those of programs are counted."""
     found = []
     for turn in turns:

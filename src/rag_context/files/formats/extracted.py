@@ -9,11 +9,11 @@ Label: TypeAlias = str | int | list[str]
 
 CHAT = "chat"
 DOCUMENTATION = "documentation"
-"""As in `types`, which a worker does without: it brings NumPy, more memory than most files need."""
+"""As in `types`, which a worker does not import: it loads NumPy, more memory than most files need."""
 
 
 class Format(StrEnum):
-    """What a file must be converted from."""
+    """The formats that files are converted from."""
 
     PDF = "PDF"
     WORD = "Word"
@@ -36,11 +36,11 @@ class Format(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """A document taken out of a file.
+    """A document extracted from a file.
 
     `part` names one of several in the same file, and is empty where the file is one document; `session_id` is the
-    talk's own, where it has one; `extra` is what else the file says of it; `left_out` counts what is in the file but
-    was not said by a person or a model.
+    conversation's own, if it has one; `extra` is other metadata of the file; `left_out` counts the parts of the file
+    that are not messages of a person or a model.
     """
 
     content: str
@@ -60,7 +60,7 @@ class ConversionError(Exception):
 
 
 def front_matter(title: str) -> str:
-    """A title for a text that does not say it itself, where titles are looked for; empty for an empty one."""
+    """The title as front matter, for a text without one; empty for an empty title."""
     title = " ".join(title.split())[:200]
     if not title:
         return ""
@@ -69,17 +69,17 @@ def front_matter(title: str) -> str:
 
 
 MAX_FILE_BYTES = 64 << 20
-"""Size above which a file is not converted, unless the caller says otherwise."""
+"""Size above which a file is not converted, by default."""
 
 MAX_CHARS = 2_000_000
-"""Longest text of one document; a longer talk comes in several parts, any other document is refused."""
+"""Longest text of one document; a longer conversation is split into parts, any other document is rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one conversion.
 
-    `cpu_s` is computing time, so that a busy machine changes no outcome; `wall_s` ends what waits instead.
+    `cpu_s` is computing time, so that a busy machine changes no outcome; `wall_s` ends a process that waits instead.
     Memory is address space; where a platform cannot bound it (macOS, Windows), the size of what is unpacked still is.
     """
 

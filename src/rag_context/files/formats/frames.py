@@ -22,11 +22,11 @@ class Sink(Protocol):
 
 
 class CutOffError(Exception):
-    """The other side is gone."""
+    """The other process has ended."""
 
 
 def send(sink: Sink, *frames: bytes) -> None:
-    """Write frames. Raises: OSError where nobody reads them."""
+    """Write frames. Raises: OSError if the other process has ended."""
     for frame in frames:
         sink.write(_LENGTH.pack(len(frame)))
         sink.write(frame)
@@ -34,7 +34,7 @@ def send(sink: Sink, *frames: bytes) -> None:
 
 
 def receive(source: Source) -> bytes:
-    """The next frame. Raises: CutOffError where none comes, or one that cannot be."""
+    """The next frame. Raises: CutOffError at the end of the stream, or for an impossible length."""
     size: int = _LENGTH.unpack(_exactly(source, _LENGTH.size))[0]
     if size > MAX_FRAME_BYTES:
         raise CutOffError

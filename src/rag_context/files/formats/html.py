@@ -20,10 +20,10 @@ _ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 
 
 def extract(data: bytes, _limits: Limits) -> Extracted:
-    """The page as Markdown, under the title that it has for browsers where it has no heading of its own.
+    """The page as Markdown, under its browser title if it has no heading of its own.
 
     Raises:
-        ConversionError: there is no text in it, or it is nested without end, or no HTML at all.
+        ConversionError: it has no text, is nested too deeply, or is not HTML.
     """
     if b"\0" in data and not data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ConversionError("binary, not text", expected=True)
@@ -65,7 +65,7 @@ def _seen(page: BeautifulSoup) -> BeautifulSoup | Tag:
 
 
 def _language(pre: Tag) -> str:
-    """The language of a listing, where a class of it or of the code in it says so."""
+    """The language of a listing, if a class of it or of the code in it names one."""
     tags = [pre, *pre.select("code")]
     names = (name for tag in tags for name in tag.get_attribute_list("class") if name)
     return next((name.split("-", 1)[1] for name in names if name.startswith(("language-", "lang-"))), "")

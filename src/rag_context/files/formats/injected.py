@@ -1,4 +1,4 @@
-"""What programs write into a person's message, told from what the person wrote, by how such text is marked."""
+"""Text that programs inject into a person's message, recognised by its marks."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ INJECTED = {
     **dict.fromkeys((*_MEMORIES, "system-reminder", "system_reminder"), CONTEXT),
     "private": PRIVATE,
 }
-"""Tags of blocks that are left out whichever client wrote them. A memory must not store its own answers."""
+"""Tags of blocks that are left out whichever client wrote them. An index must not store its own answers."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Marks:
     Args:
         blocks: names of tags, each with the kind of what stands between them.
         prefaces: injected text between other marks.
-        unwrapped: names of tags that go while what stands between them stays.
+        unwrapped: names of tags that are removed without their content.
     """
 
     blocks: Mapping[str, str] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Marks:
         return re.compile(rf"<(?P<slash>/?)(?P<name>{names})(?=[\s/>])[^<>]{{0,1000}}(?<!/)>" if names else r"(?!)")
 
     def words(self, text: str) -> tuple[str, set[str]]:
-        """The text without what was injected, and which kinds of that there were."""
+        """The text without its injected parts, and their kinds."""
         kinds: set[str] = set()
         for preface in self.prefaces:
             text = _without(text, preface, kinds)
@@ -91,7 +91,7 @@ class Marks:
         return "".join([*kept, text[at:]]).strip(), kinds
 
     def _is_block(self, text: str, match: re.Match[str], at: int, last: Mapping[str, int]) -> bool:
-        """Whether a block begins here. A tag amid a sentence is one that somebody writes about."""
+        """Whether a block begins here. A tag inside a sentence is only mentioned."""
         end = last.get(match["name"], -1)
         if end < match.start():
             return False
@@ -100,7 +100,7 @@ class Marks:
 
 
 def inside(text: str, tags: Sequence[str]) -> str | None:
-    """What stands inside the tag that a client wraps a person's words in; None where there is none."""
+    """The content of the tag that a client wraps the person's text in; None without one."""
     for tag in tags:
         opening = re.search(rf"^[ \t]*<{tag}(?:\s[^<>]*)?>", text, re.MULTILINE)
         end = text.rfind(f"</{tag}>")
@@ -110,7 +110,7 @@ def inside(text: str, tags: Sequence[str]) -> str | None:
 
 
 def left_out_role(role: str) -> str:
-    """The kind of what is in a message of a role that is neither a person's nor a model's; empty for those."""
+    """The kind of a message whose role is neither a person's nor a model's; empty for those."""
     return _ROLES.get(role.lower(), "")
 
 

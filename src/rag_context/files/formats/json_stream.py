@@ -1,6 +1,6 @@
 """JSON one element at a time, so that an export of any size needs the memory of its largest conversation.
 
-What is broken off is read as far as it goes: the beginning of a file is recognised by the same code.
+A truncated file is read as far as it goes: the beginning of a file is recognised by the same code.
 """
 
 import codecs
@@ -23,11 +23,11 @@ _decoder = json.JSONDecoder(strict=False)  # exports hold control characters as 
 
 
 class BrokenOffError(ValueError):
-    """What follows the elements so far is not JSON, or is not all there."""
+    """The rest of the file is truncated or not JSON."""
 
 
 def elements(data: bytes) -> Iterator[Fields]:
-    """The objects of a JSON array, or of the messages in an object, as far as they are whole."""
+    """The objects of a JSON array, or of the messages in an object, as far as they are complete."""
     try:
         yield from whole_elements(data)
     except BrokenOffError:
@@ -35,7 +35,7 @@ def elements(data: bytes) -> Iterator[Fields]:
 
 
 def whole_elements(data: bytes) -> Iterator[Fields]:
-    """As `elements`. Raises: BrokenOffError where the array does not come to its end."""
+    """As `elements`. Raises: BrokenOffError if the array has no end."""
     source = _Text(data)
     source.more()
     opening = _LIST.search(source.text, 0, _BEFORE_LIST_CHARS) if _OBJECT.match(source.text) else None
@@ -58,7 +58,7 @@ def whole_elements(data: bytes) -> Iterator[Fields]:
 
 
 def lines(data: bytes) -> Iterator[Fields]:
-    """The objects among the lines; a line that is none is passed over."""
+    """The objects among the lines; other lines are skipped."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start)
@@ -73,7 +73,7 @@ def lines(data: bytes) -> Iterator[Fields]:
 
 
 def beginning(text: str) -> object:
-    """The value that a text begins, as far as it goes: what was open where the text breaks off is closed there."""
+    """The value at the start of a truncated text: what is open at the end of the text is closed there."""
     try:
         return _decoder.raw_decode(text.lstrip())[0]
     except (ValueError, RecursionError):
@@ -88,7 +88,7 @@ def beginning(text: str) -> object:
 
 
 def _open(text: str) -> tuple[str, int]:
-    """What closes everything that is open at the end of a text, and where its last comma is that is not in a string."""
+    """The closing brackets of all that is open at the end of a text, and the offset of its last structural comma."""
     closing: list[str] = []
     comma = 0
     for match in _STRUCTURE.finditer(text):
@@ -120,7 +120,7 @@ def word(item: Fields, *keys: str) -> str:
 
 
 class _Text:
-    """Bytes as text, a piece more at a time; each piece as long as what is held, so that nothing is read often."""
+    """Decodes bytes piece by piece; each piece is as long as the text so far, so that the time is linear."""
 
     def __init__(self, data: bytes) -> None:
         self.text = ""
@@ -129,7 +129,7 @@ class _Text:
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")(errors="replace")
 
     def more(self) -> bool:
-        """Read on; False where there is no more."""
+        """Read the next piece; False at the end."""
         if self._read >= len(self._data):
             return False
         size = max(_STEP, len(self.text))

@@ -1,4 +1,4 @@
-"""Turns of a talk as programs write them down: who spoke, when and what, under whichever names of fields."""
+"""Turns of a conversation as programs store them: speaker, time and text, under any common field names."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _TIMES = (
     "timestamp time ts date datetime created_at createdAt create_time sent_at sentAt date_unixtime created".split()  # noqa: SIM905
 )
 _NAMES = ("display_name", "nickname", "real_name", "name", "username", "global_name", "id")
-_TALKS = ("messages", "conversations", "conversation", "turns", "transcript")
+_CONVERSATION_FIELDS = ("messages", "conversations", "conversation", "turns", "transcript")
 _DOCUMENT_FIELDS = frozenset({"contentType", "sessionId", "source"})
-"""Of our own lines of documents, which are no talks."""
+"""Fields of our own lines of documents, which are not conversations."""
 
 _ROLES = {
     "user": "User",
@@ -37,7 +37,7 @@ _MILLISECONDS_FROM = 100_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What somebody said, and when, where that is known."""
+    """A message: its speaker, its text, and its time if known."""
 
     speaker: str
     text: str
@@ -45,9 +45,9 @@ class Message:
 
 
 def turn_of(item: Fields) -> Message | None:
-    """The turn that an object writes down; None where it is none. A speaker needs a known role, or a time beside it.
+    """The turn in an object; None if it is not a turn. A speaker needs a known role, or a time beside it.
 
-    A model that calls a tool says nothing meanwhile: its `content` is null, and it is a turn without a word.
+    A model's message that only calls a tool has a `content` of null: it is a turn without text.
     """
     if not _DOCUMENT_FIELDS.isdisjoint(item):
         return None
@@ -64,9 +64,9 @@ def turn_of(item: Fields) -> Message | None:
     return None
 
 
-def talk_of(item: Fields) -> list[Fields] | None:
-    """The turns in an object that holds a whole talk; None where it does not."""
-    for key in _TALKS:
+def messages_of(item: Fields) -> list[Fields] | None:
+    """The turns in an object that contains a whole conversation; None if it does not."""
+    for key in _CONVERSATION_FIELDS:
         inner = item.get(key)
         if isinstance(inner, list) and inner:
             found = [turn for turn in inner if isinstance(turn, dict)]
@@ -80,7 +80,7 @@ def role_name(speaker: str) -> str:
 
 
 def text_of(content: object) -> str:
-    """The text in a message's content: a string, or parts that hold some; pictures and calls of tools do not."""
+    """The text in a message's content: a string, or parts that hold some; pictures and tool calls have none."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
@@ -93,13 +93,13 @@ def text_of(content: object) -> str:
 
 
 def time_of(item: Fields) -> datetime | None:
-    """When an object says that it was written, in UTC."""
+    """The time stamp of an object, in UTC."""
     moments = (moment(item[key]) for key in _TIMES if key in item)
     return next((found for found in moments if found is not None), None)
 
 
 def moment(said: object) -> datetime | None:
-    """A time stamp in seconds, milliseconds or ISO 8601, in UTC; None where it is none."""
+    """A time stamp in seconds, milliseconds or ISO 8601, in UTC; None if it is invalid."""
     try:
         if isinstance(said, int | float) and not isinstance(said, bool):
             return datetime.fromtimestamp(said / 1000 if said > _MILLISECONDS_FROM else said, UTC)

@@ -7,14 +7,14 @@ from rag_context.files.formats.extracted import ConversionError, Extracted, Limi
 from rag_context.files.formats.json_stream import Fields
 
 MAX_OUTPUT_CHARS = 2000
-"""Of what one cell printed; logs and tables go on and say little."""
+"""Of the output of one cell; long logs and tables are of little use."""
 
 
 def extract(data: bytes, _limits: Limits) -> Extracted:
     """A notebook (nbformat 3 or 4) as Markdown.
 
     Raises:
-        ConversionError: it is no notebook, or an empty one.
+        ConversionError: it is not a notebook, or an empty one.
     """
     try:
         notebook = json.loads(data)

@@ -1,4 +1,4 @@
-"""Which files are converted: by the end of their name, and talks in JSON by what stands at their beginning."""
+"""Which files are converted: by their suffix, and conversations in JSON by their first bytes."""
 
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -6,10 +6,10 @@ from pathlib import PurePath
 from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.extracted import Format
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
-from rag_context.files.formats.message import talk_of, turn_of
+from rag_context.files.formats.message import messages_of, turn_of
 
 SNIFFED_BYTES = 1 << 16
-"""How much of a file's beginning tells all that can be told."""
+"""How much of a file's beginning is read to recognise it."""
 
 SNIFFED_ITEMS = 20
 
@@ -28,11 +28,11 @@ _OF_LINES = (".jsonl", ".ndjson")
 
 
 def format_of(name: str, head: bytes) -> Format | None:
-    """The format a file must be converted from; None where it is text as it stands, or nothing known.
+    """The format a file must be converted from; None for plain text and unknown formats.
 
     Args:
         name: the file's name or path.
-        head: its first `SNIFFED_BYTES`, or as many as there are; looked at in JSON files only.
+        head: its first `SNIFFED_BYTES`, or fewer; used for JSON files only.
     """
     path = PurePath(name)
     if (own := next((client.format for client in CLIENTS if path.name in client.files), None)) is not None:
@@ -57,7 +57,7 @@ def _of_object(head: bytes) -> Format | None:
         return None
     begun = beginning(start.decode("utf-8", "replace"))
     found = [item for item, _ in zip(elements(head), range(SNIFFED_ITEMS), strict=False)]
-    if not found and isinstance(begun, list):  # the first message is longer than what is looked at
+    if not found and isinstance(begun, list):  # the first message is longer than what is read
         found = [item for item in begun if isinstance(item, dict)]
     if (client := _client([fields(begun), *found])) is not None:
         return client
@@ -79,10 +79,10 @@ def _client(found: Sequence[Fields]) -> Format | None:
 
 
 def _transcript(found: list[Fields]) -> Format | None:
-    """Every item is a turn, or every item a talk."""
+    """Every item is a turn, or every item a conversation."""
     if not found:
         return None
-    if all(turn_of(item) is not None for item in found) or all(talk_of(item) is not None for item in found):
+    if all(turn_of(item) is not None for item in found) or all(messages_of(item) is not None for item in found):
         return Format.TRANSCRIPT
     return None
 

@@ -21,7 +21,7 @@ _DAMAGES = (
     OSError,
     ValueError,
 )
-"""What reading a damaged archive, or damaged XML in it, ends with."""
+"""The errors of reading a damaged archive, or damaged XML in it."""
 
 _OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
 _ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
@@ -31,7 +31,7 @@ def extract(data: bytes, limits: Limits) -> Extracted:
     """The document as Markdown.
 
     Raises:
-        ConversionError: it is protected, damaged, a bomb, or holds no text.
+        ConversionError: it is protected, damaged, a decompression bomb, or has no text.
     """
     if data.startswith(_OLD_OR_LOCKED):
         is_locked = _ENCRYPTED in data

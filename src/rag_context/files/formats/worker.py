@@ -1,7 +1,7 @@
-"""The process that opens files from anywhere: bounded, without a network, one file after the other.
+"""The process that converts untrusted files: bounded, without a network, one file after the other.
 
-A request is three frames: what to do (JSON), the file, and what belongs to it. The answer is a frame of JSON for each
-document, then one that says how it ended.
+A request is three frames: parameters (JSON), the file, and a file next to it. The response is a frame of JSON for
+each document, then one with the result.
 """
 
 import json
@@ -28,7 +28,7 @@ if sys.platform != "win32":
 _CLIENTS = {client.format: client for client in CLIENTS}
 _MODULES = {Format.PDF: "pdf", Format.WORD: "word", Format.HTML: "html", Format.NOTEBOOK: "notebook"}
 _NICE = 10
-"""How much less this process asks for than whoever answers questions."""
+"""The niceness of this process, so that searches go first."""
 _FORBIDDEN = (
     "socket.", "subprocess.", "os.exec", "os.fork", "os.posix_spawn", "os.spawn", "os.startfile", "os.system",
     "urllib.", "http.", "ftplib.", "webbrowser.",
@@ -37,7 +37,7 @@ _FORBIDDEN = (
 
 
 def run(limits: Limits) -> None:
-    """Answer requests on standard input until it ends, or until one went wrong in a way that outlasts it."""
+    """Answer requests on standard input until it ends, or until a failure that affects later requests."""
     confine(limits)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     is_sound = True
@@ -64,9 +64,9 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
 
     Args:
         format_: what it is.
-        name: its path; talks without an id of their own are called by it.
+        name: its path; conversations without an id of their own are named after it.
         data: its bytes.
-        beside: what belongs to it: the users of a Slack export.
+        beside: the users of a Slack export.
         limits: bounds of what is unpacked.
 
     Raises:
@@ -83,7 +83,7 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
             found = True
             yield document
     except BrokenOffError as error:
-        so_far = "; what precedes that was taken" if found else ""
+        so_far = "; what precedes that was indexed" if found else ""
         raise ConversionError(f"its JSON breaks off or is broken{so_far}") from error
     if not found:
         raise ConversionError("holds no text", expected=True)
@@ -92,31 +92,31 @@ def extract(format_: Format, name: str, data: bytes, beside: bytes, limits: Limi
 def _documents(format_: Format, path: PurePath, data: bytes, beside: bytes, limits: Limits) -> Iterable[Extracted]:
     match format_:
         case Format.CHATGPT:
-            talks: Iterable[Conversation] = exports.chatgpt(data)
+            conversations: Iterable[Conversation] = exports.chatgpt(data)
         case Format.CLAUDE:
-            talks = exports.claude(data)
+            conversations = exports.claude(data)
         case Format.SLACK:
-            talks = [exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))]
+            conversations = [exports.slack(data, path.parent.name or path.stem, exports.slack_names(beside))]
         case Format.TRANSCRIPT:
-            talks = exports.transcript(data, path.stem)
+            conversations = exports.transcript(data, path.stem)
         case _ if format_ in _CLIENTS:
-            talks = [read(_CLIENTS[format_], data, path.stem)]
+            conversations = [read(_CLIENTS[format_], data, path.stem)]
         case _:
             return [_document(format_, data, limits)]
-    return _spoken(talks)
+    return _documents_of(conversations)
 
 
-def _spoken(talks: Iterable[Conversation]) -> Iterator[Extracted]:
-    """The documents of talks. Raises: ConversionError where nobody says anything in any of them."""
+def _documents_of(conversations: Iterable[Conversation]) -> Iterator[Extracted]:
+    """The documents of conversations. Raises: ConversionError if none of them has a message."""
     left_out: Counter[str] = Counter()
     is_empty = True
-    for talk in talks:
-        for document in documents(talk):
+    for conversation in conversations:
+        for document in documents(conversation):
             is_empty = False
             yield document
-        left_out.update(talk.left_out)
+        left_out.update(conversation.left_out)
     if is_empty and left_out:
-        reason = f"holds nothing that a person or a model said; left out: {counted(left_out)}"
+        reason = f"has no message of a person or a model; left out: {counted(left_out)}"
         raise ConversionError(reason, expected=True)
 
 
@@ -128,18 +128,18 @@ def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
 
 
 def confine(limits: Limits) -> None:
-    """Bound this process for good: its memory, no network, no other programs, no dumps; others come first."""
+    """Restrict this process: memory, priority, no network, no other programs, no core dumps."""
     sys.dont_write_bytecode = True
     sys.addaudithook(_deny)
     if sys.platform != "win32":
         os.nice(_NICE)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if sys.platform != "darwin":  # where asking for less than is mapped already is an error
+        if sys.platform != "darwin":  # where a limit below what is mapped already is an error
             resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
 
 
 def _renew(limits: Limits) -> None:
-    """Allow the next file its computing time, counted from now; past it, the system ends this process (SIGPROF)."""
+    """Allow the next file its computing time, counted from now; beyond it the system ends this process (SIGPROF)."""
     if sys.platform != "win32":
         signal.setitimer(signal.ITIMER_PROF, limits.cpu_s)
 

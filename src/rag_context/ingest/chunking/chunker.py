@@ -83,16 +83,16 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     """Whole turns; a chunk that begins inside one is headed by its speaker, one without a stamp of time by the last."""
     fences = markdown.fences(ruler.text)
-    talk = turns.talk(ruler.text, fences)
-    blocks = talk.turns
+    conversation = turns.conversation(ruler.text, fences)
+    blocks = conversation.turns
     boundaries = _merged(sentences.boundaries(ruler.text, fences), blocks, Strength.TURN)
     starts = [block.start for block in blocks]
 
     def heading(start: int, _: int) -> str:
         place = bisect_right(starts, start) - 1
         speaker = () if blocks[place].start == start else blocks[place].path
-        said = talk.clocks[place] in ruler.text[start : start + STAMP_CHARS]
-        return " ".join([*(() if said else (talk.clocks[place],)), *speaker])
+        said = conversation.clocks[place] in ruler.text[start : start + STAMP_CHARS]
+        return " ".join([*(() if said else (conversation.clocks[place],)), *speaker])
 
     pieces = list(Packer(ruler, boundaries, sizes).pieces((0, len(ruler.text))))
     return _spans(ruler.text, pieces, [heading(*piece) for piece in pieces])
