@@ -52,7 +52,7 @@ def notes(count: int) -> list[Entry]:
     return [Entry(f"{number:04d}", SECRET, {"even": number % 2 == 0}) for number in range(count)]
 
 
-async def homes(client: AsyncQdrantClient, provider: Provider) -> list[str]:
+async def storages(client: AsyncQdrantClient, provider: Provider) -> list[str]:
     """Qdrant's collections that hold documents of this provider."""
     assert isinstance(provider, QdrantCollections)
     prefix = provider._connection.collection.removesuffix("-catalogue")
@@ -64,8 +64,8 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
 ) -> None:
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
-    (home,) = await homes(client, provider)
-    prefix = home.split(".")[0]
+    (storage,) = await storages(client, provider)
+    prefix = storage.split(".")[0]
     others = ["p4nth30n_context", f"{prefix}.docs", f"{prefix}.docs.backup", f"{prefix}.docs.{'0' * 31}"]
     for name in others:
         await client.delete_collection(name)
@@ -81,7 +81,7 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
     for name in others:
         assert (await client.count(name)).count == 1
         await client.delete_collection(name)
-    assert await homes(client, provider) == []
+    assert await storages(client, provider) == []
 
 
 async def test_two_prefixes_on_one_server_know_nothing_of_each_other(qdrant_server: Endpoint) -> None:
@@ -161,8 +161,8 @@ async def test_a_first_write_that_was_cut_off_binds_nothing_that_is_not_seen(
     """The process died after it made the place of the documents, and before it noted their dimension."""
     await provider.create(Collection("docs"))
     assert isinstance(provider, QdrantCollections)
-    card = await provider._catalogue.known("docs")
-    await client.create_collection(card.home, models.VectorParams(size=4, distance=models.Distance.COSINE))
+    record = await provider._catalogue.known("docs")
+    await client.create_collection(record.storage, models.VectorParams(size=4, distance=models.Distance.COSINE))
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 0
     with pytest.raises(InvalidInputError, match="4 dimensions, not of 3"):
         await provider.upsert("docs", notes(1), axes(1, 3))
@@ -177,8 +177,8 @@ async def test_documents_that_are_gone_are_no_empty_answer(provider: Provider, c
     """Somebody removed Qdrant's collection, or a removal was cut off."""
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
-    (home,) = await homes(client, provider)
-    await client.delete_collection(home)
+    (storage,) = await storages(client, provider)
+    await client.delete_collection(storage)
     for work in (
         provider.entries("docs", EVERYTHING, limit=1),
         provider.search("docs", axes(1)[0], limit=1, where=EVERYTHING),
@@ -191,7 +191,7 @@ async def test_documents_that_are_gone_are_no_empty_answer(provider: Provider, c
     assert [collection.count for collection in await provider.collections()] == [0]
     await provider.upsert("docs", notes(1), axes(1))
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 1
-    await client.delete_collection(home)
+    await client.delete_collection(storage)
     await provider.drop("docs")
     with pytest.raises(NotFoundError):
         await provider.entries("docs", EVERYTHING, limit=1)
@@ -201,7 +201,7 @@ async def test_a_collection_that_is_removed_while_it_is_read_is_unknown(provider
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
     assert isinstance(provider, QdrantCollections)
-    reading = await provider._home("docs")
+    reading = await provider._storage("docs")
     await provider.drop("docs")
     with pytest.raises(NotFoundError, match="Collection 'docs' not found"):
         await reading.entries(["0001"])
@@ -213,15 +213,15 @@ async def test_what_a_removal_left_behind_is_never_found_again(provider: Provide
     """A write that overlaps a removal puts documents into a place that no card leads to any more."""
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
-    (home,) = await homes(client, provider)
+    (storage,) = await storages(client, provider)
     await provider.drop("docs")
-    await client.create_collection(home, models.VectorParams(size=4, distance=models.Distance.COSINE))
-    await client.upsert(home, [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload={})])
+    await client.create_collection(storage, models.VectorParams(size=4, distance=models.Distance.COSINE))
+    await client.upsert(storage, [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload={})])
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(2), axes(2))
     assert (await provider.entries("docs", EVERYTHING, limit=5)).total == 2
     await provider.drop("docs")
-    assert await homes(client, provider) == []
+    assert await storages(client, provider) == []
 
 
 async def test_a_point_that_is_not_ours_is_an_error_of_the_backend(
@@ -229,8 +229,10 @@ async def test_a_point_that_is_not_ours_is_an_error_of_the_backend(
 ) -> None:
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(1), axes(1))
-    (home,) = await homes(client, provider)
-    await client.upsert(home, [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload={"metadata": "no JSON"})])
+    (storage,) = await storages(client, provider)
+    await client.upsert(
+        storage, [models.PointStruct(id=1, vector=[1.0, 0.0, 0.0, 0.0], payload={"metadata": "no JSON"})]
+    )
     for where in (EVERYTHING, parse({"a": {"$not": {"$gt": "x"}}})):
         with pytest.raises(BackendDataError, match="not stored by rag-context"):
             await provider.entries("docs", where, limit=1)
@@ -238,9 +240,9 @@ async def test_a_point_that_is_not_ours_is_an_error_of_the_backend(
 
 async def test_a_wrong_key_is_said_and_not_repeated(keyed: Running) -> None:
     async with open_qdrant_collections(keyed.url, api_key=SECRET) as provider:
-        with pytest.raises(BackendRejectedError, match="refused the key") as caught:
+        with pytest.raises(BackendRejectedError, match="rejected the key") as caught:
             await provider.collections()
         health = await provider.health()
     assert SECRET not in str(caught.value)
     assert health.status is Status.UNAVAILABLE
-    assert "refused the key" in str(health.error)
+    assert "rejected the key" in str(health.error)

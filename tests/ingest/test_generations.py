@@ -15,7 +15,7 @@ from rag_context.errors import BackendRejectedError
 from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings
 from rag_context.stores.mongodb.documents import MongoDocuments
-from rag_context.stores.sqlite.split import SqliteDocumentsApart
+from rag_context.stores.sqlite.split import SqliteSplitDocuments
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores
 from tests.ingest.split_stores import chunks_of, document
@@ -193,7 +193,7 @@ async def test_processes_that_begin_at_once_make_one_generation(stores: Stores, 
 
 async def test_a_process_that_is_late_changes_no_other_run(stores: Stores) -> None:
     registry, rebuilder = stores.documents, rebuilder_of(stores)
-    assert isinstance(registry, SqliteDocumentsApart | MongoDocuments)
+    assert isinstance(registry, SqliteSplitDocuments | MongoDocuments)
     await rebuilder.begin(NEW.model)
     await rebuilder.abandon()
     left = await registry.inactive_generation()

@@ -143,7 +143,7 @@ def test_a_read_only_directory_is_searched_and_heals_when_it_may_be_written(data
     forbid(data_dir)
     with bound_server(data_dir) as server:
         refuses_and_searches(server)
-        assert "cannot be written; give this program the right to write" in documents(server)["detail"]
+        assert "cannot be written; give this program the permission to write" in documents(server)["detail"]
         allow(data_dir)
         heals(server)
         wait_until((data_dir / "server.json").exists)
@@ -211,7 +211,7 @@ def test_a_data_directory_that_is_moved_away_is_level_3_and_heals_when_it_is_bac
 
 def test_an_index_that_is_gone_does_not_look_like_a_new_one(data_dir: Path) -> None:
     (data_dir / "rag-context.db").write_bytes(b"")
-    said = "but it held 1 document; restore it from a backup, or begin an empty index with"
+    said = "but it had 1 document; restore it from a backup, or begin an empty index with"
     with bound_server(data_dir) as server:
         assert server.search(QUESTION)["fallbackLevel"] == 3
         assert server.tool("index", BODY).status_code == 503

@@ -200,7 +200,7 @@ async def test_vectors_of_another_dimension_are_refused_and_change_nothing(vecto
 
 async def test_a_vector_for_each_chunk_is_needed(vectors: ChromaVectors) -> None:
     written = document("a")
-    with pytest.raises(BackendRejectedError, match="2 vectors for 1 chunks"):
+    with pytest.raises(BackendRejectedError, match="2 vectors were submitted for 1 chunks"):
         await vectors.put(written, chunks_of(written), unit_vectors(2))
 
 

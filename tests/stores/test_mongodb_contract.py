@@ -19,7 +19,7 @@ from rag_context.ports.writing import DocumentWriter
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
-from rag_context.stores.sqlite.split import SqliteVectorHalf
+from rag_context.stores.sqlite.split import SqliteVectorBackend
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, mongodb, server
 from tests.stores import test_document_store, test_metrics_store, test_text_index
 from tests.stores.builders import Documents
@@ -48,7 +48,7 @@ for _module in (test_document_store, test_text_index, test_metrics_store):
 class Joined:
     """The document store, with the writes that keep the vectors beside it."""
 
-    def __init__(self, documents: MongoDocuments, vectors: SqliteVectorHalf) -> None:
+    def __init__(self, documents: MongoDocuments, vectors: SqliteVectorBackend) -> None:
         self._documents = documents
         self._vectors = vectors
 
@@ -92,7 +92,7 @@ class Apart:
     """Documents in MongoDB, vectors in a file."""
 
     mongodb: MongoStore
-    vectors: SqliteVectorHalf
+    vectors: SqliteVectorBackend
 
     @property
     def documents(self) -> Documents:

@@ -275,7 +275,7 @@ async def test_a_wrong_password_is_said_without_it(tmp_path: Path) -> None:
         (OperationFailure("secret text", 17420), BackendRejectedError, "16 MB"),
         (OperationFailure("secret text", 11600), BackendUnavailableError, "cannot serve this now"),
         (OperationFailure("secret text", 112), BackendUnavailableError, "cannot serve this now"),
-        (OperationFailure("secret text", 9), BackendRejectedError, "refused the operation (code 9)"),
+        (OperationFailure("secret text", 9), BackendRejectedError, "rejected the operation (code 9)"),
         (
             BulkWriteError({"writeErrors": [{"code": 14031, "errmsg": "secret text"}], "writeConcernErrors": []}),
             BackendUnavailableError,

@@ -11,7 +11,7 @@ from rag_context.errors import BackendTimeoutError, BackendUnavailableError, Con
 from rag_context.stores.sqlite import begin_empty, open_auditor, open_database
 from rag_context.stores.sqlite.connections import DatabaseFile
 from rag_context.stores.sqlite.faults import backend_error, is_fault
-from rag_context.stores.sqlite.mark import RETRY_S, Holdings, IndexMark
+from rag_context.stores.sqlite.mark import RETRY_S, IndexMark, IndexSize
 from rag_context.testing import FrozenClock
 from tests.stores.builders import axis, document, put
 
@@ -98,7 +98,7 @@ async def test_an_emptied_file_is_missed_by_whoever_opens_it(path: Path) -> None
         await put(store, document("a"), vector=axis(0))
     rewrite(path, b"")
     async with open_database(path) as store:
-        with pytest.raises(LostIndexError, match="is empty, but it held 1 document;"):
+        with pytest.raises(LostIndexError, match="is empty, but it had 1 document;"):
             await store.documents.counts()
     remove(path)
     async with open_auditor(path):
@@ -125,16 +125,16 @@ async def test_an_index_that_was_emptied_by_its_users_may_go(path: Path) -> None
 def test_a_mark_is_written_for_news_only_and_again_later_where_it_could_not_be(tmp_path: Path) -> None:
     clock = FrozenClock()
     mark = IndexMark(tmp_path / "sub" / "mark.json", clock)
-    mark.note(Holdings(1, 0))
-    assert mark.known() == Holdings(1, 0)
+    mark.note(IndexSize(1, 0))
+    assert mark.known() == IndexSize(1, 0)
     (tmp_path / "sub").mkdir()
-    mark.note(Holdings(1, 0))
+    mark.note(IndexSize(1, 0))
     assert not mark.path.exists()
     clock.advance(RETRY_S)
     for documents, written in ((1, 1), (2, 1), (3, 3), (6, 3), (7, 7), (3, 3), (0, 0)):
-        mark.note(Holdings(documents, 0))
+        mark.note(IndexSize(documents, 0))
         assert json.loads(mark.path.read_text())["documents"] == written
-    mark.note(Holdings(0, 2))
+    mark.note(IndexSize(0, 2))
     assert str(IndexMark(mark.path).known()) == "2 collections"
 
 

@@ -302,7 +302,7 @@ async def test_a_file_that_was_taken_away_is_missed_until_an_empty_one_is_begun_
         await put(store, document("before", "before"), vector=axis(0))
         version = store.documents.version
         take_away(path)
-        with pytest.raises(BackendDataError, match=r"missing, but it held 1 document; restore .*--start-empty"):
+        with pytest.raises(BackendDataError, match=r"missing, but it had 1 document; restore .*--start-empty"):
             await put(store, document("after", "after"), vector=axis(1))
         assert not list(path.parent.glob(path.name))
         begin_empty(path)

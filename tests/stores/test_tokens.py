@@ -19,30 +19,30 @@ from rag_context.stores.tokens import (
     Range,
     conditions_in,
     distinct,
-    facts_of,
     narrow,
     numbers_of,
+    tokens_of,
 )
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 
 
-def holds(condition: Condition, facts: set[str], numbers: dict[str, float]) -> bool:
+def holds(condition: Condition, tokens: set[str], numbers: dict[str, float]) -> bool:
     """What an engine does."""
     match condition:
         case AnyOf(asked):
-            return not facts.isdisjoint(asked)
+            return not tokens.isdisjoint(asked)
         case NoneOf(asked):
-            return facts.isdisjoint(asked)
+            return tokens.isdisjoint(asked)
         case Range(path, bound, value):
             number = numbers.get(path)
             if number is None:
                 return False
             return {"gt": number > value, "gte": number >= value, "lt": number < value, "lte": number <= value}[bound]
         case And(parts):
-            return all(holds(part, facts, numbers) for part in parts)
+            return all(holds(part, tokens, numbers) for part in parts)
         case Or(parts):
-            return any(holds(part, facts, numbers) for part in parts)
+            return any(holds(part, tokens, numbers) for part in parts)
 
 
 @settings(max_examples=300, deadline=None)
@@ -51,7 +51,7 @@ def test_an_engine_finds_all_that_a_filter_lets_through_and_no_more_where_it_is_
     where: Clause, held: dict[str, Json]
 ) -> None:
     narrowed = narrow(where)
-    found = narrowed.condition is None or holds(narrowed.condition, set(facts_of(held)), numbers_of(held))
+    found = narrowed.condition is None or holds(narrowed.condition, set(tokens_of(held)), numbers_of(held))
     if narrowed.exact:
         assert found == matches(where, held)
     else:
@@ -60,14 +60,14 @@ def test_an_engine_finds_all_that_a_filter_lets_through_and_no_more_where_it_is_
 
 def test_what_has_a_type_of_its_own_has_a_fact_of_its_own() -> None:
     values: list[Json] = [1, True, "1", "true", 2**63, 2**63 + 1, 0.1, "", [], {}, ["1"], [1]]
-    facts = [frozenset(facts_of({"a": value})) for value in values]
-    assert len(set(facts)) == len(values) - 1  # nothing tells an empty list from an empty object, or has to
-    assert facts_of({"a": 1}) == facts_of({"a": 1.0})
-    assert facts_of({"a": None}) == []
+    tokens = [frozenset(tokens_of({"a": value})) for value in values]
+    assert len(set(tokens)) == len(values) - 1  # nothing tells an empty list from an empty object, or has to
+    assert tokens_of({"a": 1}) == tokens_of({"a": 1.0})
+    assert tokens_of({"a": None}) == []
 
 
 def test_long_values_have_short_facts_that_differ() -> None:
-    one, other = (facts_of({"a": "x" * 100_000 + end}) for end in "ab")
+    one, other = (tokens_of({"a": "x" * 100_000 + end}) for end in "ab")
     assert set(one) != set(other)
     assert max(map(len, one)) < 300
     assert narrow(parse({"a": "x" * 100_000 + "a"})).condition == AnyOf((next(fact for fact in one if "#" in fact),))

@@ -15,14 +15,14 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database, open_documents
 from rag_context.stores.sqlite import vectors as sqlite_vectors
-from rag_context.stores.sqlite.store import SqliteDocumentHalf
+from rag_context.stores.sqlite.store import SqliteDocumentBackend
 from rag_context.stores.sqlite.texts import SqliteTexts
 from tests.stores.builders import document, put
 
 MANY = 50_000
 """As few chunks as there must be before any list is long."""
 
-Open = Callable[[Path], AbstractAsyncContextManager[SqliteStore | SqliteDocumentHalf]]
+Open = Callable[[Path], AbstractAsyncContextManager[SqliteStore | SqliteDocumentBackend]]
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""Adapters that keep documents, chunks, vectors and metrics, one technology a module or package."""
+"""Adapters that store documents, chunks, vectors and metrics, one technology per module or package."""

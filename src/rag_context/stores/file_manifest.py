@@ -1,7 +1,7 @@
-"""What became of the files of this machine, in a small file of its own beside the index.
+"""The file manifest: the result of reading each file of this machine, in a small database beside the index.
 
-It only saves work: where it is damaged or from another version it is begun anew, where it cannot be used nothing is
-known, and the files are read again.
+It only saves work: if it is damaged or from another version it is created again; if it cannot be used, all files are
+read again.
 """
 
 import json
@@ -54,13 +54,13 @@ class SqliteFileManifest:
         self._has_failed = False
 
     def close(self) -> None:
-        """Close the file; a thread that still reads or writes is waited for, one that comes later finds nothing."""
+        """Close the file; after reads and writes that are under way; later reads find nothing."""
         with self._lock:
             self._is_closed = True
             self._connection.close()
 
     def entries(self, paths: Collection[str]) -> dict[str, FileEntry]:
-        """What is known of the given files, by path."""
+        """The entries of the given files, by path."""
         rows = self._rows(
             f"SELECT {_COLUMNS} FROM files WHERE path IN (SELECT value FROM json_each(?))",  # noqa: S608
             (json.dumps(list(paths)),),
@@ -68,7 +68,7 @@ class SqliteFileManifest:
         return {entry.path: entry for entry in map(_entry, rows)}
 
     def below(self, path: str) -> Iterator[FileEntry]:
-        """What is known of a file, or of all files below a folder, by path."""
+        """The entry of a file, or the entries of all files below a folder, by path."""
         yield from self.entries([path]).values()
         last, end = path.rstrip("/") + "/", path.rstrip("/") + "0"
         while rows := self._rows(
@@ -79,17 +79,17 @@ class SqliteFileManifest:
             last = rows[-1][0]
 
     def with_digest(self, digest: bytes, limit: int) -> list[FileEntry]:
-        """Some files that held the same when they were last read."""
+        """Some files that had this content when they were last read."""
         sql = f"SELECT {_COLUMNS} FROM files WHERE digest = ? AND digest <> x'' LIMIT ?"  # noqa: S608
         return list(map(_entry, self._rows(sql, (digest, limit))))
 
     def put(self, entries: Collection[FileEntry]) -> None:
-        """Remember what became of files."""
+        """Record the results of reading files."""
         marks = ", ".join("?" * len(_COLUMNS.split()))
         self._write(f"INSERT OR REPLACE INTO files ({_COLUMNS}) VALUES ({marks})", map(_row, entries))  # noqa: S608
 
     def forget(self, paths: Collection[str]) -> None:
-        """Forget files."""
+        """Delete the entries of files."""
         self._write("DELETE FROM files WHERE path = ?", ((path,) for path in paths))
 
     def _rows(self, sql: str, values: tuple[object, ...]) -> list[_Row]:
@@ -114,7 +114,7 @@ class SqliteFileManifest:
 
 @contextmanager
 def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
-    """The ledger of a data directory, empty where there is none that can be used; in memory where there cannot be."""
+    """The manifest of a data directory: a new one if there is no usable one, in memory if none can be written."""
     path = data_dir / FILE_NAME
     try:
         connection = _opened_or_anew(path)
@@ -132,7 +132,7 @@ def _opened_or_anew(path: Path) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         return _opened(path)
-    except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would mend
+    except sqlite3.OperationalError:  # locked, or no space: deleting the file would not help
         raise
     except sqlite3.DatabaseError:
         _discard(path)

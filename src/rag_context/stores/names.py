@@ -1,4 +1,4 @@
-"""Names of any text as names that an engine allows, one to one."""
+"""Maps any name to a name that an engine allows, one to one."""
 
 import re
 import unicodedata
@@ -18,8 +18,8 @@ def engine_name(prefix: str, name: str) -> str:
     """The name by which an engine knows a collection; `prefix` has no dot.
 
     Lower-case letters, digits, dots, dashes and underscores only, because some engines make folders of names on disks
-    that do not tell capitals apart. A name of nothing else is kept; of another one stays what can be read, before a
-    digest of all of it.
+    that ignore case. A name of only these is kept; any other keeps its readable part, before a
+    digest of the whole name.
     """
     if _PLAIN.fullmatch(name):
         return f"{prefix}.{name}"

@@ -1,4 +1,4 @@
-"""What is to be written, cut into operations that an engine takes at once."""
+"""Splits writes into operations that an engine accepts at once."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -12,7 +12,7 @@ _SHOWN = 60
 """Characters of an id that a message repeats."""
 
 OPERATION_BYTES = 16 * 1024 * 1024
-"""Of one operation, which is all or nothing: half of what the strictest engine takes unless it is told otherwise."""
+"""Of one operation, which is all or nothing: half of the default limit of the strictest engine."""
 
 
 def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None = None) -> Iterator[Sequence[T]]:
@@ -29,7 +29,7 @@ def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None
 
 
 def check_dimension(name: str, bound: int | None, dimension: int) -> None:
-    """See that a vector fits the collection of this name; None: it is bound to no dimension yet.
+    """Check that a vector has the dimension of a collection; None: the collection has no dimension yet.
 
     Raises:
         InvalidInputError: it does not.
@@ -39,7 +39,7 @@ def check_dimension(name: str, bound: int | None, dimension: int) -> None:
 
 
 def check_distinct(entries: Sequence[Entry]) -> None:
-    """See that no id is given twice, of which engines keep either, or refuse both.
+    """Check that no id is given twice: engines keep either of the two, or reject both.
 
     Raises:
         InvalidInputError: one is.

@@ -1,7 +1,7 @@
 """The projects of files that this machine works on, in a small file of its own beside the index.
 
-Paths mean something on this machine only, so they are not kept in the index, which other machines may share. Where
-the file is damaged it is begun again; where it cannot be used, what is remembered ends with the process.
+Paths mean something on this machine only, so they are not kept in the index, which other machines may share. A damaged
+file is created again; if it cannot be used, the records last as long as the process.
 """
 
 import logging
@@ -42,8 +42,8 @@ _OF_TENANT = "project = ? AND branch = ? AND path_hash = ?"
 class SqliteProjectRegistry:
     """Fits `ProjectRegistry`; several processes may use one data directory.
 
-    The file is opened by the first call, since most processes never need it; begun again where it is damaged; and
-    where there can be none, memory takes its place.
+    The file is opened by the first call, since most processes never need it; it is created again if it is damaged, and
+    kept in memory if it cannot be written.
     """
 
     def __init__(self, data_dir: Path) -> None:
@@ -53,14 +53,14 @@ class SqliteProjectRegistry:
         self._is_closed = False
 
     def close(self) -> None:
-        """Close the file; a thread that comes later finds nothing."""
+        """Close the file; later reads find nothing."""
         with self._lock:
             self._is_closed = True
             if self._opened is not None:
                 self._opened.close()
 
     def records(self) -> list[ProjectRecord]:
-        """Everything that is remembered, what was used last first."""
+        """All projects, the most recently used first."""
         try:
             with self._lock:
                 if self._is_closed:
@@ -72,22 +72,22 @@ class SqliteProjectRegistry:
             return []
 
     def put(self, record: ProjectRecord) -> None:
-        """Remember a project, in place of what was remembered of its tenant."""
+        """Record a project, in place of the earlier record of its tenant."""
         marks = ", ".join("?" * len(_COLUMNS.split()))
         self._write(f"INSERT OR REPLACE INTO projects ({_COLUMNS}) VALUES ({marks})", [_row(record)])  # noqa: S608
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None:
-        """Remember when projects were used last."""
+        """Record when projects were used last."""
         sql = f"UPDATE projects SET last_used = max(last_used, ?) WHERE {_OF_TENANT}"  # noqa: S608
         self._write(sql, [(at.isoformat(), *_key(tenant)) for tenant, at in times.items()])
 
     def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
-        """Remember since when a project's files or branch are gone; None: they are there."""
+        """Record since when a project's files or branch are missing; None: they exist."""
         sql = f"UPDATE projects SET gone_since = ? WHERE {_OF_TENANT}"  # noqa: S608
         self._write(sql, [(since.isoformat() if since is not None else None, *_key(tenant))])
 
     def forget(self, tenants: Collection[Tenant]) -> None:
-        """Forget projects."""
+        """Delete the records of projects."""
         self._write(f"DELETE FROM projects WHERE {_OF_TENANT}", [_key(tenant) for tenant in tenants])  # noqa: S608
 
     def _write(self, sql: str, rows: list[tuple[object, ...]]) -> None:
@@ -116,7 +116,9 @@ def _opened_or_again(path: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would repair
         raise
     except sqlite3.DatabaseError:
-        logger.warning("%s is damaged and begun again: projects are followed after their next activation", FILE_NAME)
+        logger.warning(
+            "%s is damaged and was created again: projects are followed after their next activation", FILE_NAME
+        )
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
         return _prepared(path)

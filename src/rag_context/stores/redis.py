@@ -21,14 +21,14 @@ COMPONENT = "cache"
 
 CONNECTIONS = 32
 TIMEOUT_S = 0.5
-"""For one answer, a connection, or a free place in the pool; callers in a hurry bring a deadline of their own."""
+"""For one response, a connection, or a free place in the pool; callers with less time set their own deadline."""
 
 
 class RedisCache:
-    """Fits `ports.Cache`. Every method raises `BackendError` where Redis does not do it.
+    """Fits `ports.Cache`. Every method raises `BackendError` if Redis fails.
 
     Args:
-        client: connected lazily; closed by whoever made it.
+        client: connected lazily; the caller closes it.
         prefix: what the names of all keys begin with.
     """
 
@@ -37,11 +37,11 @@ class RedisCache:
         self._prefix = prefix
 
     async def get(self, key: str) -> bytes | None:
-        """The value of a key; None where there is none, or no longer."""
+        """The value of a key; None if it has none or has expired."""
         with _mapped():
             value: object = await self._client.get(f"{self._prefix}:{key}")
         if value is not None and not isinstance(value, bytes):
-            raise BackendDataError(COMPONENT, "Redis answered something that is no value.")
+            raise BackendDataError(COMPONENT, "Redis returned an invalid value.")
         return value
 
     async def set(self, key: str, value: bytes, ttl_s: float) -> None:
@@ -50,7 +50,7 @@ class RedisCache:
             await self._client.set(f"{self._prefix}:{key}", value, px=max(round(ttl_s * 1000.0), 1))
 
     async def ping(self) -> str:
-        """Ask for a sign of life; returns one line for people."""
+        """Send a PING; returns one line for people."""
         with _mapped():
             await self._client.ping()
         return f"Redis answers, keys begin with {self._prefix!r}"
@@ -58,7 +58,7 @@ class RedisCache:
 
 @asynccontextmanager
 async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
-    """The cache at `url`, which need not be there yet: calls fail until it is, and then work.
+    """The cache at `url`, which need not be available yet: calls fail until it is.
 
     Args:
         url: `redis://`, `rediss://` or `unix://`, with user, password and database number where needed.
@@ -80,7 +80,7 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
         )
         pool.connection_class(**pool.connection_kwargs)
     except (TypeError, ValueError) as error:
-        raise ConfigurationError("stores.redis_url has an option that cannot be used; see its query string.") from error
+        raise ConfigurationError("stores.redis_url has an invalid option; check its query string.") from error
     client = Redis.from_pool(pool)
     try:
         yield RedisCache(client, prefix)
@@ -90,16 +90,18 @@ async def open_redis(url: str, prefix: str) -> AsyncIterator[RedisCache]:
 
 @contextmanager
 def _mapped() -> Iterator[None]:
-    """Redis's errors as ours; none of theirs is repeated in a message, for they may hold what was asked."""
+    """Maps Redis's errors to ours; their messages are not repeated, because they may contain stored data."""
     try:
         yield
     except TimeoutError as error:
         raise BackendTimeoutError(COMPONENT, "Redis did not answer in time.") from error
     except BusyLoadingError as error:
         raise BackendStartingError(COMPONENT, "Redis is loading its data.") from error
-    except (ConnectionError, RuntimeError) as error:  # uvloop says so when a connection was closed a moment ago
-        raise BackendUnavailableError(COMPONENT, "Redis cannot be reached, or let nobody in.") from error
+    except (ConnectionError, RuntimeError) as error:  # uvloop raises this for a connection that was just closed
+        raise BackendUnavailableError(
+            COMPONENT, "Redis cannot be reached, or rejected the login: check stores.redis_url."
+        ) from error
     except ResponseError as error:
-        raise BackendRejectedError(COMPONENT, "Redis refused a command: it is full, or read-only.") from error
+        raise BackendRejectedError(COMPONENT, "Redis rejected a command: it is full, or read-only.") from error
     except (RedisError, ValueError) as error:
-        raise BackendDataError(COMPONENT, "Redis answered nonsense.") from error
+        raise BackendDataError(COMPONENT, "Redis returned an invalid response.") from error

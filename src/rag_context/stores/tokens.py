@@ -1,9 +1,9 @@
-"""Metadata as facts: short texts, each of which says one thing of what stands at a path.
+"""Metadata as tokens: short texts, each of which states one fact about the value at a path.
 
-An engine that finds whatever holds a word finds by them what a `where` asks for, with its types kept apart: that
-`author.year` is 1 and not "1" or true is one word, that there is a number at `author.year` another. So one index of
-words serves every field. What facts cannot tell (the order of strings, a part of a string) they narrow down; the rest
-is `where.matches`' to say.
+An engine that can find documents by token answers `where` filters with them, with types kept apart: that
+`author.year` is 1 and not "1" or true is one token, that there is a number at `author.year` another. So one index of
+tokens serves every field. What tokens cannot express (the order of strings, a part of a string) they narrow down;
+`where.matches` checks the rest.
 """
 
 import json
@@ -28,10 +28,10 @@ from rag_context.domain.documents import Json
 from rag_context.ports.provider import Capabilities
 
 CAPABILITIES = Capabilities(scanned_operators=("$contains", "$gt", "$gte", "$lt", "$lte"))
-"""Of a provider that finds by facts: parts of strings and the order of strings are read for, all else is found."""
+"""Of a provider with tokens: filters by parts and order of strings read documents, all others use the index."""
 
 _LONGEST = 200
-"""Characters of a fact; a longer one is known by its digest."""
+"""Characters of a token; a longer one is replaced by its digest."""
 
 _EXACT_BELOW = 2**53
 """Of integers beyond it, several are one float."""
@@ -41,16 +41,16 @@ Bound: TypeAlias = Literal["gt", "gte", "lt", "lte"]
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of these facts."""
+    """At least one of these tokens."""
 
-    facts: tuple[str, ...]
+    tokens: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NoneOf:
-    """None of these facts."""
+    """None of these tokens."""
 
-    facts: tuple[str, ...]
+    tokens: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ Condition: TypeAlias = AnyOf | NoneOf | Range | And | Or
 
 @dataclass(frozen=True, slots=True)
 class Narrowing:
-    """What lets through all that a clause does; where it is `exact`, nothing else. Without a condition, everything."""
+    """A condition that lets through at least what a clause does; if `exact`, no more. None lets everything through."""
 
     condition: Condition | None
     exact: bool
@@ -106,8 +106,8 @@ _BOUNDS: Mapping[Operator, tuple[Bound, Bound]] = {
 """How a number is compared: where floats are exact, and where they are not."""
 
 
-def facts_of(metadata: Mapping[str, Json]) -> list[str]:
-    """All facts of a document's metadata, each once."""
+def tokens_of(metadata: Mapping[str, Json]) -> list[str]:
+    """All tokens of a document's metadata, each once."""
     return list(dict.fromkeys(fact for path, value in _walk(metadata, ()) for fact in _facts_at(path, value)))
 
 
@@ -121,12 +121,12 @@ def numbers_of(metadata: Mapping[str, Json]) -> dict[str, float]:
 
 
 def present(path: Path) -> str:
-    """The fact that there is a value other than null."""
+    """The token that states that there is a value other than null."""
     return _fact("+", path)
 
 
 def narrow(clause: Clause) -> Narrowing:
-    """What an engine can be asked for a clause."""
+    """The condition on an engine for a clause."""
     match clause:
         case Comparison(path, operator, value):
             return _compared(path, operator, value)
@@ -141,12 +141,12 @@ def narrow(clause: Clause) -> Narrowing:
 
 
 def conditions_in(condition: Condition) -> int:
-    """How many facts and bounds are asked for in all."""
+    """How many tokens and bounds a condition has."""
     match condition:
         case And(parts) | Or(parts):
             return sum(map(conditions_in, parts))
-        case AnyOf(facts) | NoneOf(facts):
-            return len(facts)
+        case AnyOf(tokens) | NoneOf(tokens):
+            return len(tokens)
         case Range():
             return 1
 
@@ -156,14 +156,14 @@ def dotted(path: Path) -> str:
 
 
 def _opposite(clause: Clause) -> Narrowing:
-    """What an engine can be asked for what a clause does not let through."""
+    """The condition on an engine for the negation of a clause."""
     match clause:
         case Comparison(path, operator, value):
             return _not_compared(path, operator, value)
         case Membership(path, values):
-            facts = tuple(_equal(path, value) for value in values if value is not None)
+            tokens = tuple(_equal(path, value) for value in values if value is not None)
             there = [_compared(path, Operator.EXISTS, True)] * (None in values)
-            return _all([*there, Narrowing(NoneOf(facts), exact=True)] if facts else there)
+            return _all([*there, Narrowing(NoneOf(tokens), exact=True)] if tokens else there)
         case Conjunction(parts):
             return _any([_opposite(part) for part in parts])
         case Disjunction(parts):
@@ -216,12 +216,12 @@ def _not_compared(path: Path, operator: Operator, value: Scalar) -> Narrowing:
 
 
 def _one_of(path: Path, values: Sequence[Scalar]) -> list[Narrowing]:
-    facts = tuple(_equal(path, value) for value in values if value is not None)
-    return [Narrowing(AnyOf(facts), exact=True)] if facts else []
+    tokens = tuple(_equal(path, value) for value in values if value is not None)
+    return [Narrowing(AnyOf(tokens), exact=True)] if tokens else []
 
 
 def _within(path: Path, operator: Operator, value: float) -> tuple[Range, bool]:
-    """A bound, and whether it lets through nothing else than the comparison does."""
+    """A bound, and whether it lets through exactly what the comparison does."""
     exact = abs(value) < _EXACT_BELOW
     sharp, blunt = _BOUNDS[operator]
     return Range(dotted(path), sharp if exact else blunt, _nearest(value)), exact
@@ -280,7 +280,7 @@ def _element(path: Path, value: Scalar) -> str:
 
 
 def _fact(kind: str, path: Path, *values: Scalar) -> str:
-    """Two facts are one text only if they are the same: 1 and 1.0 are."""
+    """The text of a token: equal only for equal values, such as 1 and 1.0."""
     plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     text = json.dumps([kind, dotted(path), *plain], ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"#{sha256(text.encode()).hexdigest()}"

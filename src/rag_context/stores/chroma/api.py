@@ -1,4 +1,4 @@
-"""What is asked of Chroma, whether it runs as a server or inside this process."""
+"""The calls of Chroma, whether it runs as a server or inside this process."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ HNSW: Mapping[str, str | int] = {"space": SPACE, "ef_search": 200, "ef_construct
 """How a new collection is searched; with Chroma's own 100 a search for 200 neighbours finds 87 % of them."""
 
 Fields: TypeAlias = Mapping[str, Any]
-"""What a row carries beside its vector and its text; a None takes a field away that an earlier version had."""
+"""What a row carries beside its vector and its text; None removes a field that an earlier version had."""
 
 Where: TypeAlias = Mapping[str, Any]
 """A condition in Chroma's language."""
@@ -24,7 +24,7 @@ Part: TypeAlias = Literal["metadatas", "documents", "embeddings"]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A collection that is there. `dimension` is None until vectors were put in."""
+    """A collection that exists. `dimension` is None until it has vectors."""
 
     id: str
     space: str
@@ -35,7 +35,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a collection, column by column; a column that was not asked for is empty."""
+    """Rows of a collection, column by column; a column that was not requested is empty."""
 
     ids: Sequence[str]
     fields: Sequence[Fields] = ()
@@ -49,19 +49,19 @@ class CollectionGoneError(BackendRejectedError):
 
 
 class NameTakenError(BackendRejectedError):
-    """There is a collection of this name."""
+    """A collection of this name exists."""
 
 
 class RowsMovedError(BackendUnavailableError):
-    """Rows went away while they were read: others replaced them, and the same call will find the new ones."""
+    """Rows were replaced while they were read; the same call again finds the new ones."""
 
 
 LOST_ROW = "finding id"
-"""What Chroma says of it, as an internal error."""
+"""The text of Chroma's internal error for a missing collection."""
 
 
 class ChromaApi(Protocol):
-    """The calls. All raise `BackendError`; those with a collection's id `CollectionGoneError` where it is gone."""
+    """The calls. All raise `BackendError`; those with a collection's id `CollectionGoneError` if it was deleted."""
 
     @property
     def place(self) -> str:
@@ -69,19 +69,19 @@ class ChromaApi(Protocol):
         ...
 
     async def open(self, name: str) -> Opened:
-        """The collection of this name, made where it is not there."""
+        """The collection of this name, created if it is missing."""
         ...
 
     async def find(self, name: str) -> Opened | None:
-        """The collection of this name, if it is there."""
+        """The collection of this name, if it exists."""
         ...
 
     async def all(self) -> list[Opened]:
-        """All collections, whoever made them."""
+        """All collections, also those of other programs."""
         ...
 
     async def create(self, name: str, fields: Fields) -> Opened | None:
-        """Make a collection; None where the name is taken."""
+        """Create a collection; None if the name exists."""
         ...
 
     async def describe(self, collection: str, fields: Fields) -> None:
@@ -89,7 +89,7 @@ class ChromaApi(Protocol):
         ...
 
     async def drop(self, name: str) -> None:
-        """Remove a collection, if it is there."""
+        """Remove a collection, if it exists."""
         ...
 
     async def most_rows(self) -> int:
@@ -111,11 +111,11 @@ class ChromaApi(Protocol):
         ...
 
     async def matching(self, collection: str, where: Where) -> Rows:
-        """All rows that a condition lets through, with their fields and vectors: as they are at one moment."""
+        """All rows that a condition lets through, with their fields and vectors: as of one point in time."""
         ...
 
     async def nearest(self, collection: str, vector: Vector, limit: int, where: Where | None) -> Rows:
-        """Rows near to a vector with their fields and vectors: those that the index finds, nearest first."""
+        """Rows near to a vector with their fields and vectors: those that the index returns, nearest first."""
         ...
 
 
@@ -127,5 +127,5 @@ def unreachable(place: str, reason: str) -> BackendUnavailableError:
     return BackendUnavailableError(COMPONENT, f"{place} cannot be reached ({reason})")
 
 
-def nonsense(place: str, what: str) -> BackendDataError:
-    return BackendDataError(COMPONENT, f"{place} answered nonsense: {what}")
+def invalid_response(place: str, what: str) -> BackendDataError:
+    return BackendDataError(COMPONENT, f"{place} returned an invalid response: {what}")

@@ -1,4 +1,4 @@
-"""Named collections of documents in Chroma. Others' collections in the same Chroma are read, and never changed."""
+"""Named collections of documents in Chroma. Collections of other programs are read and never changed."""
 
 import asyncio
 import time
@@ -39,13 +39,13 @@ T = TypeVar("T")
 async def open_chroma_server_collections(
     url: str, *, prefix: str = PREFIX, timeout_s: float = TIMEOUT_S, hidden: Sequence[str] = ()
 ) -> AsyncIterator["ChromaCollections"]:
-    """The collections on a Chroma server, which need not be there yet.
+    """The collections on a Chroma server, which need not be available yet.
 
     Args:
-        url: `http://` or `https://`, with user and password where a proxy asks for them.
+        url: `http://` or `https://`, with user and password if a proxy requires them.
         prefix: what the names of all of them begin with in Chroma: letters, digits, dashes and underscores.
         timeout_s: how long the server may be silent.
-        hidden: what the names of others' collections that are not shown begin with.
+        hidden: prefixes of the names of other programs' collections that are not shown.
 
     Raises:
         ConfigurationError: the address cannot be used.
@@ -66,9 +66,9 @@ async def open_chroma_dir_collections(
     Takes some seconds, most of them for importing Chroma's library. The folder itself is opened by the first call.
 
     Args:
-        path: the folder, made when it is missing.
+        path: the folder, created if it is missing.
         prefix: what the names of all of them begin with in Chroma.
-        hidden: what the names of others' collections that are not shown begin with.
+        hidden: prefixes of the names of other programs' collections that are not shown.
     """
     folder = await asyncio.to_thread(_folder, path)
     try:
@@ -90,7 +90,7 @@ class ChromaCollections:
         api: the calls.
         prefix: what Chroma's names of the collections begin with.
         folder: where they are kept, if that can be measured.
-        hidden: what the names of others' collections that are not shown begin with.
+        hidden: prefixes of the names of other programs' collections that are not shown.
     """
 
     def __init__(self, api: ChromaApi, prefix: str, folder: Path | None = None, hidden: Sequence[str] = ()) -> None:
@@ -101,11 +101,11 @@ class ChromaCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """The capabilities of collections in Chroma."""
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
-        """All of them, by name. Raises: BackendError."""
+        """All collections, by name. Raises: BackendError."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def counted(record: CollectionRecord) -> Collection:
@@ -116,30 +116,30 @@ class ChromaCollections:
         return sorted(found, key=lambda each: each.name)
 
     async def collection(self, name: str) -> Collection | None:
-        """One of them, if it is there. Raises: BackendError."""
+        """One collection, if it exists. Raises: BackendError."""
         record = await self._registry.find_any(name)
         return None if record is None else await self._counted(record)
 
     async def create(self, collection: Collection) -> bool:
-        """Make an empty collection; False, and nothing changed, where the name is taken.
+        """Create an empty collection; False, and no change, if the name exists.
 
         Raises:
-            BackendRejectedError: it is taken in Chroma by a collection that is none of ours.
-            BackendError: Chroma did not answer, or refused.
+            BackendRejectedError: the name exists in Chroma for a collection that is not ours.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         return await self._registry.create(
             replace(collection, created=collection.created or datetime.now(UTC), dimension=None)
         )
 
     async def drop(self, name: str) -> None:
-        """Remove a collection: its documents first, so that what a crash leaves is an empty one.
+        """Remove a collection: its documents first, so that a crash leaves an empty one.
 
         Raises:
-            NotFoundError: there is none.
-            BackendError: it is not removed; the same call again completes it.
+            NotFoundError: it does not exist.
+            BackendError: it was not removed; the same call again completes it.
         """
         record = await self._registry.require(name)
-        # A switch that was cut short leaves two cards with the same documents, of which one is still in use.
+        # An interrupted switch leaves two records with the same documents, one of which is still in use.
         if all(other.rows_name != record.rows_name for other in await self._registry.ours() if other.id != record.id):
             await self._api.drop(record.rows_name)
         await self._api.drop(record.name)
@@ -155,15 +155,15 @@ class ChromaCollections:
 
         Raises:
             NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or refused.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         return await self._described(name, lambda current: replace(current, metadata={**current.metadata, **metadata}))
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
 
-        As many as Chroma takes at once (some thousands), and up to 16 MB, are all stored or none; of more, a failure
-        may leave the first ones, and the same call again completes them.
+        Up to Chroma's own limit (some thousands) and 16 MB they are stored atomically; of more, a failure may leave
+        the first ones, and the same call again completes them.
 
         Raises:
             NotFoundError: there is no such collection.
@@ -183,11 +183,11 @@ class ChromaCollections:
             await self._do(name, partial(self._write, dimension=dimension, made=made))
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """A page of what a clause lets through, by id, and how much that is in all.
+        """A page of what a clause lets through, by id, and the total number.
 
         Raises:
             NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or refused.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         return await self._read(name, EntryPage((), 0), lambda storage: storage.entries(where, limit, offset))
 
@@ -196,7 +196,7 @@ class ChromaCollections:
 
         Raises:
             NotFoundError: there is no such collection.
-            BackendError: Chroma did not answer, or refused.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         return await self._read(name, {}, lambda storage: storage.vectors(ids))
 
@@ -206,7 +206,7 @@ class ChromaCollections:
         Raises:
             NotFoundError: there is no such collection.
             InvalidInputError: it holds vectors of another dimension.
-            BackendError: Chroma did not answer, or refused.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         _check(await self._registry.require_any(name), len(vector))
         if limit < 1:
@@ -229,9 +229,9 @@ class ChromaCollections:
         return await self._read(name, 0, lambda storage: storage.delete_many(ids, where))
 
     async def switch(self, name: str, built: str) -> bool:
-        """Let a record name the documents of another; those that it named are removed. Raises: NotFoundError.
+        """Make a record refer to the documents of another; its old ones are removed. Raises: NotFoundError.
 
-        Whoever reads finds either the old ones or the new ones; the caller sees to it that they are the same ones.
+        Readers find either the old ones or the new ones; the caller ensures that both are the same documents.
         """
         async with self._describing:
             new, old = await self._registry.require(built), await self._registry.require(name)
@@ -248,12 +248,12 @@ class ChromaCollections:
         return await self._read(name, False, lambda storage: storage.delete(id_))
 
     async def empty(self, name: str) -> int:
-        """Remove all entries as one, at once. Raises: NotFoundError, BackendError."""
+        """Remove all entries atomically. Raises: NotFoundError, BackendError."""
         async with self._describing:
             record = await self._registry.require(name)
             count = (await self._counted(record)).count
             if record.rows is not None:
-                await self._api.describe(record.id, record.fields)  # which now says the dimension
+                await self._api.describe(record.id, record.fields)  # which now records the dimension
                 await self._api.drop(record.rows_name)
         return count
 
@@ -263,7 +263,7 @@ class ChromaCollections:
         return await self._read(name, nothing, lambda storage: storage.values(path))
 
     async def health(self) -> ProviderHealth:
-        """How Chroma is, how many collections are there, and of a folder how large it is."""
+        """Chroma's status, the number of collections, and the size of a folder."""
         checked, started = datetime.now(UTC), time.perf_counter()
         count, size, error = None, None, None
         try:
@@ -298,11 +298,11 @@ class ChromaCollections:
         try:
             await self._api.upsert(opened.id, made)
         except BackendRejectedError:
-            _check(record.holding(await self._api.find(record.rows_name)), dimension)  # another writer was faster
+            _check(record.holding(await self._api.find(record.rows_name)), dimension)  # another process was faster
             raise
 
     async def _made(self, record: CollectionRecord) -> Opened:
-        """A place for the documents of a collection."""
+        """Create the storage for the documents of a collection."""
         left = await self._api.find(record.rows_name)
         if left is not None and not record.owns(left):
             await self._api.drop(record.rows_name)
@@ -312,7 +312,7 @@ class ChromaCollections:
         return made
 
     async def _read(self, name: str, nothing: T, work: Callable[[CollectionStorage], Awaitable[T]]) -> T:
-        """Do `work` with the documents of a collection; `nothing` where it has none."""
+        """Do `work` with the documents of a collection; `nothing` if it has none."""
 
         async def done(record: CollectionRecord) -> T:
             shape = rows.ForeignShape() if record.collection.foreign else rows.OurShape()
@@ -326,7 +326,7 @@ class ChromaCollections:
         work: Callable[[CollectionRecord], Awaitable[T]],
         find: Callable[[str], Awaitable[CollectionRecord]] | None = None,
     ) -> T:
-        """Do `work`, again where rows, or all of them, were replaced while it was under way."""
+        """Do `work`, and retry it if rows were replaced meanwhile."""
         find = find or self._registry.require
         for _ in range(_ATTEMPTS - 1):
             try:
@@ -341,7 +341,7 @@ def _check(record: CollectionRecord, dimension: int) -> None:
 
 
 def _bytes_in(folder: Path) -> int:
-    """How large the files in a folder are; those that go away meanwhile are left out."""
+    """How large the files in a folder are; files that are removed meanwhile are left out."""
     size = 0
     for path in folder.rglob("*"):
         with suppress(OSError):

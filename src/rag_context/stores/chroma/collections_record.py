@@ -1,8 +1,8 @@
-"""A collection of ours is two of Chroma's: one whose fields say what it is, and one for its documents.
+"""A collection of ours is two of Chroma's: one whose fields are its record, and one for its documents.
 
-So the documents can be removed as one, at once and for good: Chroma marks rows that are removed one by one, and its
-index is slow and finds less for as long as they are many. The second one is made with the first vector. It says whose
-it is, so that one that a removal left behind is never taken for that of a later collection of the same name.
+So all documents can be removed at once: Chroma only marks rows that are removed one by one, and with many of them its
+index is slow and finds less. The second collection is created with the first vector. It names its owner, so that one
+that a removal left behind is never used for a later collection of the same name.
 """
 
 import json
@@ -23,31 +23,31 @@ _ROWS = "documents"
 
 @dataclass(frozen=True, slots=True)
 class CollectionRecord:
-    """What is said of a collection, and where that and its documents are in Chroma; its count is not known here."""
+    """The record of a collection, and where it and its documents are in Chroma; without its count."""
 
     id: str
     name: str
     collection: Collection
     rows: Opened | None = None
-    """None before the first document, and after the last one was emptied out."""
+    """None before the first document, and after the collection was emptied."""
     place: str | None = None
-    """Chroma's name for its documents, where the card says one: since collections can be reindexed, it does."""
+    """Chroma's name for its documents; None in records of older versions."""
     owner: str | None = None
-    """Whose the documents say they are, where that is another card: the one that they were built for."""
+    """The id of the record that the documents were built for, if that is another one (after a reindexing)."""
 
     @property
     def rows_name(self) -> str:
-        """Chroma's name for its documents; no name of a collection of ours ends like it."""
+        """Chroma's name for its documents; no record's name ends like it."""
         return self.place or f"{self.name}.{_ROWS}"
 
     @property
     def rows_fields(self) -> Fields:
-        """What says that documents are its own."""
+        """The fields that mark documents as its own."""
         return {_OWNER: self.owner or self.id}
 
     @property
     def fields(self) -> Fields:
-        """The card as Chroma keeps it."""
+        """The record as Chroma stores it."""
         return fields_of(self.collection, self.place, self.owner)
 
     def owns(self, rows: Opened) -> bool:
@@ -55,7 +55,7 @@ class CollectionRecord:
         return rows.fields.get(_OWNER) == (self.owner or self.id)
 
     def holding(self, rows: Opened | None) -> "CollectionRecord":
-        """The card with its documents, where they are its own; their dimension is that of the collection."""
+        """The record with its documents, if they are its own; their dimension becomes that of the collection."""
         if rows is None or not self.owns(rows):
             return replace(self, rows=None)
         dimension = rows.dimension or self.collection.dimension
@@ -68,7 +68,7 @@ def new_rows_name(name: str) -> str:
 
 
 def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
-    """A collection's card as fields; `place` and `owner` as those of `CollectionRecord`."""
+    """A collection's record as fields; `place` and `owner` as those of `CollectionRecord`."""
     recorded = {
         "name": collection.name,
         "metadata": collection.metadata,
@@ -83,17 +83,17 @@ def fields_of(collection: Collection, place: str | None, owner: str | None = Non
 
 
 def is_ours(opened: Opened) -> bool:
-    """Whether a collection has a card at all."""
+    """Whether a collection has a record."""
     return _RECORD in opened.fields
 
 
 def is_foreign(opened: Opened) -> bool:
-    """Whether a collection is neither a card nor the documents of one, whoever's prefix it has."""
+    """Whether a collection is neither a record nor the documents of one, under any prefix."""
     return _RECORD not in opened.fields and _OWNER not in opened.fields
 
 
 def record_of(opened: Opened) -> CollectionRecord:
-    """The card of a collection that has one.
+    """The record of a collection that has one.
 
     Raises:
         BackendDataError: it cannot be read.
@@ -111,7 +111,7 @@ def record_of(opened: Opened) -> CollectionRecord:
             created=datetime.fromisoformat(created) if created else None,
         )
     except (KeyError, TypeError, ValueError) as error:
-        message = f"What is said of Chroma's collection {opened.name!r} cannot be read."
+        message = f"The record of Chroma's collection {opened.name!r} cannot be read."
         raise BackendDataError(COMPONENT, message) from error
     return CollectionRecord(
         opened.id, opened.name, collection, place=recorded.get("place"), owner=recorded.get("owner")

@@ -1,4 +1,4 @@
-"""An entry of a collection as a row of Chroma, and back; facts as Chroma's conditions."""
+"""An entry of a collection as a row of Chroma, and back; tokens as Chroma's conditions."""
 
 import json
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from rag_context.stores.tokens import (
     Or,
     Range,
     conditions_in,
-    facts_of,
     narrow,
     numbers_of,
+    tokens_of,
 )
 
 METADATA = "metadata"
@@ -31,13 +31,13 @@ _NUMBER = "n:"
 _ID = "="
 
 _ANY = "*"
-"""A fact of every row: Chroma takes no empty lists."""
+"""A token of every row: Chroma rejects empty lists."""
 
 _DIGITS = 22
 """Characters that one float of a vector takes as JSON, at most."""
 
-_SAID_AGAIN = 3
-"""How many times as long an entry is once its facts are there."""
+_TOKENS_FACTOR = 3
+"""How many times as long an entry is with its tokens."""
 
 _MOST_CONDITIONS = 100
 """More than so many make one statement of SQL that takes longer than reading all rows."""
@@ -46,12 +46,12 @@ _MOST_CONDITIONS = 100
 def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
     """Entries with their vectors, `(n, dim) float32`; the metadata as text too, so that it comes back as it was.
 
-    A row that is replaced keeps fields that the new one lacks: numbers, which count for nothing without their facts.
+    A replaced row keeps fields that the new one does not have: numbers, which have no effect without their tokens.
     """
     fields = [
         {
             METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-            FACTS: [_ANY, *facts_of(entry.metadata)],
+            FACTS: [_ANY, *tokens_of(entry.metadata)],
             **{f"{_NUMBER}{path}": value for path, value in numbers_of(entry.metadata).items()},
         }
         for entry in entries
@@ -60,18 +60,18 @@ def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
 
 
 def row_id(id_: str) -> str:
-    """The row that stands for an id, in the same order: Chroma's are not empty."""
+    """The row id of an id, in the same order: Chroma's ids are not empty."""
     return f"{_ID}{id_}"
 
 
 def id_of(row: str) -> str:
-    """The id that a row stands for."""
+    """The id of a row."""
     return row.removeprefix(_ID)
 
 
 def size_of(entry: Entry, dimension: int) -> int:
-    """About how many bytes an entry takes on its way, rather too many than too few."""
-    return dimension * _DIGITS + len(json.dumps([entry.text, entry.metadata])) * _SAID_AGAIN
+    """An upper estimate of the bytes of an entry in a request."""
+    return dimension * _DIGITS + len(json.dumps([entry.text, entry.metadata])) * _TOKENS_FACTOR
 
 
 def metadata_of(fields: Fields) -> dict[str, Json]:
@@ -90,7 +90,7 @@ def metadata_of(fields: Fields) -> dict[str, Json]:
 
 
 class RowShape(Protocol):
-    """How a document stands in a row."""
+    """How a document is stored in a row."""
 
     def row(self, id_: str) -> str:
         """The row of an id; rows are in the order of their ids."""
@@ -103,7 +103,7 @@ class RowShape(Protocol):
     def entry(self, row: str, fields: Fields, text: str) -> Entry: ...
 
     def condition(self, where: Clause) -> tuple[Where | None, bool]:
-        """What Chroma is asked for a clause, and whether that lets nothing else through."""
+        """Chroma's condition for a clause, and whether it is exact."""
         ...
 
 
@@ -127,7 +127,7 @@ class OurShape:
 
 
 class ForeignShape:
-    """Rows as other programs make them: nothing is known of their fields, so that filters are judged row by row."""
+    """Rows as other programs make them: their fields are unknown, so filters are checked row by row."""
 
     def row(self, id_: str) -> str:
         return id_
@@ -150,7 +150,7 @@ def foreign() -> BackendDataError:
 
 
 def where_of(narrowed: Narrowing) -> tuple[Where | None, bool]:
-    """What Chroma is asked, and whether that lets nothing else through."""
+    """Chroma's condition, and whether it is exact."""
     condition = narrowed.condition
     if condition is None:
         return None, narrowed.exact
@@ -161,10 +161,10 @@ def where_of(narrowed: Narrowing) -> tuple[Where | None, bool]:
 
 def _where(condition: Condition) -> Where:
     match condition:
-        case AnyOf(facts):
-            return _either([{FACTS: {"$contains": fact}} for fact in facts])
-        case NoneOf(facts):
-            return _all([{FACTS: {"$not_contains": fact}} for fact in facts])
+        case AnyOf(tokens):
+            return _either([{FACTS: {"$contains": token}} for token in tokens])
+        case NoneOf(tokens):
+            return _all([{FACTS: {"$not_contains": token}} for token in tokens])
         case Range(path, bound, value):
             return {f"{_NUMBER}{path}": {f"${bound}": value}}
         case And(parts):

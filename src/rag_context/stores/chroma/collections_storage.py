@@ -1,4 +1,4 @@
-"""The documents of a collection, as they are read."""
+"""Reads the documents of a collection."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,7 +8,7 @@ from rag_context.domain.clauses import Clause, Comparison, Operator
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.ports.provider import Entry, EntryHit, EntryPage
-from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, nonsense
+from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, invalid_response
 from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
 from rag_context.stores.tokens import distinct
 from rag_context.where import matches, value_at
@@ -18,22 +18,22 @@ _HEAVY = 250
 """Rows per call: with little of them, and with their texts or vectors."""
 
 _FEW = 400
-"""So many rows are fetched and multiplied sooner than the index is asked for the best of them."""
+"""Up to so many rows, fetching and multiplying all of them is faster than a search in the index."""
 
 _WIDE = 2
 _WIDE_LEAST = 64
 _WIDEST = 2000
-"""How many neighbours are asked for: so many times the limit, and four times as many as long as that is not enough.
+"""How many neighbours a search requests: so many times the limit, then four times as many, while that is not enough.
 Beyond the last, all rows that pass are compared."""
 
 
 class CollectionStorage:
-    """Reads rows. Every call raises CollectionGoneError where they were removed as one.
+    """Reads rows. Every call raises CollectionGoneError if they were all removed.
 
     Args:
         api: the calls.
         rows: where they are.
-        shape: how a document stands in a row.
+        shape: how a document is stored in a row.
     """
 
     def __init__(self, api: ChromaApi, rows: Opened, shape: RowShape) -> None:
@@ -43,7 +43,7 @@ class CollectionStorage:
         self._dimension = rows.dimension
 
     async def entries(self, where: Clause, limit: int, offset: int) -> EntryPage:
-        """A page of what a clause lets through, by id, and how much that is in all."""
+        """A page of what a clause lets through, by id, and the total number."""
         ids = sorted(await self._matching(where))
         page = ids[offset : offset + limit]
         there = await self._texts(page)
@@ -96,7 +96,7 @@ class CollectionStorage:
         return [EntryHit(there[row], cosine) for row, cosine in best if row in there]
 
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-        """Rows and cosines of the nearest, from the cheapest way to the surest."""
+        """Rows and cosines of the nearest, by the cheapest method first, then by more exact ones."""
         condition, _ = self._shape.condition(where)
         few = await self._api.ids(self._id, condition, _FEW + 1)
         if len(few) <= _FEW:
@@ -114,7 +114,7 @@ class CollectionStorage:
         return await self._compared(await self._matching(where), vector, limit, where)
 
     async def _compared(self, ids: Sequence[str], vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-        """The nearest of these rows, every one of which is looked at."""
+        """The nearest of these rows, by comparing all of them."""
         best: list[tuple[str, float]] = []
         for some in _pages(ids, _HEAVY):
             page = await self._api.rows(self._id, some, ["metadatas", "embeddings"])
@@ -129,8 +129,8 @@ class CollectionStorage:
         found: list[str] = []
         for some in _pages(ids, _PAGE):
             page = await self._api.rows(self._id, some, ["metadatas"])
-            held = zip(page.ids, page.fields, strict=True)
-            found += [id_ for id_, fields in held if matches(where, self._shape.metadata(fields))]
+            rows_read = zip(page.ids, page.fields, strict=True)
+            found += [id_ for id_, fields in rows_read if matches(where, self._shape.metadata(fields))]
         return found
 
     async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
@@ -144,9 +144,10 @@ class CollectionStorage:
 
     def _passing(self, found: Rows, cosines: Vector, where: Clause) -> list[tuple[str, float]]:
         """Those that a clause lets through, nearest first."""
-        held = zip(found.ids, found.fields, cosines.tolist(), strict=True)
+        rows = zip(found.ids, found.fields, cosines.tolist(), strict=True)
         return sorted(
-            ((id_, cosine) for id_, fields, cosine in held if matches(where, self._shape.metadata(fields))), key=_order
+            ((id_, cosine) for id_, fields, cosine in rows if matches(where, self._shape.metadata(fields))),
+            key=_order,
         )
 
     def _cosines(self, found: Rows, vector: Vector) -> Vector:
@@ -161,8 +162,8 @@ class CollectionStorage:
         matrix = found.vectors
         shape = (len(found.ids), self._dimension if found.ids else 0)
         if matrix is None or matrix.shape != shape or not np.isfinite(matrix).all():
-            raise nonsense(self._api.place, "rows without their vectors")
-        if isinstance(self._shape, ForeignShape):  # others need not keep vectors of length 1
+            raise invalid_response(self._api.place, "rows without their vectors")
+        if isinstance(self._shape, ForeignShape):  # vectors of other programs may have any length
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
             matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
         return matrix

@@ -29,13 +29,13 @@ from rag_context.stores.chroma.api import (
     Rows,
     RowsMovedError,
     Where,
-    nonsense,
+    invalid_response,
 )
 
 THREADS = 4
 
 _NAME_TAKEN = "already exists"
-"""What Chroma says of it, as an internal error."""
+"""The text of Chroma's internal error for a missing collection."""
 
 T = TypeVar("T")
 
@@ -73,11 +73,11 @@ class ChromaFolder:
             return None
 
     async def all(self) -> list[Opened]:
-        """All collections, whoever made them."""
+        """All collections, also those of other programs."""
         return await self._run(lambda: [self._known(made) for made in self._opened().list_collections()])
 
     async def create(self, name: str, fields: Fields) -> Opened | None:
-        """Make a collection; None where the name is taken."""
+        """Create a collection; None if the name exists."""
         try:
             return await self._run(lambda: self._create(name, fields))
         except NameTakenError:
@@ -157,7 +157,7 @@ class ChromaFolder:
             if embeddings is not None:
                 vectors = np.array(embeddings, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
         except ValueError as error:
-            raise nonsense(self.place, "vectors of different dimensions") from error
+            raise invalid_response(self.place, "vectors of different dimensions") from error
         return Rows(ids, [each or {} for each in metadatas or ()], [each or "" for each in documents or ()], vectors)
 
     def _open(self, name: str) -> Opened:
@@ -199,7 +199,7 @@ class ChromaFolder:
             raise
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Do `work` in a thread. Chroma's messages are not repeated: they may hold what was asked."""
+        """Do `work` in a thread. Chroma's messages are not repeated: they may contain stored data."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except NotFoundError as error:
@@ -211,4 +211,6 @@ class ChromaFolder:
                 raise RowsMovedError(COMPONENT, f"{self.place}: rows went away while they were read") from error
             raise BackendUnavailableError(COMPONENT, f"{self.place} cannot be used ({type(error).__name__})") from error
         except (ChromaError, ValueError, TypeError) as error:
-            raise BackendRejectedError(COMPONENT, f"{self.place} refused ({type(error).__name__})") from error
+            raise BackendRejectedError(
+                COMPONENT, f"{self.place} rejected the request ({type(error).__name__})"
+            ) from error

@@ -22,7 +22,7 @@ async def open_chroma_server(url: str, collection: str) -> AsyncIterator[ChromaV
     """The collection on the server at `url`, which need not be there yet: calls fail until it is, and then work.
 
     Args:
-        url: `http://` or `https://`, with user and password where a proxy asks for them.
+        url: `http://` or `https://`, with user and password if a proxy requires them.
         collection: its name; made when it is missing.
 
     Raises:

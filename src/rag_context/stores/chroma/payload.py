@@ -84,7 +84,7 @@ def tenant_name(tenant: Tenant) -> str:
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970; a moment without a zone is taken as UTC."""
+    """Microseconds since 1970; a time without a zone is UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MICROSECOND
 
@@ -159,7 +159,7 @@ def passes(fields: Fields, where: Filter) -> bool:
     at = fields.get(TIMESTAMP, 0)
     return (
         fields.get(TENANT) == tenant_name(where.tenant)
-        and all(asked is None or asked == fields.get(field) for asked, field in equal)
+        and all(value is None or value == fields.get(field) for value, field in equal)
         and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
         and set(where.tags) <= set(fields.get(TAGS) or ())
         and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
@@ -178,7 +178,7 @@ def _narrowing(where: Filter) -> list[Where]:
         (where.game, GAME),
         (where.source, SOURCE),
     )
-    parts: list[Where] = [{field: {"$eq": asked}} for asked, field in equal if asked is not None]
+    parts: list[Where] = [{field: {"$eq": value}} for value, field in equal if value is not None]
     parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
     parts += [_any([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]

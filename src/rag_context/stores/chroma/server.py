@@ -35,7 +35,7 @@ from rag_context.stores.chroma.api import (
     RowsMovedError,
     Where,
     in_time,
-    nonsense,
+    invalid_response,
     unreachable,
 )
 
@@ -93,7 +93,7 @@ class ChromaServer:
     """Fits `ChromaApi`; connected lazily.
 
     Args:
-        url: the server's address, with user and password where a proxy in front of it asks for them.
+        url: the server's address, with user and password if a proxy in front of it requires them.
         timeout_s: how long it may be silent.
 
     Raises:
@@ -104,7 +104,7 @@ class ChromaServer:
         try:
             base = httpx2.URL(url.strip())
         except (httpx2.InvalidURL, ValueError) as error:
-            raise ConfigurationError("stores.chroma_url (a connection's url) is no address that can be used") from error
+            raise ConfigurationError("stores.chroma_url (a connection's url) is not a valid address") from error
         origin = base.copy_with(userinfo=b"", path="/", query=None, fragment=None)
         self.place = f"Chroma at {str(origin).rstrip('/')}"
         self._limits: _Limits | None = None
@@ -137,7 +137,7 @@ class ChromaServer:
             return None
 
     async def all(self) -> list[Opened]:
-        """All collections, whoever made them."""
+        """All collections, also those of other programs."""
         found: list[Opened] = []
         while True:
             page = await self._ask("GET", f"{_COLLECTIONS}?limit={_PAGE}&offset={len(found)}", _ALL)
@@ -146,7 +146,7 @@ class ChromaServer:
                 return found
 
     async def create(self, name: str, fields: Fields) -> Opened | None:
-        """Make a collection; None where the name is taken."""
+        """Create a collection; None if the name exists."""
         body = {"name": name, "metadata": fields, "configuration": {"hnsw": HNSW}}
         try:
             return _opened(await self._ask("POST", _COLLECTIONS, _COLLECTION, body))
@@ -167,7 +167,7 @@ class ChromaServer:
             return
 
     async def most_rows(self) -> int:
-        """How many rows one `upsert` may hold, as the server says."""
+        """How many rows one `upsert` may hold, by the server's own limit."""
         return (await self._known_limits()).max_batch_size
 
     async def upsert(self, collection: str, rows: Rows) -> None:
@@ -221,20 +221,20 @@ class ChromaServer:
         }
         found = await self._ask("POST", f"{_COLLECTIONS}/{collection}/query", _NEAR, body)
         if not len(found.ids) == len(found.metadatas) == len(found.embeddings) == 1:
-            raise nonsense(self.place, "not one answer to one query")
+            raise invalid_response(self.place, "not one answer to one query")
         return self._rows(found.ids[0], _filled(found.metadatas[0]), (), found.embeddings[0])
 
     def _rows(
         self, ids: Sequence[str], fields: Sequence[Fields], texts: Sequence[str], vectors: list[list[float]] | None
     ) -> Rows:
         if any(column is not None and len(column) not in (0, len(ids)) for column in (fields, texts, vectors)):
-            raise nonsense(self.place, "columns of different lengths")
+            raise invalid_response(self.place, "columns of different lengths")
         try:
             matrix = (
                 None if vectors is None else np.array(vectors, dtype=np.float32).reshape(len(ids), -1 if ids else 0)
             )
         except ValueError as error:
-            raise nonsense(self.place, "vectors of different dimensions") from error
+            raise invalid_response(self.place, "vectors of different dimensions") from error
         return Rows(ids, fields, texts, matrix)
 
     async def _known_limits(self) -> _Limits:
@@ -248,35 +248,35 @@ class ChromaServer:
             response = await self._client.request(method, path, content=content)
         except httpx2.TimeoutException as error:
             raise BackendTimeoutError(COMPONENT, in_time(self.place)) from error
-        except AttributeError as error:  # on uvloop, what was reset as it was made has no socket for anyio to ask
+        except AttributeError as error:  # uvloop: a connection reset while it was made has no socket, which anyio reads
             raise unreachable(self.place, "reset") from error
         except httpx2.TransportError as error:
             raise unreachable(self.place, str(error) or type(error).__name__) from error
         except httpx2.DecodingError as error:
-            raise nonsense(self.place, "bytes that cannot be decoded") from error
+            raise invalid_response(self.place, "bytes that cannot be decoded") from error
         if response.status_code >= httpx2.codes.MULTIPLE_CHOICES:
             raise self._failure(response)
         try:
             return answer.validate_json(response.content)
         except ValidationError as error:
-            raise nonsense(self.place, "another body than its API has") from error
+            raise invalid_response(self.place, "another body than its API has") from error
 
     def _other_version(self) -> BackendRejectedError:
         return BackendRejectedError(COMPONENT, f"{self.place} does not speak version 2 of Chroma's API")
 
     def _failure(self, response: httpx2.Response) -> BackendRejectedError | BackendUnavailableError:
-        """Bodies are not repeated: they may hold what was asked."""
+        """Maps a status to our error; bodies are not repeated, because they may contain stored data."""
         status = response.status_code
-        said = f"{self.place} answered {status}"
+        problem = f"{self.place} returned {status}"
         if status == httpx2.codes.NOT_FOUND:
-            return CollectionGoneError(COMPONENT, f"{said}: there is no such collection")
+            return CollectionGoneError(COMPONENT, f"{problem}: the collection does not exist")
         if status == httpx2.codes.CONFLICT:
-            return NameTakenError(COMPONENT, f"{said}: the name is taken")
+            return NameTakenError(COMPONENT, f"{problem}: the name exists")
         if status == httpx2.codes.INTERNAL_SERVER_ERROR and LOST_ROW in response.text:
-            return RowsMovedError(COMPONENT, f"{said}: rows went away while they were read")
+            return RowsMovedError(COMPONENT, f"{problem}: rows were removed while they were read")
         if status == httpx2.codes.TOO_MANY_REQUESTS or status >= httpx2.codes.INTERNAL_SERVER_ERROR:
-            return BackendUnavailableError(COMPONENT, said, retry_after_s=_seconds(response))
-        return BackendRejectedError(COMPONENT, said)
+            return BackendUnavailableError(COMPONENT, problem, retry_after_s=_seconds(response))
+        return BackendRejectedError(COMPONENT, problem)
 
 
 _COLLECTIONS = "tenants/default_tenant/databases/default_database/collections"
@@ -300,5 +300,5 @@ def _filled(fields: Sequence[Fields | None] | None) -> list[Fields]:
 
 
 def _seconds(response: httpx2.Response) -> float | None:
-    said = response.headers.get("Retry-After", "")
-    return float(said) if said.isdecimal() else None
+    problem = response.headers.get("Retry-After", "")
+    return float(problem) if problem.isdecimal() else None

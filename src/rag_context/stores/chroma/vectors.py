@@ -20,7 +20,7 @@ from rag_context.stores.chroma.api import (
     Rows,
     RowsMovedError,
     Where,
-    nonsense,
+    invalid_response,
 )
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
@@ -38,16 +38,16 @@ PAGE = 250
 
 WIDE = 2
 WIDE_LEAST = 64
-"""A search first asks for so many times its limit past every filter, which Chroma answers thirty times as fast."""
+"""A search first requests so many times its limit without a filter, which is thirty times as fast in Chroma."""
 
 FEW = 400
-"""So many rows are fetched and multiplied sooner than the index is asked for the best of them."""
+"""Up to so many rows, fetching and multiplying all of them is faster than a search in the index."""
 
 ATTEMPTS = 4
 """So often a call is made where rows, or the collection, were replaced while it was under way."""
 
 MOST_NEAREST = 2000
-"""More than so many neighbours are not asked for; all rows that pass the filter are compared instead."""
+"""More neighbours than this are never requested; all rows that pass the filter are compared instead."""
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ class ChromaVectors:
     """Fits `ports.VectorStore` and `ports.VectorWriter`.
 
     A collection that was never there is an empty one. One that was there and is gone is an error to searches, rather
-    than no hits, until something is written, which makes it anew. All cosines are computed here, from the vectors that
-    Chroma gives back, so that every way of asking gives the same ones.
+    than no hits, until something is written, which creates it again. All cosines are computed here, from the vectors
+    that Chroma returns, so that every method gives the same ones.
 
     Args:
         api: the calls.
@@ -73,8 +73,8 @@ class ChromaVectors:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
 
         Raises:
-            BackendDataError: the collection has vectors of another dimension, or Chroma answered nonsense.
-            BackendError: Chroma did not answer, or refused.
+            BackendDataError: the collection has vectors of another dimension, or Chroma's response is invalid.
+            BackendError: Chroma did not answer, or rejected the call.
         """
         if limit < 1:
             return []
@@ -139,10 +139,10 @@ class ChromaVectors:
 
         Raises:
             BackendDataError: the collection has vectors of another dimension.
-            BackendError: Chroma did not take them; the call may be repeated.
+            BackendError: Chroma did not store them; the call may be repeated.
         """
         if len(chunks) != len(vectors):
-            raise BackendRejectedError(COMPONENT, f"There are {len(vectors)} vectors for {len(chunks)} chunks.")
+            raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {len(chunks)} chunks.")
         rows = rows_of(document, chunks, vectors)
         size = min(PAGE, await self._api.most_rows())
         for start in range(0, len(chunks), size):
@@ -151,7 +151,7 @@ class ChromaVectors:
         await self._delete(sorted(set(there) - set(rows.ids)))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        """Forget the vectors of these documents. Raises: BackendError."""
+        """Delete the vectors of these documents. Raises: BackendError."""
         for some in _pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
@@ -168,7 +168,7 @@ class ChromaVectors:
         return {id_: StoredVectors(frozenset(chunks[id_]), frozenset(revisions[id_])) for id_ in chunks}
 
     async def stored_documents(self) -> AsyncIterator[str]:
-        """The ids of all documents that have vectors, as they are when the first one is asked for."""
+        """The ids of all documents that have vectors, as of the first call."""
         seen: set[str] = set()
         async for rows in self._all_fields(await self._ids(None)):
             for fields in rows.fields:
@@ -178,7 +178,7 @@ class ChromaVectors:
                     yield document
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given chunks, normalised anew by Chroma; those without are left out."""
+        """The vectors of the given chunks, normalised again by Chroma; those without are left out."""
         found: dict[str, Vector] = {}
         for some in _pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
@@ -190,7 +190,7 @@ class ChromaVectors:
         return await self._write(self._api.count)
 
     async def clear(self) -> None:
-        """Forget all vectors, and their dimension."""
+        """Delete all vectors, and their dimension."""
         await self._api.drop(self._name)
         await self._open()
 
@@ -204,7 +204,7 @@ class ChromaVectors:
         return ChromaVectors(self._api, f"{self._name}{suffix}")
 
     async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
-        """From the cheapest way to the surest, until one is certain of its answer."""
+        """The hits, by the cheapest method first, then by more exact ones until the result is certain."""
         wide = max(WIDE * limit, WIDE_LEAST)
         near = await self._api.nearest(collection, vector, wide, None)
         hits = self._hits(near, vector, where)
@@ -214,7 +214,7 @@ class ChromaVectors:
         narrow = cheap_condition(where)
         if len(await self._api.ids(collection, narrow, FEW + 1)) <= FEW:
             return self._hits(await self._api.matching(collection, narrow), vector, where)[:limit]
-        if enough:  # and more of them equally good than were asked for
+        if enough:  # unless more of them have equal cosines than were requested
             return hits[:limit]
         while wide <= MOST_NEAREST:
             near = await self._api.nearest(collection, vector, wide, condition(where))
@@ -261,7 +261,7 @@ class ChromaVectors:
 
     def _matrix(self, rows: Rows) -> Matrix:
         if rows.vectors is None or not np.isfinite(rows.vectors).all():
-            raise nonsense(self._api.place, "rows without their vectors")
+            raise invalid_response(self._api.place, "rows without their vectors")
         return rows.vectors
 
     async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
@@ -285,7 +285,7 @@ class ChromaVectors:
         await self._write(lambda collection: self._api.delete(collection, ids))
 
     async def _explained(self, vector: Vector, work: Awaitable[T]) -> T:
-        """Say it where Chroma refused for the dimension's sake."""
+        """Raise a clear error if Chroma rejected the vectors for their dimension."""
         try:
             return await work
         except BackendRejectedError as error:
@@ -295,11 +295,11 @@ class ChromaVectors:
             raise
 
     async def _read(self, work: Callable[[str], Awaitable[T]]) -> T:
-        """Do `work` in the collection. Raises: BackendDataError where it was there and is gone."""
+        """Do `work` in the collection. Raises: BackendDataError if it was deleted."""
         return await self._do(work, self._find)
 
     async def _write(self, work: Callable[[str], Awaitable[T]]) -> T:
-        """Do `work` in the collection, made anew where it is gone."""
+        """Do `work` in the collection, which is created again if it is missing."""
         return await self._do(work, self._open)
 
     async def _do(self, work: Callable[[str], Awaitable[T]], look_again: Callable[[], Awaitable[Opened]]) -> T:

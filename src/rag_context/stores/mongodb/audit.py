@@ -1,4 +1,4 @@
-"""Is the index what it says it is? Read beside whoever reads and writes, document by document."""
+"""Checks and repairs the index in MongoDB while it is in use, document by document."""
 
 import asyncio
 from collections import Counter
@@ -8,7 +8,7 @@ from rag_context.domain.documents import Counts
 from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
-from rag_context.stores.mongodb.chunk_records import chunk_of, words_of
+from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import (
     OURS,
@@ -25,7 +25,7 @@ from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.text.analysis import ANALYSER_VERSION
 
 EXAMPLES = 5
-"""Places that are named for each kind of flaw."""
+"""Examples that are listed for each kind of issue."""
 
 COMPARED = 20_000
 """Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
@@ -33,15 +33,15 @@ COMPARED = 20_000
 LOOKS = 5
 """How often it is tried to count between two writes."""
 
-SPOILT = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
-"""What only the source of a document can mend."""
+DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
+"""Issues that only indexing the source of a document again repairs."""
 
 _BETWEEN_LOOKS_S = 0.2
 _AT_ONCE = 100
 
 
 class _Findings:
-    """Counts flaws and keeps a few examples of each kind."""
+    """Counts issues and keeps a few examples of each kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[IssueKind] = Counter()
@@ -69,13 +69,13 @@ class MongoAuditor:
         self._revisions = revisions
 
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine all of it; every document is shown to `check`. Other programs' documents are not looked at.
+        """Examine the whole index; every document is passed to `check`. Other programs' documents are skipped.
 
         A lone server has no snapshots: what is written meanwhile is seen as it was before or after. The counters are
-        compared between two writes. Vectors are not judged here: they are another store's.
+        compared between two writes. Vectors are not checked here: another store keeps them.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         found = _Findings()
         totals = await self._look_at_counters(found)
@@ -89,25 +89,25 @@ class MongoAuditor:
             records = await self._records(entry)
             if records is None:
                 continue
-            kinds = await asyncio.to_thread(_flaws, entry, records, check)
+            kinds = await asyncio.to_thread(_kinds, entry, records, check)
             if number % step == 0:
                 compared += entry.get("chunkCount", 0)
-                kinds |= await asyncio.to_thread(_word_flaws, entry, records)
+                kinds |= await asyncio.to_thread(_term_kinds, entry, records)
             for kind in kinds:
                 found.add(kind, entry["_id"])
             if IssueKind.BROKEN_CHUNKS in kinds:
                 broken.append(entry["_id"])
-            if kinds & SPOILT:
+            if kinds & DAMAGED:
                 damaged.append(entry["_id"])
             number += 1
         counts = Counts(totals.documents, totals.pending, totals.chunks, totals.vectors)
         return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
+        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
 
         Raises:
-            BackendError: the server could not be asked; what was mended before stays mended.
+            BackendError: the server is unavailable; repairs before that stay.
         """
         if IssueKind.TEXT_INDEX in kinds:
             await self._indexes.replace_text_index()
@@ -117,15 +117,15 @@ class MongoAuditor:
             await self._count_again()
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Take the version of these documents for none, so that indexing their sources again replaces them.
+        """Clear the content hash of these documents, so that indexing their sources again replaces them.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
 
         async def forget(_change: Change) -> None:
-            chosen = {"_id": {"$in": list(document_ids)}}
-            await self._mongo.writing.documents.update_many(chosen, {"$set": {"contentHash": ""}})
+            query = {"_id": {"$in": list(document_ids)}}
+            await self._mongo.writing.documents.update_many(query, {"$set": {"contentHash": ""}})
 
         await self._state.change(forget)
 
@@ -135,7 +135,7 @@ class MongoAuditor:
                 yield entry
 
     async def _look_at_counters(self, found: _Findings) -> Totals:
-        """Compare the counters with what is there, between two writes; returns what is there."""
+        """Compare the counters with the real counts, between two writes; returns the real counts."""
         for look in range(1, LOOKS + 1):
             seen = await self._state.look()
             counted = await self._state.count()
@@ -143,13 +143,13 @@ class MongoAuditor:
             same = (seen.begun, seen.version) == (after.begun, after.version)
             if same and (seen.settled or look == LOOKS):
                 if seen.totals != counted:
-                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} said, {counted} there")
+                    found.add(IssueKind.WRONG_COUNTERS, f"{seen.totals} recorded, {counted} counted")
                 break
             await asyncio.sleep(_BETWEEN_LOOKS_S)
         return counted
 
     async def _count_again(self) -> None:
-        """Set the counters to what is there; the version grows, so that no answer of before is remembered."""
+        """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
         for look in range(1, LOOKS + 1):
             seen = await self._state.look()
             counted = await self._state.count()
@@ -158,7 +158,7 @@ class MongoAuditor:
             await asyncio.sleep(_BETWEEN_LOOKS_S)
 
     async def _records(self, entry: Entry) -> list[Entry] | None:
-        """The records of a document's chunks, none where it holds them itself; None where it was replaced meanwhile."""
+        """The records of a document's chunks, empty if it contains them itself; None if it was replaced meanwhile."""
         if "revision" not in entry:
             return []
         async with self._mongo.reached():
@@ -170,12 +170,12 @@ class MongoAuditor:
         return records if is_current else None
 
     async def _analyse_again(self) -> None:
-        """Store the chunks of documents anew where their terms are not what the analyser makes of them."""
+        """Store the chunks of documents again if their terms differ from the analyser's."""
         async for entry in self._entries():
             records = await self._records(entry)
             if records is None:
                 continue
-            stale = await asyncio.to_thread(_word_flaws, entry, records)
+            stale = await asyncio.to_thread(_term_kinds, entry, records)
             if stale:
                 bands = {"similarityBands": similarity_bands(similarity_of(entry))}
                 async with self._mongo.writing.reached():
@@ -183,7 +183,7 @@ class MongoAuditor:
                 await self._revisions.rewrite(entry)
 
 
-def _flaws(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
+def _kinds(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[IssueKind]:
     """What is wrong with a document and its chunks."""
     chunks = [chunk_of(record) for record in records] if "revision" in entry else chunks_of(entry)
     named = [] if ids_of_chunks(entry) == [chunk.id for chunk in chunks] else [IssueKind.BROKEN_CHUNKS]
@@ -193,9 +193,9 @@ def _flaws(entry: Entry, records: Sequence[Entry], check: DocumentCheck) -> set[
         return {IssueKind.LOST_CONTENT}
 
 
-def _word_flaws(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
-    """Whether a document's terms are not what the analyser makes of its chunks; so are those of earlier versions."""
-    words = [words_of(chunk_of(record)) for record in records]
+def _term_kinds(entry: Entry, records: Sequence[Entry]) -> set[IssueKind]:
+    """Whether a document's terms differ from the analyser's, as those of earlier versions do."""
+    words = [chunk_terms(chunk_of(record)) for record in records]
     sums = {
         "chunkCount": len(records),
         "termCount": sum(each.length for each in words),

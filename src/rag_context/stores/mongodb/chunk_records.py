@@ -1,4 +1,4 @@
-"""The record of a chunk: its text, its terms with their counts, and the fields of its document that filters ask for.
+"""The record of a chunk: its text, its terms with their counts, and the fields of its document that filters use.
 
 A document's chunks stand in a collection of their own, one record each, and so do the terms: the index over `terms`
 leads from a term to the chunks that hold it. Records carry the `revision` of the write that made them. They count as
@@ -17,9 +17,9 @@ from rag_context.stores.mongodb.entries import Entry, chunk_from, span_entry
 from rag_context.text.analysis import terms
 
 LOOKS = 4
-"""How often chunks are looked for again whose document was replaced between two questions."""
+"""How often chunks are read again whose document was replaced between two queries."""
 
-WORDS = {
+TERM_FIELDS = {
     "chunkId": 1,
     "document": 1,
     "revision": 1,
@@ -38,7 +38,7 @@ _FILTERED_METADATA = ("category", "game", "tags")
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ChunkTerms:
     """The distinct terms of a chunk, how often each occurs, and how many terms it has in all."""
 
     terms: list[str]
@@ -51,11 +51,11 @@ class Words:
         return {"terms": self.terms, "counts": self.counts, "repeated": repeated, "length": self.length}
 
 
-def words_of(chunk: Chunk) -> Words:
+def chunk_terms(chunk: Chunk) -> ChunkTerms:
     """The terms of a chunk by the analyser."""
     counted = Counter(terms(chunk.searchable))
     distinct = sorted(counted)
-    return Words(distinct, [counted[term] for term in distinct], counted.total())
+    return ChunkTerms(distinct, [counted[term] for term in distinct], counted.total())
 
 
 def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:
@@ -76,7 +76,7 @@ def records_of(document: Entry, chunks: Sequence[Chunk]) -> Iterator[Entry]:
             "next": ids[number + 2],
             "text": chunk.text,
             **span_entry(chunk),
-            **words_of(chunk).fields(),
+            **chunk_terms(chunk).fields(),
             **filtered,
         }
 
@@ -102,8 +102,8 @@ async def read_current(
 ) -> list[tuple[Entry, Entry]]:
     """Records that `query` finds and that their documents name, each with `outline` of its document.
 
-    Documents are read after their chunks. One that was replaced in between names chunks that were not looked for yet,
-    so they are looked for again; what a write that broke off left behind stays unnamed.
+    Documents are read after their chunks. One that was replaced in between names chunks that were not read yet,
+    so they are read again; leftovers of an interrupted write are never named.
     """
     before: dict[Any, Any] = {}
     current: list[tuple[Entry, Entry]] = []
@@ -117,18 +117,18 @@ async def read_current(
             for record in records
             if record["revision"] == named[record["document"]]
         ]
-        if settled(records, named, before):
+        if is_settled(records, named, before):
             break
         before = named
     return current
 
 
-def settled(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
+def is_settled(records: Sequence[Entry], named: Mapping[Any, Any], before: Mapping[Any, Any]) -> bool:
     """Whether the records that their documents do not name belong to no document that has just been replaced.
 
     Args:
-        records: what was found.
-        named: the revision that each document names now; None where it is gone.
+        records: the records found.
+        named: the revision that each document names now; None if it was deleted.
         before: the same at the previous look.
     """
     unnamed = {record["document"] for record in records if record["revision"] != named[record["document"]]}

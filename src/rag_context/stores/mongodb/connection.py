@@ -1,4 +1,4 @@
-"""The client: how MongoDB is reached, and how safely it is asked."""
+"""The MongoDB client: connecting, and the read and write concerns."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -24,7 +24,7 @@ ERRORS = "errors"
 PROGRESS = "_indexing_progress"
 
 SERVER_SELECTION_MS = 250
-"""A dead server is given up after this long: well within the time a search has."""
+"""How long a search waits for an unavailable server: well within its time budget."""
 
 ELECTION_MS = 12_000
 """A write waits so long for a new primary; members elect one within twelve seconds of losing the last."""
@@ -42,7 +42,7 @@ _PREFERENCES: Mapping[str, object] = {
     "connectTimeoutMS": 2_000,
     "socketTimeoutMS": 20_000,
 }
-"""What the address may say otherwise."""
+"""Defaults that the address can override."""
 
 _WRITING: Mapping[str, object] = {
     "minPoolSize": 0,
@@ -50,18 +50,18 @@ _WRITING: Mapping[str, object] = {
     "socketTimeoutMS": 2 * MAJORITY_MS,
     "wTimeoutMS": MAJORITY_MS,
 }
-"""What is different for writes, which outlast an election but wait for no majority that does not come."""
+"""Defaults for writes, which wait for an election, but not without limit for a majority."""
 
 _PROMISES: Mapping[str, object] = {"w": "majority", "journal": True, "readConcernLevel": "majority", "tz_aware": True}
-"""What it may not: acknowledged means durable, and nobody reads what a change of primaries may take back."""
+"""What the address cannot override: durable writes, and no reads of data that may be rolled back."""
 
 
 class ServerSearch:
-    """Looks for a server that can be used, once for all who wait for it.
+    """Selects a usable server, with one attempt for all waiting callers.
 
     Args:
-        client: the client that looks.
-        unreachable_s: how long it looks while no server at all can be reached; as long as the client itself if None.
+        client: the client that selects.
+        unreachable_s: how long it tries while no server at all is reachable; the client's own timeout if None.
     """
 
     def __init__(self, client: AsyncMongoClient[dict[str, Any]], unreachable_s: float | None = None) -> None:
@@ -71,9 +71,9 @@ class ServerSearch:
         self._looking: asyncio.Task[object] | None = None
 
     async def found(self) -> bool:
-        """Whether there is one by the end of the time that a caller has for it. Raises: PyMongoError.
+        """Whether there is a server before the caller's time is over. Raises: PyMongoError.
 
-        A primary is waited for where other members can be reached, for then they are about to elect one.
+        It waits for a primary if other members are reachable, because they are about to elect one.
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
@@ -86,7 +86,7 @@ class ServerSearch:
         return bool(done)
 
     async def close(self) -> None:
-        """End it."""
+        """Cancel the search for a server."""
         if self._looking is not None:
             await ended(self._looking)
 
@@ -117,12 +117,12 @@ class Mongo:
 
     @asynccontextmanager
     async def reached(self) -> AsyncIterator[None]:
-        """Use the server inside the block. Where none is known that can be used, it is looked for a short while.
+        """Use the server inside the block; without a known usable server, wait for one for a short while.
 
-        The driver itself would look twice as long: it does not wait any less than its heartbeat for news.
+        The driver itself would wait twice as long: at least for its heartbeat.
 
         Raises:
-            BackendError: there is none, or what was done inside the block failed.
+            BackendError: there is none, or a call inside the block failed.
         """
         with translated(self.place):
             if not self.client.topology_description.has_writable_server() and not await self.search.found():
@@ -130,7 +130,7 @@ class Mongo:
             yield
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self.search.close()
         await self.client.close()
         if self.writer is not None:
@@ -142,39 +142,39 @@ class Mongo:
 
     def _unusable(self) -> str:
         if self.client.topology_description.has_known_servers:
-            return f"MongoDB at {self.place} has no primary: an election goes on, or a majority of its members is down."
+            return f"MongoDB at {self.place} has no primary: it is electing one, or a majority of its members is down."
         return f"MongoDB at {self.place} cannot be reached."
 
 
 def connect(uri: str, *, documents: str, metrics: str) -> Mongo:
-    """Two clients for `uri`, of which one has the patience of writes; nothing is asked of the server yet.
+    """Two clients for `uri`, one of them with the longer timeouts of writes; nothing is sent to the server yet.
 
-    Its database, if it names none, is the default one.
+    Without a database in `uri`, the default one is used.
 
     Raises:
-        ConfigurationError: no server can have this address, or the names are not possible.
+        ConfigurationError: the address, or one of the names, is invalid.
     """
     try:
         parts = urlsplit(uri)
-        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        searching = _mongo(uri, _PREFERENCES, said, documents, metrics)
-        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, said, documents, metrics)
-        impatient = float(searching.client.options.server_selection_timeout)
+        given = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        searching = _mongo(uri, _PREFERENCES, given, documents, metrics)
+        writing = _mongo(uri, {**_PREFERENCES, **_WRITING}, given, documents, metrics)
+        search_timeout_s = float(searching.client.options.server_selection_timeout)
         return replace(
             searching,
-            writer=replace(writing, search=ServerSearch(writing.client, impatient)),
+            writer=replace(writing, search=ServerSearch(writing.client, search_timeout_s)),
         )
     except (DriverConfigurationError, InvalidName, ValueError, TypeError):
         # Without its cause: the driver's messages may quote a piece of the password.
         raise ConfigurationError(
-            "stores.mongodb_uri is no usable address of a MongoDB (mongodb://HOST:PORT/DATABASE, user and password "
-            "percent-encoded), or the names of its collections are not possible."
+            "stores.mongodb_uri is not a valid address of a MongoDB (mongodb://HOST:PORT/DATABASE, user and password "
+            "percent-encoded), or the names of its collections are invalid."
         ) from None
 
 
-def _mongo(uri: str, preferred: Mapping[str, object], said: set[str], documents: str, metrics: str) -> Mongo:
-    preferences = {name: value for name, value in preferred.items() if name.lower() not in said}
-    if "maxpoolsize" in said:
+def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents: str, metrics: str) -> Mongo:
+    preferences = {name: value for name, value in preferred.items() if name.lower() not in given}
+    if "maxpoolsize" in given:
         preferences.pop("minPoolSize", None)  # which may be more
     options: dict[str, Any] = {**preferences, **_PROMISES}
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, **options)
@@ -193,6 +193,6 @@ def _mongo(uri: str, preferred: Mapping[str, object], said: set[str], documents:
 
 
 def _see_exception(looked: "asyncio.Task[object]") -> None:
-    """Whoever waited may have given up."""
+    """Read the result, because the waiting caller may have been cancelled."""
     if not looked.cancelled():
         looked.exception()

@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 class MongoDocuments(MongoRegistry):
     """`DocumentStore`, `DocumentWriter` and the registry of models and generations over one collection.
 
-    Every method raises `BackendError` where the server cannot be asked.
+    Every method raises `BackendError` if the server is unavailable.
     """
 
     def __init__(self, mongo: Mongo, state: IndexState, indexes: Indexes, revisions: Revisions) -> None:
@@ -71,7 +71,7 @@ class MongoDocuments(MongoRegistry):
 
     @property
     def stamp(self) -> str | None:
-        """Names this state of this index to every process that uses it; None while it is not known."""
+        """Identifies this state of this index in every process that uses it; None while unknown."""
         return self._state.stamp
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -82,20 +82,20 @@ class MongoDocuments(MongoRegistry):
             return await read_passages(chunk_ids, self._mongo)
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """What stands before and after each chunk that exists."""
+        """The chunks before and after each chunk that exists."""
         if not chunk_ids:
             return {}
         async with self._mongo.reached():
             return await read_neighbours(chunk_ids, self._mongo)
 
     async def get(self, document_id: str) -> Document | None:
-        """A document with its content; None where it is unknown."""
+        """A document with its content; None if it is unknown."""
         without = {name: 0 for name in WITHOUT_TEXTS if name != "content"}
         entry = await self._one(document_id, without)
         return None if entry is None else document_of(entry)
 
     async def stored(self, document_id: str) -> Stored | None:
-        """What is there of a document; None where it is unknown."""
+        """The content hash, status and chunk ids of a document; None if it is unknown."""
         entry = await self._one(document_id, STATE)
         return None if entry is None else stored_of(entry)
 
@@ -113,10 +113,10 @@ class MongoDocuments(MongoRegistry):
                 found = await read_chunks(entry, self._mongo.chunks)
             if len(found) == entry["chunkCount"] or entry["revision"] == revision:
                 return [chunk_of(record) for record in found]
-            revision = entry["revision"]  # it was replaced in between, unless nothing is different the next time
+            revision = entry["revision"]  # it was replaced in between, unless the next read returns the same
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents that still lack vectors, oldest first."""
+        """Ids of documents whose vectors are missing, oldest first."""
         async with self._mongo.reached():
             found = self._documents.find({"status": PENDING}, {"_id": 1}).sort("sequence").limit(limit)
             return [str(entry["_id"]) async for entry in found]
@@ -128,12 +128,12 @@ class MongoDocuments(MongoRegistry):
             return [str(entry["_id"]) async for entry in found]
 
     async def similar(self, document: Document) -> list[str]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         async with self._mongo.reached():
             return await read_similar(document, self._documents)
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        """The documents that a filter lets through, newest first, then by id; those after `after`."""
         query = condition(where) if after is None else {"$and": [condition(where), behind(after)]}
         order = [("timestamp", -1), ("timestampMicros", -1), ("_id", 1)]
         async with self._mongo.reached():
@@ -141,34 +141,34 @@ class MongoDocuments(MongoRegistry):
             return [listing_of(entry) async for entry in found]
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first).
+        """All documents of all tenants by ascending id, those after the id `after` ("" for the first).
 
-        Documents of other programs are left out: nobody here answers for their vectors.
+        Documents of other programs are left out, because their vectors are not ours.
         """
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$gt": after}, **OURS}, STATE).sort("_id").limit(limit)
             return {entry["_id"]: stored_of(entry) async for entry in found}
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """Which version is there of each document, whatever its tenant."""
+        """The content hash of each stored document, of any tenant."""
         async with self._mongo.reached():
             found = self._documents.find({"_id": {"$in": list(document_ids)}, **OURS}, {"contentHash": 1})
             return {entry["_id"]: str(entry["contentHash"]) async for entry in found}
 
     async def tenants(self) -> list[Tenant]:
-        """Everybody of whom there are documents."""
+        """All tenants that have documents."""
         async with self._mongo.reached():
             found = await self._documents.aggregate([{"$match": OURS}, {"$group": {"_id": "$tenant"}}])
             return [tenant_from(entry["_id"]) async for entry in found]
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; what was noted within the last second may be missing."""
+        """How often a document was returned, and when last; records of the last second may be missing."""
         entry = await self._one(document_id, {"retrievalStats": 1}) or {}
         counted = entry.get("retrievalStats") or {}
         return Retrievals(counted.get("queryCount", 0), counted.get("lastRetrieved"))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Note that documents were returned. Kept in memory for up to a second, then written all at once."""
+        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         for document_id in document_ids:
             count, last = self._retrievals.get(document_id, (0, at))
             self._retrievals[document_id] = (count + 1, max(last, at))
@@ -176,7 +176,7 @@ class MongoDocuments(MongoRegistry):
             self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self._flush_soon)
 
     async def flush(self) -> None:
-        """Write the noted retrievals; what cannot be written is dropped, for statistics must never pile up."""
+        """Write the recorded retrievals; on a failure they are dropped, so that statistics cannot fill the memory."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
@@ -198,7 +198,7 @@ class MongoDocuments(MongoRegistry):
             logger.warning("retrieval statistics were not written: %s", error)
 
     async def close(self) -> None:
-        """Write what is left of the statistics, if the server takes it soon."""
+        """Write the remaining statistics, if the server accepts them soon."""
         writing = {asyncio.create_task(self.flush())}
         if self._flushing is not None:
             writing.add(self._flushing)
@@ -207,11 +207,11 @@ class MongoDocuments(MongoRegistry):
             await ended(task)
 
     async def counts(self) -> Counts:
-        """How much the index holds; vectors are those that indexed documents must have."""
+        """How much the index holds; vectors are counted from the chunks of indexed documents."""
         totals = (await self._state.known()).totals
         async with self._mongo.reached():
             others = await self._documents.count_documents(_OF_OTHERS)
-        # A change that broke off leaves them too low for a while.
+        # An interrupted change leaves them too low for a while.
         documents, pending = max(totals.documents, 0), max(totals.pending, 0)
         return Counts(documents + others, pending, max(totals.chunks, 0), max(totals.vectors, 0))
 
@@ -219,7 +219,7 @@ class MongoDocuments(MongoRegistry):
         """Write something that changes nothing of the index, acknowledged as every write is.
 
         Raises:
-            BackendError: a write would be refused now: no primary, no majority, no room, no right to write.
+            BackendError: a write would fail now: no primary, no majority, no space, no permission.
         """
         concern = WriteConcern("majority", wtimeout=TRIAL_MS, j=True)
         writing = self._mongo.writing
@@ -231,8 +231,8 @@ class MongoDocuments(MongoRegistry):
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
         if (await self._state.known()).totals.pending < 1:
             return Missing()
-        lacking = await self._count_chunks({"status": PENDING, **condition(where)})
-        return Missing(lacking, await self._count_chunks({**OURS, **condition(where)})) if lacking else Missing()
+        missing = await self._count_chunks({"status": PENDING, **condition(where)})
+        return Missing(missing, await self._count_chunks({**OURS, **condition(where)})) if missing else Missing()
 
     async def _count_chunks(self, query: Entry) -> int:
         total = [{"$match": query}, {"$group": {"_id": None, "chunks": {"$sum": "$chunkCount"}}}]
@@ -241,7 +241,7 @@ class MongoDocuments(MongoRegistry):
         return int(found[0]["chunks"]) if found else 0
 
     async def ping(self) -> str:
-        """Ask the server anew; returns one line for people."""
+        """Read the state from the server; returns one line for people."""
         totals = (await self._state.look()).totals
         line = f"{totals.documents} documents in {totals.chunks} chunks, {totals.pending} pending"
         return f"{line}; {self._indexes.missing}" if self._indexes.missing else line
@@ -250,16 +250,16 @@ class MongoDocuments(MongoRegistry):
         """Store a document, pending, in place of its earlier version, which is found until the new one is there.
 
         Raises:
-            BackendRejectedError: it is larger than a record may be, or holds text that cannot be stored.
+            BackendRejectedError: it is larger than a record may be, or has text that cannot be stored.
         """
         await self._replace(document, chunks, {})
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        """Put other chunks in place of this version's, pending; False where it is not there any more."""
+        """Put other chunks in place of this version's, pending; False if it does not exist any more."""
         return await self._replace(document, chunks, {"contentHash": document.content_hash})
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        """Note that this version's vectors are in; False where it is not there any more.
+        """Record that this version's vectors are stored; False if it does not exist any more.
 
         Raises:
             BackendRejectedError: the index records another model by now.
@@ -271,14 +271,14 @@ class MongoDocuments(MongoRegistry):
                 raise BackendRejectedError(COMPONENT, OTHER_MODEL)
             return await self._mark(version, INDEXED, change)
 
-        settled = await self._state.change(mark)
-        if settled and made_by is not None and (await self._state.known()).fingerprint != made_by:
+        marked = await self._state.change(mark)
+        if marked and made_by is not None and (await self._state.known()).fingerprint != made_by:
             await self.mark_pending([document_id])  # a reindexing began meanwhile
             raise BackendRejectedError(COMPONENT, OTHER_MODEL)
-        return settled
+        return marked
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
-        """Note that these documents' vectors are not what they should be."""
+        """Make these documents pending, because their vectors are missing or wrong."""
 
         async def mark(change: Change) -> None:
             for id_ in document_ids:
@@ -310,14 +310,18 @@ class MongoDocuments(MongoRegistry):
             return await self._documents.find_one({"_id": key_of(document_id)}, projection)
 
     async def _replace(self, document: Document, chunks: Sequence[Chunk], version: Entry) -> bool:
-        """Put a document in place of the one with its id; of a given version only, or of any, and of none."""
+        """Store a document in place of the given version of it, or of any version or none if `version` is empty."""
         entry = await self._revisions.store(document, chunks)
         fields = {name: value for name, value in entry.items() if name != "_id"}
         query = {"_id": entry["_id"], **version}
 
         async def show(change: Change) -> tuple[bool, Entry | None]:
-            born = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
-            update = {"$set": fields, "$setOnInsert": born, "$unset": {"terms": "", "occurrences": "", "lengths": ""}}
+            on_insert = {"sequence": change.number, "retrievalStats": {"queryCount": 0}}
+            update = {
+                "$set": fields,
+                "$setOnInsert": on_insert,
+                "$unset": {"terms": "", "occurrences": "", "lengths": ""},
+            }
             before = await _repeated(
                 lambda: self._written.find_one_and_update(query, update, projection=SIZE, upsert=not version)
             )
@@ -347,7 +351,7 @@ class MongoDocuments(MongoRegistry):
 
 
 async def _repeated(work: Callable[[], Awaitable[Entry | None]]) -> Entry | None:
-    """Two writers that both insert the same document: one of them is told so, and finds it the next time."""
+    """Retry after a duplicate key: another writer has just inserted the document, and the next attempt updates it."""
     for _ in range(_ATTEMPTS - 1):
         try:
             return await work()

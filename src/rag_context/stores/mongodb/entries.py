@@ -1,6 +1,6 @@
 """A document as the record that MongoDB keeps, and back.
 
-Records of other programs lack most fields, or keep something else in them, and are read all the same.
+Records of other programs do not have most fields, or have other values in them, and are read anyway.
 """
 
 import json
@@ -48,7 +48,7 @@ _ALL = (1 << 64) - 1
 
 
 def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entry:
-    """The record of a document that waits for its vectors, without its place in the order and its statistics.
+    """The record of a pending document, without its sequence number and its statistics.
 
     How many terms its chunks have, `termCount`, is known once they are analysed.
     """
@@ -74,7 +74,7 @@ def entry_of(document: Document, chunks: Sequence[Chunk], revision: str) -> Entr
 
 
 def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
-    """What a document's record says of its chunks: their ids, and their texts where those are short."""
+    """The chunks in a document's record: their ids, and their texts if those are short."""
     short = sum(len(chunk.text.encode("utf-8", "surrogatepass")) for chunk in chunks) <= TEXTS_BYTES
     named = [{"chunkId": chunk.id, "vectorId": chunk.id} for chunk in chunks]
     if short:
@@ -88,7 +88,7 @@ def chunks_entry(chunks: Sequence[Chunk], revision: str) -> Entry:
 
 
 def similarity_bands(hash_64: int) -> list[int]:
-    """Four pieces of a hash, each with its place: hashes within three bits have one in common; none of the hash 0."""
+    """Four numbered parts of a hash: hashes within three bits share one of them; empty for the hash 0."""
     whole = hash_64 & _ALL
     if whole == 0:
         return []
@@ -104,11 +104,11 @@ def document_of(entry: Entry) -> Document:
     """The document of a record.
 
     Raises:
-        BackendDataError: it is no document.
+        BackendDataError: it is not a document.
     """
     content = entry.get("content")
     if not isinstance(content, str):
-        raise BackendDataError(COMPONENT, f"The record {str(entry['_id'])!r} is no document: it has no content.")
+        raise BackendDataError(COMPONENT, f"The record {str(entry['_id'])!r} is not a document: it has no content.")
     listing = listing_of(entry)
     return Document(
         id=listing.id,
@@ -138,7 +138,7 @@ def chunks_of(entry: Entry) -> list[Chunk]:
 
 
 def span_entry(chunk: Chunk) -> Entry:
-    """Where a chunk stands in its document, and what is matched and embedded with it."""
+    """A chunk's span in its document, and its context."""
     return {
         "start": chunk.span.start,
         "end": chunk.span.end,
@@ -183,7 +183,7 @@ def listing_of(entry: Entry) -> Listing:
 
 
 def passage_of(entry: Entry, chunk: Chunk) -> Passage:
-    """A chunk of a record with all that an answer says of it."""
+    """A chunk of a record as a passage of a search result."""
     listing = listing_of(entry)
     return Passage(
         chunk=chunk,
@@ -222,7 +222,7 @@ def is_ours(entry: Entry) -> bool:
 
 
 def similarity_of(entry: Entry) -> int:
-    """The 64 bits of a record's similarity hash; 0 where it has none."""
+    """The 64 bits of a record's similarity hash; 0 if it has none."""
     return _number(entry, "similarityHash", 0) & _ALL
 
 
@@ -265,7 +265,7 @@ def _extra(said: object) -> dict[str, Json]:
 
 
 def tenant_from(said: object) -> Tenant:
-    """Whose a document is, from its field `tenant`."""
+    """The tenant of a document, from its field `tenant`."""
     if said is None:
         return DEFAULT_TENANT
     if not isinstance(said, Mapping):
@@ -274,13 +274,13 @@ def tenant_from(said: object) -> Tenant:
 
 
 def _pieces(entry: Entry) -> Sequence[Mapping[str, Any]]:
-    """The chunks as they were written; none where that is not how the record keeps them."""
+    """The chunks as they were written; empty if the record has another layout."""
     found = entry.get("chunks")
     return found if isinstance(found, list) and all(isinstance(each, Mapping) for each in found) else ()
 
 
 def _thread(entry: Entry) -> str | None:
-    """The talk of a record of ours; what others call a thread has no order that we know."""
+    """The conversation of a record of ours; threads of other programs have no known order."""
     return _word(entry, "thread") if is_ours(entry) else None
 
 

@@ -1,4 +1,4 @@
-"""From the driver's errors to our error tree. What the server says is never quoted: it may hold what was stored."""
+"""Maps the driver's errors to ours. The server's messages are never quoted: they may contain stored data."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ _TOO_LARGE = frozenset({10334, 17419, 17420})
 _TRANSIENT = frozenset(
     {1, 6, 7, 8, 89, 91, 112, 189, 262, 317, 358, 462, 9001, 10058, 10107, 11600, 11602, 13388, 13435, 13436, 17280}
 )
-"""Codes with which a server that changes its role, starts, stops, is overloaded or broken turns an operation away; as
+"""Codes with which a server that changes its role, starts, stops, is overloaded or broken rejects an operation; as
 in the drivers' rules for retries, with those of failed write concerns."""
 
 _WRITE_CONCERN_TIMEOUT = 64
@@ -61,12 +61,12 @@ def translated(place: str) -> Iterator[None]:
 
 
 def backend_error(error: Exception, place: str) -> BackendError:
-    """The error of ours that says what `error` means; raise it `from error`."""
+    """Our error for `error`; raise it `from error`."""
     match error:
         case DocumentTooLarge():
             return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
         case BSONError() | UnicodeEncodeError() | OverflowError():
-            return _unspeakable(error, place)
+            return _encoding_error(error, place)
         case WTimeoutError():
             return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
         case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
@@ -84,15 +84,15 @@ def backend_error(error: Exception, place: str) -> BackendError:
 
 
 def is_code(error: PyMongoError, *codes: int) -> bool:
-    """Whether the server refused with one of `codes`."""
+    """Whether the server rejected the call with one of `codes`."""
     return isinstance(error, OperationFailure) and error.code in codes
 
 
-def _unspeakable(error: Exception, place: str) -> BackendError:
-    """What cannot be written in the wire's format, or was not."""
+def _encoding_error(error: Exception, place: str) -> BackendError:
+    """The error for data that cannot be encoded or decoded."""
     if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
-        return BackendRejectedError(COMPONENT, "MongoDB cannot hold this text or number.")
-    return BackendDataError(COMPONENT, f"MongoDB at {place} answered something that cannot be read.")
+        return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
+    return BackendDataError(COMPONENT, f"MongoDB at {place} returned an invalid response.")
 
 
 def _failed_operation(error: OperationFailure, place: str) -> BackendError:
@@ -100,7 +100,7 @@ def _failed_operation(error: OperationFailure, place: str) -> BackendError:
     named = f"code {error.code}" if error.code is not None else type(error).__name__
     if codes & _UNKNOWN_USER:
         return BackendRejectedError(
-            COMPONENT, f"MongoDB at {place} refused the user or the password of stores.mongodb_uri ({named})."
+            COMPONENT, f"MongoDB at {place} rejected the user or the password of stores.mongodb_uri ({named})."
         )
     if _WRITE_CONCERN_TIMEOUT in codes:
         return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
@@ -110,7 +110,7 @@ def _failed_operation(error: OperationFailure, place: str) -> BackendError:
         return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
     if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
         return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
-    return BackendRejectedError(COMPONENT, f"MongoDB at {place} refused the operation ({named}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {place} rejected the operation ({named}).")
 
 
 def _codes(error: OperationFailure) -> set[int]:

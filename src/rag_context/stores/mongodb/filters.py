@@ -1,4 +1,4 @@
-"""`Filter` as a MongoDB query. Every value is a string or a moment, so that none is ever an operator."""
+"""`Filter` as a MongoDB query. Every value is a string or a date, never an operator."""
 
 import re
 from datetime import datetime
@@ -59,7 +59,7 @@ def condition(where: Filter) -> Query:
 
 
 def behind(place: Cursor) -> Query:
-    """What a list that begins with the newest, equal ones by id, shows behind `place`."""
+    """The query for the documents after the cursor `place` in a list by time and id, newest first."""
     whole, rest = parted(place.timestamp)
     later_id: list[Query] = [{"_id": {"$gt": key_of(place.id)}}]
     if isinstance(key_of(place.id), str):

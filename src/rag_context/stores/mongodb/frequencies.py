@@ -1,4 +1,4 @@
-"""How many chunks hold a term: asked of an index, remembered while that is close enough."""
+"""How many chunks contain a term: counted in an index, and cached while that is close enough."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The indexes of the collections: made where they are missing, whatever name they stand under."""
+"""The indexes of the collections, created if no index with the same keys exists under any name."""
 
 import asyncio
 import logging
@@ -28,46 +28,46 @@ _CONFLICTS = (85, 86)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An index that must be there, and the name it gets when it is made."""
+class IndexSpec:
+    """A required index, and its name if it is created."""
 
     name: str
     key: tuple[tuple[str, int], ...]
 
 
 DOCUMENTS = (
-    Wanted("session_timestamp_idx", (("sessionId", UP), ("timestamp", DOWN))),
-    Wanted("tags_idx", (("metadata.tags", UP),)),
-    Wanted("category_idx", (("metadata.category", UP),)),
-    Wanted("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
-    Wanted("decision_id_idx", (("metadata.decisionId", UP),)),
-    Wanted("game_idx", (("metadata.game", UP),)),
-    Wanted("chunk_id_idx", (("chunks.chunkId", UP),)),
-    Wanted("source_idx", (("source", UP), ("tenant", UP))),
-    Wanted("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
-    Wanted("thread_sequence_idx", (("thread", UP), ("tenant", UP), ("sequence", UP))),
-    Wanted("similarity_idx", (("similarityBands", UP), ("tenant", UP))),
-    Wanted("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),
+    IndexSpec("session_timestamp_idx", (("sessionId", UP), ("timestamp", DOWN))),
+    IndexSpec("tags_idx", (("metadata.tags", UP),)),
+    IndexSpec("category_idx", (("metadata.category", UP),)),
+    IndexSpec("content_type_timestamp_idx", (("contentType", UP), ("timestamp", DOWN))),
+    IndexSpec("decision_id_idx", (("metadata.decisionId", UP),)),
+    IndexSpec("game_idx", (("metadata.game", UP),)),
+    IndexSpec("chunk_id_idx", (("chunks.chunkId", UP),)),
+    IndexSpec("source_idx", (("source", UP), ("tenant", UP))),
+    IndexSpec("tenant_timestamp_idx", (("tenant", UP), ("timestamp", DOWN), ("timestampMicros", DOWN), ("_id", UP))),
+    IndexSpec("thread_sequence_idx", (("thread", UP), ("tenant", UP), ("sequence", UP))),
+    IndexSpec("similarity_idx", (("similarityBands", UP), ("tenant", UP))),
+    IndexSpec("status_idx", (("status", UP), ("sequence", UP), ("chunkCount", UP), ("termCount", UP))),
 )
-"""The last one answers what the index has come to without a look at any document."""
+"""The last one counts documents by status without reading any document."""
 
 CHUNKS = (
-    Wanted("terms_idx", (("terms", UP), ("tenant", UP), ("length", UP))),
-    Wanted("repeated_idx", (("repeated", UP), ("tenant", UP), ("length", UP))),
-    Wanted("chunk_id_idx", (("chunkId", UP),)),
+    IndexSpec("terms_idx", (("terms", UP), ("tenant", UP), ("length", UP))),
+    IndexSpec("repeated_idx", (("repeated", UP), ("tenant", UP), ("length", UP))),
+    IndexSpec("chunk_id_idx", (("chunkId", UP),)),
 )
 """The first two lead from a term to the chunks that hold it, the shortest first."""
 
 METRICS = (
-    Wanted("timestamp_idx", (("timestamp", DOWN),)),
-    Wanted("agent_timestamp_idx", (("agent", UP), ("timestamp", DOWN))),
-    Wanted("fallback_timestamp_idx", (("fallback", UP), ("timestamp", DOWN))),
+    IndexSpec("timestamp_idx", (("timestamp", DOWN),)),
+    IndexSpec("agent_timestamp_idx", (("agent", UP), ("timestamp", DOWN))),
+    IndexSpec("fallback_timestamp_idx", (("fallback", UP), ("timestamp", DOWN))),
 )
-ERRORS = (Wanted("timestamp_idx", (("timestamp", DOWN),)),)
+ERRORS = (IndexSpec("timestamp_idx", (("timestamp", DOWN),)),)
 
 
 class Indexes:
-    """Makes what is missing, once at a time."""
+    """Creates missing indexes, with one task at a time."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
@@ -76,33 +76,33 @@ class Indexes:
 
     @property
     def missing(self) -> str:
-        """The indexes that could not be made, each with the reason; "" where all are there."""
+        """The indexes that could not be made, each with the reason; "" if none is missing."""
         return "; ".join(f"index {name} is missing: {reason}" for name, reason in self._failed.items())
 
     async def ensure(self) -> None:
-        """Make what is missing; waits for whoever is at it already.
+        """Create missing indexes; waits for a task that is under way.
 
         Raises:
-            BackendError: the server could not be asked, or refused.
+            BackendError: the server is unavailable, or rejected an index.
         """
         await asyncio.shield(self._task())
 
     def ensure_soon(self) -> None:
-        """As `ensure`, beside the caller; what goes wrong is logged."""
+        """As `ensure`, in the background; failures are logged."""
         self._task()
 
     async def close(self) -> None:
-        """End whatever is at it."""
+        """Cancel the task."""
         if self._making is not None:
             await ended(self._making)
 
     async def text_index(self) -> bool:
-        """Whether the text index is there as it should be. Raises: BackendError."""
+        """Whether the text index exists with the right options. Raises: BackendError."""
         async with self._mongo.reached():
             return any(_is_wanted_text(index) for index in await _present(self._mongo.documents))
 
     async def replace_text_index(self) -> None:
-        """Make the text index anew, in place of any other one. Raises: BackendError."""
+        """Create the text index again, in place of any other one. Raises: BackendError."""
         async with self._mongo.reached():
             for index in await _present(self._mongo.documents):
                 if _is_text(index):
@@ -131,7 +131,7 @@ class Indexes:
         self._failed = failed
 
     async def _complete(self, collection: Collection, wanted: Sequence[IndexModel]) -> dict[str, str]:
-        """Make what a collection lacks, each index by itself: one that cannot be made stops none of the others."""
+        """Create the missing indexes of a collection one by one, so that a failure does not stop the others."""
         async with self._mongo.reached():
             present = await _present(collection)
         failed: dict[str, str] = {}
@@ -144,7 +144,7 @@ class Indexes:
         return failed
 
     async def _make_one(self, collection: Collection, model: IndexModel) -> None:
-        """Raises: BackendRejectedError with the reason, or BackendError where the server could not be asked."""
+        """Raises: BackendRejectedError with the reason, or BackendError if the server is unavailable."""
         name = model.document["name"]
         async with self._mongo.reached():
             try:
@@ -170,7 +170,7 @@ async def _present(collection: Collection) -> list[Mapping[str, Any]]:
         return []
 
 
-def _models(wanted: Sequence[Wanted]) -> list[IndexModel]:
+def _models(wanted: Sequence[IndexSpec]) -> list[IndexModel]:
     return [IndexModel(list(each.key), name=each.name) for each in wanted]
 
 

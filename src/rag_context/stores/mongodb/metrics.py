@@ -1,4 +1,4 @@
-"""One record per search and per error, and what they add up to."""
+"""One record per search and per error, and their statistics."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ EXACT_RECORDS = 10_000
 """A span of fewer searches is summed up from the records themselves."""
 
 _READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
-_TALLIED = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
+_COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
 _ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
 
@@ -51,17 +51,17 @@ class MongoMetrics:
         Everything is 0 where there was no search.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         slices = Slices(microseconds(since), microseconds(until), max(buckets, 1))
         if slices.end <= slices.start:
-            return _summary({}, {name: {} for name in _TALLIED}, slices, 0)
+            return _summary({}, {name: {} for name in _COUNTED_FIELDS}, slices, 0)
         span = {"timestamp": {"$gte": first_not_before(slices.start), "$lt": first_not_before(slices.end)}}
         async with self._mongo.reached():
             count = await self._mongo.metrics.count_documents(span, limit=self._exact_records)
             summing = self._one_by_one if count < self._exact_records else self._in_bins
-            sums, tallies = await asyncio.gather(summing(span, slices), self._tallies(span))
-        return _summary(sums, tallies, slices, buckets)
+            sums, counts_by_value = await asyncio.gather(summing(span, slices), self._counts_by_value(span))
+        return _summary(sums, counts_by_value, slices, buckets)
 
     async def prune(self, before: datetime) -> int:
         """Delete records older than `before`; returns how many.
@@ -103,18 +103,20 @@ class MongoMetrics:
             part.cache_hits += each["cacheHit"]
         return sums
 
-    async def _tallies(self, span: Entry) -> dict[str, dict[Any, int]]:
+    async def _counts_by_value(self, span: Entry) -> dict[str, dict[Any, int]]:
         """How many searches there were of each agent, level and game."""
-        group = {"_id": _TALLIED, "queries": {"$sum": 1}}
-        tallies: dict[str, dict[Any, int]] = {name: {} for name in _TALLIED}
+        group = {"_id": _COUNTED_FIELDS, "queries": {"$sum": 1}}
+        counts_by_value: dict[str, dict[Any, int]] = {name: {} for name in _COUNTED_FIELDS}
         async for each in await self._mongo.metrics.aggregate([{"$match": span}, {"$group": group}]):
-            for name, tally in tallies.items():
+            for name, values in counts_by_value.items():
                 if (value := each["_id"].get(name)) is not None:
-                    tally[value] = tally.get(value, 0) + each["queries"]
-        return tallies
+                    values[value] = values.get(value, 0) + each["queries"]
+        return counts_by_value
 
 
-def _summary(sums: dict[int, Sums], tallies: dict[str, dict[Any, int]], slices: Slices, buckets: int) -> SearchSummary:
+def _summary(
+    sums: dict[int, Sums], counts_by_value: dict[str, dict[Any, int]], slices: Slices, buckets: int
+) -> SearchSummary:
     total = united(sums.values())
     return SearchSummary(
         queries=total.queries,
@@ -124,9 +126,9 @@ def _summary(sums: dict[int, Sums], tallies: dict[str, dict[Any, int]], slices: 
         p99_ms=total.percentile(99),
         cache_hit_rate=total.cache_hits / max(total.queries, 1),
         fallback_rate=total.fallbacks / max(total.queries, 1),
-        by_agent=dict(sorted(tallies["agent"].items())),
-        by_level=dict(sorted(tallies["level"].items())),
-        by_game=dict(sorted(tallies["game"].items())),
+        by_agent=dict(sorted(counts_by_value["agent"].items())),
+        by_level=dict(sorted(counts_by_value["level"].items())),
+        by_game=dict(sorted(counts_by_value["game"].items())),
         timeline=tuple(_bucket(slices, number, sums.get(number, Sums())) for number in range(buckets)),
     )
 
@@ -136,7 +138,7 @@ def _bucket(slices: Slices, number: int, sums: Sums) -> Bucket:
 
 
 def _search_entry(record: SearchRecord) -> Entry:
-    said = {
+    fields = {
         "timestamp": record.timestamp,
         "requestId": record.request_id,
         "query": record.query[:QUERY_CHARS],
@@ -154,11 +156,11 @@ def _search_entry(record: SearchRecord) -> Entry:
         "game": record.game,
         "error": record.error,
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _error_entry(record: ErrorRecord) -> Entry:
-    said = {
+    fields = {
         "timestamp": record.timestamp,
         "level": record.level,
         "component": record.component,
@@ -167,4 +169,4 @@ def _error_entry(record: ErrorRecord) -> Entry:
         "requestId": record.request_id,
         "context": dict(record.context),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

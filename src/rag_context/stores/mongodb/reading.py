@@ -1,4 +1,4 @@
-"""Reading chunks back, what stands around them, and documents that resemble one."""
+"""Reads chunks, their neighbours, and near-duplicates of a document."""
 
 from collections.abc import Sequence
 
@@ -23,14 +23,14 @@ from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
 MOST_DIFFERENT_BITS = 3
 
 OTHER_LAYOUT = {"revision": None}
-"""Lets through records that hold their chunks themselves: other programs', and those of earlier versions."""
+"""The query for records that contain their chunks: other programs', and those of earlier versions."""
 
 _OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
 _OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
 
-def holding(chunk_ids: Sequence[str]) -> Query:
-    """Documents that hold some of the chunks; a document of another program may be its only chunk itself."""
+def with_chunks(chunk_ids: Sequence[str]) -> Query:
+    """The query for documents that contain some of the chunks; a document of another program may be its only chunk."""
     named: Query = {"chunks.chunkId": {"$in": list(chunk_ids)}}
     whole = [key for key in map(key_of, chunk_ids) if isinstance(key, ObjectId)]
     return {"$or": [named, {"_id": {"$in": whole}}]} if whole else named
@@ -48,13 +48,13 @@ async def read_passages(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Pas
 
 
 async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> dict[str, Passage]:
-    """Chunks that stand in their documents' own records; only those that are asked for are sent."""
+    """Chunks in their documents' own records; the server sends only the requested ones."""
     wanted = set(chunk_ids)
     chunks = {"$cond": [{"$isArray": ["$chunks"]}, "$chunks", []]}
     asked = {"$filter": {"input": chunks, "cond": {"$in": ["$$this.chunkId", {"$literal": list(wanted)}]}}}
     is_cut = {"$ne": [{"$ifNull": ["$chunks.chunkId", []]}, []]}
     stages: list[Entry] = [
-        {"$match": {**holding(chunk_ids), **OTHER_LAYOUT}},
+        {"$match": {**with_chunks(chunk_ids), **OTHER_LAYOUT}},
         {"$set": {"chunks": asked, "content": {"$cond": [is_cut, None, "$content"]}}},
         {"$unset": ["terms", "occurrences", "lengths"]},
     ]
@@ -67,7 +67,7 @@ async def _other_passages(chunk_ids: Sequence[str], documents: Collection) -> di
 
 
 async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, Neighbours]:
-    """What stands before and after each chunk: in its document, else in its conversation."""
+    """The chunks before and after each chunk: in its document, else in its conversation."""
     found: dict[str, Neighbours] = {}
     ends: list[Turn] = []
     query = {"chunkId": {"$in": list(chunk_ids)}}
@@ -90,9 +90,9 @@ async def read_neighbours(chunk_ids: Sequence[str], mongo: Mongo) -> dict[str, N
 async def _add_other_neighbours(
     chunk_ids: Sequence[str], documents: Collection, found: dict[str, Neighbours], ends: "list[Turn]"
 ) -> None:
-    """As `read_neighbours`, of chunks that stand in their documents' own records."""
+    """As `read_neighbours`, of chunks in their documents' own records."""
     wanted = set(chunk_ids)
-    async for entry in documents.find({**holding(chunk_ids), **OTHER_LAYOUT}, _OUTLINE):
+    async for entry in documents.find({**with_chunks(chunk_ids), **OTHER_LAYOUT}, _OUTLINE):
         refs = _references(entry)
         for place, ref in enumerate(refs):
             if ref.id not in wanted:
@@ -140,7 +140,7 @@ _BEFORE, _AFTER = "before", "after"
 
 
 async def _turns_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
-    """The nearest turns with chunks before and after each document in its talk, all by one question."""
+    """The nearest turns with chunks before and after each document in its conversation, by one query."""
     asked = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
     first, *others = asked.values()
     united = [{"$unionWith": {"coll": documents.name, "pipeline": stages}} for stages in others]

@@ -26,11 +26,11 @@ class MongoRegistry:
         self._state = state
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None where none is recorded."""
+        """The model that made the vectors; None if none is recorded."""
         return _model_of((await self._state.look()).model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
-        """Record the model of an index that has none, or no vectors. Vectors without a model do not count as there.
+        """Record the model of an index that has none, or no vectors. Vectors without a recorded model do not count.
 
         Raises:
             IndexMismatchError: the vectors of the index were made by another model.
@@ -45,48 +45,48 @@ class MongoRegistry:
                 return
 
     async def drop_vectors(self) -> int:
-        """Forget the model that made the vectors; every document becomes pending. Returns how many there are."""
+        """Delete the record of the model; every document becomes pending. Returns the number of documents."""
         await self._state.known()
         await self._state.forget_model()
         await self._state.change(self._await_vectors)
         return (await self._state.known()).totals.documents
 
     async def active_generation(self) -> tuple[int, str | None]:
-        """The generation of vectors that answers, and the fingerprint of its model."""
+        """The active generation of vectors, and the fingerprint of its model."""
         return await self._state.active_generation()
 
     async def run_under_way(self) -> Rebuild | None:
-        """The run that makes the next generation."""
+        """The run that builds the next generation."""
         entry, touched = await self._state.run()
         model = _model_of(entry)
         return None if model is None else Rebuild(model, touched)
 
     async def inactive_generation(self) -> int | None:
-        """A generation that may be there and does not answer."""
+        """An inactive generation that may exist."""
         return await self._state.inactive_generation()
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run and the generation that it makes, unless other debris than this is recorded."""
+        """Record a run and the generation that it builds, unless another inactive generation is recorded."""
         return await self._state.begin_run(_model_entry(run.model), run.touched, generation, inactive_generation)
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record that the run of the model `made_by` got on, where it is still under way."""
+        """Record progress of the run of the model `made_by`, if it is still under way."""
         await self._state.touch_run(made_by, touched)
 
     async def abandon_run(self) -> None:
-        """Record that no run is under way; what the last one made is debris."""
+        """Record that no run is under way; the generation of the last one stays inactive."""
         await self._state.abandon_run()
 
     async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
+        """Record that this generation was removed, unless another one is recorded or a run is under way."""
         await self._state.forget_inactive_generation(generation)
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        """Make this generation the active one, unless no run of the model `made_by` is under way."""
         return await self._state.end_run(made_by, generation)
 
     async def _await_vectors(self, change: Change) -> None:
-        """Make all documents pending, and say by how much that changes the totals."""
+        """Make all documents pending, and set the change of the totals."""
         vectors = (await self._state.known()).totals.vectors
         marked = await self._written.update_many({"status": INDEXED}, {"$set": {"status": PENDING}})
         if marked.modified_count:
@@ -103,17 +103,17 @@ def _model_entry(model: EmbeddingModel) -> dict[str, Any]:
 
 
 def _model_of(entry: Mapping[str, Any] | None) -> EmbeddingModel | None:
-    """The recorded model; None where none is recorded."""
+    """The recorded model; None if none is recorded."""
     if entry is None:
         return None
     return EmbeddingModel(**{**entry, "calibration": Calibration(**entry["calibration"])})
 
 
 def _require_same(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
-    """Refuse a model whose vectors cannot be compared with those of the recorded one.
+    """Check that vectors of a model can be compared with those of the recorded one.
 
     Raises:
-        IndexMismatchError: it is such a model.
+        IndexMismatchError: they cannot.
     """
     if _identity(recorded) != _identity(model):
         raise IndexMismatchError(

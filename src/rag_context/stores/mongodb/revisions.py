@@ -1,9 +1,9 @@
-"""Writing the chunks of documents: new records first, then the document's own record, then away with the old ones.
+"""Writes the chunks of documents: new records first, then the document's own record; then the old ones are deleted.
 
 MongoDB's records end at 16 MB and a lone server has no transactions. So a write has a revision: its chunks are stored
-under it, unseen, until one change of the document's record names it. Before the first chunk a note of the write is
-stored, which goes when nothing of it is left to do. A note that stays tells of a write that broke off, and whatever
-it left behind is removed.
+under it, invisible, until one change of the document's record names it. Before the first chunk a note of the write is
+stored, which is deleted when the write is complete. A note that stays marks an interrupted write, and its leftovers
+are removed.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from rag_context.stores.mongodb.state import Change, IndexState
 from rag_context.stores.mongodb.tasks import ended
 
 LONGEST_WRITE_S = 300.0
-"""A write that stores chunks for longer is given up, before anybody may take what it stored for left over."""
+"""A write that stores chunks for longer is cancelled, before a sweep may treat its chunks as leftovers."""
 
 ABANDONED_S = 900.0
-"""A note that this process has seen for so long is of a write that broke off."""
+"""A note that this process has seen for so long is of an interrupted write."""
 
 LAYOUT = 2
 """Raised whenever records are kept in another form; an index of an earlier one is rewritten at the start."""
@@ -38,7 +38,7 @@ _AT_ONCE = 20
 _STATE_ID = "index"
 _NOTE = "write:"
 _SWIFTLY = WriteConcern(w=1)
-"""For notes: one that is lost with its server leaves records that nobody sees."""
+"""For notes: one that is lost with its server leaves records that are never read."""
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Revisions:
         self._migrating: asyncio.Task[None] | None = None
 
     async def store(self, document: Document, chunks: Sequence[Chunk]) -> Entry:
-        """Store the chunks of a document, unseen; returns the record that makes them visible.
+        """Store the chunks of a document, still invisible; returns the record that makes them visible.
 
         Raises:
             BackendError: they could not be stored.
@@ -71,22 +71,22 @@ class Revisions:
         return entry
 
     async def replaced(self, entry: Entry, before: Entry | None) -> None:
-        """Remove what a document's record named before it became `entry`. What fails is left to `sweep`."""
+        """Remove what a document's record named before it became `entry`. After a failure `sweep` does it."""
         await self._finish(entry["revision"], entry["_id"], None if before is None else before.get("revision"))
 
     async def withdraw(self, entry: Entry) -> None:
-        """Remove the chunks of a record that was not stored after all. What fails is left to `sweep`."""
+        """Remove the chunks of a record that was not stored after all. After a failure `sweep` does it."""
         await self._finish(entry["revision"], entry["_id"], entry["revision"])
 
     async def removing(self, document_id: str) -> str:
-        """Note that a document is about to be removed; returns the name of the note. Raises: BackendError."""
+        """Store a note that a document is about to be removed; returns its name. Raises: BackendError."""
         name = uuid4().hex
         async with self._mongo.reached():
             await self._note(name, document_id)
         return name
 
     async def removed(self, name: str, document_id: str, before: Entry | None) -> None:
-        """Remove the chunks of a document that is gone. What fails is left to `sweep`."""
+        """Remove the chunks of a deleted document. After a failure `sweep` does it."""
         await self._finish(name, document_id, None if before is None else before.get("revision"))
 
     async def chunks(self, entry: Entry) -> list[Entry]:
@@ -94,13 +94,13 @@ class Revisions:
         return await read_chunks(entry, self._mongo.chunks)
 
     async def rewrite(self, entry: Entry) -> bool:
-        """Analyse the chunks of a document of ours again, and store them anew; False where it changed meanwhile.
+        """Analyse the chunks of a document of ours again and store them; False if it changed meanwhile.
 
         Args:
             entry: the whole record as it was read, of any layout.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         async with self._mongo.reached():
             chunks = [chunk_of(each) for each in await self.chunks(entry)] if "revision" in entry else chunks_of(entry)
@@ -127,7 +127,7 @@ class Revisions:
         """Rewrite what earlier versions stored, once per index. Until then the text index alone finds it.
 
         Raises:
-            BackendError: the server could not be asked; what was rewritten stays so.
+            BackendError: the server is unavailable; rewritten records stay.
         """
         async with self._mongo.reached():
             state = await self._mongo.state.find_one({"_id": _STATE_ID}, {"layout": 1})
@@ -144,22 +144,22 @@ class Revisions:
             logger.info("%d documents of an earlier version were stored in the present form", rewritten)
 
     def migrate_soon(self) -> None:
-        """As `migrate`, beside the caller and once for this process; what fails is done by the next call."""
+        """As `migrate`, in the background and once per process; after a failure the next call continues."""
         done = self._migrating is not None and self._migrating.done()
         if self._migrating is None or (done and (self._migrating.cancelled() or self._migrating.exception())):
             self._migrating = asyncio.create_task(self.migrate(), name="mongodb migration")
             self._migrating.add_done_callback(_log_failure)
 
     async def close(self) -> None:
-        """End what is under way; a migration goes on with the next start."""
+        """Cancel the migration; it continues with the next start."""
         if self._migrating is not None:
             await ended(self._migrating)
 
     async def sweep(self) -> None:
-        """Remove what writes left behind that broke off.
+        """Remove the leftovers of interrupted writes.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         async with self._mongo.reached():
             notes = await self._mongo.state.find({"_id": {"$gte": _NOTE, "$lt": _NOTE[:-1] + ";"}}).to_list()
@@ -172,8 +172,8 @@ class Revisions:
     async def _complete(self, note: Entry) -> None:
         """Remove the records of a document that neither its own record nor another write names.
 
-        Read in this order, nothing of a write under way is taken for left over: its note is there before its chunks,
-        and goes after the document's record names them.
+        This order of reads protects a write under way: its note is stored before its chunks, and deleted after the
+        document's record names them.
         """
         key, mongo = note["document"], self._mongo
         async with mongo.reached():
@@ -185,7 +185,7 @@ class Revisions:
             for revision in found - wanted:
                 await self._remove(key, revision)
             await self._notes.delete_one({"_id": note["_id"]})
-        logger.info("a write of document %s broke off; what it left behind was removed", key)
+        logger.info("a write of document %s was interrupted; its leftovers were removed", key)
 
     async def _store(self, entry: Entry, chunks: Sequence[Chunk]) -> None:
         """Store the records of `chunks` under the revision of `entry`, and count their terms in it."""
@@ -218,7 +218,7 @@ class Revisions:
                     await self._remove(document_id, revision)
                 await self._notes.delete_one({"_id": f"{_NOTE}{name}"})
         except BackendError as error:
-            logger.warning("what a write replaced is still there, and is removed later: %s", error)
+            logger.warning("replaced chunks could not be removed yet, and are removed later: %s", error)
 
     async def _of_earlier_layout(self, after: str) -> list[Entry]:
         query = {**OURS, "revision": None, "_id": {"$gt": after}}

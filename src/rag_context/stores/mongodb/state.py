@@ -1,8 +1,8 @@
-"""What the index has come to: a record of its own, with counters, version and model.
+"""The state of the index: one record with counters, version and model.
 
 A change of a document takes three steps, since a lone server has no transactions: a number is drawn (`begun` grows),
-the document's one record is changed, and the counters follow (`version` grows). So a change that broke off in the
-middle shows: the two numbers stay apart, and once nothing has moved for a while the counters are counted anew.
+the document's one record is changed, and the counters follow (`version` grows). So an interrupted change
+shows: the two numbers differ, and once nothing has changed for a while the counters are counted again.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 _ID = "index"
 _SWIFTLY = WriteConcern(w=1)
-"""For the number of a change: one that is lost with its server makes the counters be counted again, no more."""
+"""For the number of a change: if it is lost with its server, the counters are counted again, nothing else."""
 
 _CLOSING_S = 3.0
 """How long changes under way may take when the store is closed."""
@@ -35,7 +35,7 @@ _CLOSING_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What there is, or by how much it changes; `vectors` are the chunks of indexed documents."""
+    """The counters, or a change of them; `vectors` are the chunks of indexed documents."""
 
     documents: int = 0
     pending: int = 0
@@ -58,7 +58,7 @@ NOTHING = Totals()
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The record as it was read. `turnover` counts the chunks that came or went, ever."""
+    """The record as it was read. `turnover` counts all chunks ever added or removed."""
 
     name: str
     begun: int
@@ -79,7 +79,7 @@ class Snapshot:
 
 
 def totals_of(entry: Entry | None) -> Totals:
-    """What a document's record adds to the totals; nothing where there is none, or it is another program's."""
+    """What a document's record adds to the totals; zero for no record, or another program's."""
     if entry is None or not is_ours(entry):
         return NOTHING
     chunks, indexed = entry["chunkCount"], entry["status"] == INDEXED
@@ -97,14 +97,14 @@ class Change:
     complete: bool = False
 
     def replaced(self, before: Entry | None, after: Entry | None) -> None:
-        """Note that a document's record is `after` and was `before`."""
+        """Count the change of a document's record from `before` to `after`."""
         one, other = totals_of(before), totals_of(after)
         self.delta = self.delta + other - one
         self.turnover += one.chunks + other.chunks
 
 
 class IndexState:
-    """The record, and what this process knows of it."""
+    """The record of the state, with this process's copy of it."""
 
     def __init__(self, mongo: Mongo) -> None:
         self._mongo = mongo
@@ -121,15 +121,15 @@ class IndexState:
 
     @property
     def stamp(self) -> str | None:
-        """Names this state of this index to every process; None while it is not known."""
+        """Identifies this state of this index in every process; None while unknown."""
         return None if self._known is None else f"{self._known.name}:{self._known.version}"
 
     async def known(self) -> Snapshot:
-        """What is known, read only where nothing is. Raises: BackendError."""
+        """The last known state, read from the server only if there is none. Raises: BackendError."""
         return self._known or await self.look()
 
     async def look(self) -> Snapshot:
-        """Read the record anew; it is made where it is missing. Raises: BackendError."""
+        """Read the record; it is created if it is missing. Raises: BackendError."""
         async with self._mongo.reached():
             entry = await self._mongo.state.find_one({"_id": _ID})
         if entry is None:
@@ -138,10 +138,10 @@ class IndexState:
         return self._publish(entry)
 
     async def change(self, work: Callable[[Change], Awaitable[T]]) -> T:
-        """Do `work` on the documents, and let the counters follow. It is done to its end whoever gives up waiting.
+        """Do `work` on the documents, then update the counters. It completes even if the caller is cancelled.
 
         Raises:
-            BackendError: it is not known to be done, and may be done again.
+            BackendError: the result is unknown; the call may be repeated.
         """
         task = asyncio.create_task(self._change(work))
         self._changes.add(task)
@@ -169,30 +169,30 @@ class IndexState:
             )
 
     async def active_generation(self) -> tuple[int, str | None]:
-        """The generation of vectors that answers, and the fingerprint of its model. Raises: BackendError."""
+        """The active generation of vectors, and the fingerprint of its model. Raises: BackendError."""
         entry = await self._entry()
         model = entry.get("model")
         return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
 
     async def run(self) -> tuple[Mapping[str, Any] | None, float]:
-        """The model whose vectors are being made, and when that last got on. Raises: BackendError."""
+        """The model of the run under way, and the time of its last progress. Raises: BackendError."""
         entry = await self._entry()
         return entry.get("next"), float(entry.get("nextTouched", 0.0))
 
     async def inactive_generation(self) -> int | None:
-        """A generation of vectors that may be there and does not answer. Raises: BackendError."""
+        """An inactive generation of vectors that may exist. Raises: BackendError."""
         return (await self._entry()).get("debris")
 
     async def begin_run(
         self, model: Mapping[str, Any], touched: float, generation: int, inactive_generation: int | None
     ) -> bool:
-        """Record a run and what it makes, unless other debris is recorded. Raises: BackendError."""
-        await self.look()  # which makes the record where it is missing
+        """Record a run and its generation, unless another inactive one is recorded. Raises: BackendError."""
+        await self.look()  # creates the record if it is missing
         begun = {"next": dict(model), "nextTouched": touched, "debris": generation}
         return await self._record(begun, {"debris": inactive_generation})
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record that this model's run got on, where it is still under way. Raises: BackendError."""
+        """Record progress of this model's run, if it is still under way. Raises: BackendError."""
         await self._record({"nextTouched": touched}, {"next.fingerprint": made_by})
 
     async def abandon_run(self) -> None:
@@ -200,20 +200,20 @@ class IndexState:
         await self._record({"next": None, "nextTouched": 0.0}, {})
 
     async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation is gone, unless a run is under way. Raises: BackendError."""
+        """Record that this generation was removed, unless a run is under way. Raises: BackendError."""
         await self._record({"debris": None}, {"next.fingerprint": None, "debris": generation})
 
     async def _record(self, fields: Entry, where: Entry) -> bool:
-        """Change the record where it is as expected; whether it was."""
+        """Change the record if it is as expected; returns whether it was."""
         async with self._writing.reached():
             result = await self._records.update_one({"_id": _ID, **where}, {"$set": fields})
         return result.matched_count == 1
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Have a generation answer, unless no run of the model `made_by` is under way; the version grows.
+        """Make a generation the active one, unless no run of the model `made_by` is under way; the version grows.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         before = await self._entry()
         model = before.get("next")
@@ -236,7 +236,7 @@ class IndexState:
             return await self._mongo.state.find_one({"_id": _ID}) or {}
 
     async def count(self) -> Totals:
-        """Count what there is, from an index. Raises: BackendError."""
+        """Count documents and chunks, from an index. Raises: BackendError."""
         group = {
             "_id": "$status",
             "documents": {"$sum": 1},
@@ -253,10 +253,10 @@ class IndexState:
         return counted
 
     async def correct(self, seen: Snapshot, counted: Totals) -> bool:
-        """Put the counters right, unless the record is not as it was `seen` any more; the version grows.
+        """Correct the counters, unless the record has changed since it was `seen`; the version grows.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         number = max(seen.begun, seen.version) + 1
         right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
@@ -286,7 +286,7 @@ class IndexState:
         except BackendRejectedError:
             with suppress(BackendError):
                 async with self._writing.reached():
-                    await self._complete(change)  # nothing is left open by what was refused
+                    await self._complete(change)  # a rejected change must not stay open
             raise
         finally:
             if not change.complete:
@@ -294,7 +294,7 @@ class IndexState:
         return result
 
     async def _begin(self, growth: int) -> Entry:
-        """The record with `begun` grown, made where it is missing; then documents that are there must be counted."""
+        """The record with `begun` increased; created if it is missing, and then existing documents must be counted."""
         growing = {"$inc": {"begun": growth}}
         records = self._records.with_options(write_concern=_SWIFTLY)
         entry = await records.find_one_and_update({"_id": _ID}, growing, return_document=ReturnDocument.AFTER)
@@ -319,7 +319,7 @@ class IndexState:
             self._publish(entry)
 
     def _publish(self, entry: Entry) -> Snapshot:
-        """Take note of the record, unless a newer one is known; another index's counts from anew."""
+        """Keep the record, unless a newer one is known; the count starts again for another index."""
         seen, known = _snapshot(entry), self._known
         if known is None or known.name != seen.name:
             self._base = self.version + (0 if known is None else 1)
@@ -342,6 +342,6 @@ def _snapshot(entry: Entry) -> Snapshot:
 
 
 def _see_exception(task: "asyncio.Task[Any]") -> None:
-    """Whoever waited may have given up, and then nobody else looks at what came of it."""
+    """Log the failure if the waiting caller was cancelled and does not read it."""
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.debug("a change failed: %s", error)

@@ -1,4 +1,4 @@
-"""What searches add up to, slice by slice: latencies by value while they are few, else in bins of 1 %.
+"""Statistics of searches, slice by slice: latencies by value while they are few, else in bins of 1 %.
 
 The bins' limits grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A Fast and Fully-Mergeable
 Quantile Sketch with Relative-Error Guarantees", VLDB 2019): with limits that grow by (1 + e) / (1 - e), a bin's middle
@@ -20,7 +20,7 @@ ERROR = 0.0095
 """Most relative error of a percentile; just below 1 %, which leaves room for rounding."""
 
 SMALLEST_MS = 0.001
-"""What took less stands in the first bin, as nothing."""
+"""Shorter times are in the first bin, and count as 0."""
 
 _GROWTH = (1.0 + ERROR) / (1.0 - ERROR)
 
@@ -59,10 +59,10 @@ class Sums:
     fallbacks: int = 0
     cache_hits: int = 0
     latencies: Counter[float] = field(default_factory=Counter)
-    """How many searches took how long."""
+    """The number of searches by latency."""
 
     def percentile(self, percent: int) -> float:
-        """By nearest rank; 0 of nothing."""
+        """By nearest rank; 0 without searches."""
         values = sorted(self.latencies)
         if not values:
             return 0.0
@@ -92,7 +92,7 @@ BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(_GROWTH)]}}
 
 
 def middle(number: int) -> float:
-    """What a bin says: as far, relatively, from its lower limit as from its upper one."""
+    """The value of a bin: at the same relative distance from its lower and its upper limit."""
     return 0.0 if number <= 0 else SMALLEST_MS * 2.0 * _GROWTH**number / (_GROWTH + 1.0)
 
 

@@ -1,4 +1,4 @@
-"""MongoDB as a whole: one client, its ports, and the task that looks after the index."""
+"""The MongoDB store as a whole: one client, its ports, and the task that maintains the index."""
 
 import asyncio
 import logging
@@ -35,10 +35,9 @@ class MongoStore:
 async def open_mongodb(
     uri: str, *, documents: str = "C0N7EXT", metrics: str = "R4G_M37R1C5"
 ) -> AsyncIterator[MongoStore]:
-    """Open the database of `uri` (P4NTH30N if it names none); what is missing in it is made in the background.
+    """Open the database of `uri` (P4NTH30N if it names none); missing indexes are created in the background.
 
-    A server that cannot be reached is no error here: the ports raise `BackendError` until it can be used, and then
-    work.
+    An unreachable server is not an error here: the ports raise `BackendError` until it is available.
 
     Args:
         uri: the server's address, with user, password, database and the driver's options.
@@ -47,18 +46,18 @@ async def open_mongodb(
         metrics: the collection of search records.
 
     Raises:
-        ConfigurationError: no server can have this address.
+        ConfigurationError: the address is invalid.
     """
     mongo = connect(uri, documents=documents, metrics=metrics)
     state = IndexState(mongo)
     indexes = Indexes(mongo)
     revisions = Revisions(mongo, state)
-    held = MongoDocuments(mongo, state, indexes, revisions)
+    document_store = MongoDocuments(mongo, state, indexes, revisions)
     watching = asyncio.create_task(Watch(mongo, state, indexes, revisions).run(time.monotonic), name="mongodb watch")
     watching.add_done_callback(_log_crash)
     try:
         yield MongoStore(
-            held,
+            document_store,
             MongoTexts(mongo, state, indexes),
             MongoMetrics(mongo),
             MongoAuditor(mongo, state, indexes, revisions),
@@ -67,7 +66,7 @@ async def open_mongodb(
         await ended(watching)
         await revisions.close()
         await state.close()
-        await held.close()
+        await document_store.close()
         await indexes.close()
         await mongo.close()
 

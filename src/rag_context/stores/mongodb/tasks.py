@@ -1,4 +1,4 @@
-"""Ending tasks that talk to the driver."""
+"""Cancels tasks that use the driver."""
 
 import asyncio
 from typing import Any
@@ -9,7 +9,7 @@ _AGAIN_S = 0.2
 async def ended(task: "asyncio.Task[Any]") -> None:
     """Cancel a task and wait for its end, whatever that is.
 
-    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is said again.
+    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is repeated.
     """
     while not task.done():
         task.cancel()

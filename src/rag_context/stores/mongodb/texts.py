@@ -17,14 +17,14 @@ from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.stores.mongodb.chunk_records import LOOKS, WORDS, settled, words_of
+from rag_context.stores.mongodb.chunk_records import LOOKS, TERM_FIELDS, chunk_terms, is_settled
 from rag_context.stores.mongodb.connection import Mongo
 from rag_context.stores.mongodb.entries import Entry, chunks_of, reference
 from rag_context.stores.mongodb.faults import INDEX_NOT_FOUND, TIME_EXPIRED, is_code
 from rag_context.stores.mongodb.filters import condition
 from rag_context.stores.mongodb.frequencies import Frequencies
 from rag_context.stores.mongodb.indexes import Indexes
-from rag_context.stores.mongodb.reading import OTHER_LAYOUT, holding
+from rag_context.stores.mongodb.reading import OTHER_LAYOUT, with_chunks
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -44,13 +44,13 @@ MOST_PER_TERM = 2.2
 
 TEXT_CANDIDATES = 50
 TEXT_SEARCH_MS = 150
-"""The text index is asked no longer than this: it ranks by repeats alone, and slowly where a word is common."""
+"""Longest query of the text index: it ranks by repeats alone, and is slow for common words."""
 
 SEARCH_MS = 2_000
-"""Nobody waits any longer for a search, so the server shall not work on it any longer either."""
+"""No caller waits longer for a search, so the server stops working on it."""
 
 QUESTIONS = 256
-"""Queries whose terms and weights are remembered: a search asks for scores again before it is done."""
+"""Cached queries with their terms and weights: a search needs scores several times."""
 
 REMEMBERED_ROWS = 200
 """Chunks that a remembered query keeps its counts of, at most."""
@@ -83,12 +83,12 @@ class _Question:
     """Every chunk of `tenant` that holds some of the terms, by id, where all of them were found."""
 
     tenant: Tenant | None = None
-    """Whose documents were searched; None before the first search."""
+    """The tenant whose documents were searched; None before the first search."""
 
     is_shared: bool = False
-    """Several tenants asked it: a chunk does not say whose it is, so nothing is remembered of what holds the terms."""
+    """Several tenants sent the query: chunks do not record theirs, so the chunks with its terms are not cached."""
 
-    def asked_by(self, tenant: Tenant) -> None:
+    def record_tenant(self, tenant: Tenant) -> None:
         """Note a search."""
         if self.tenant not in (None, tenant):
             self.is_shared, self.holders = True, None
@@ -100,7 +100,7 @@ class MongoTexts:
 
     Args:
         mongo: the database.
-        state: what the index has come to.
+        state: the state of the index.
         indexes: makes the text index again where it is missing.
         budget: chunks that one round may read.
     """
@@ -117,13 +117,13 @@ class MongoTexts:
         """The chunks that hold the query's terms best, best first, equal ones by chunk id.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         if limit < 1 or not terms(query):
             return []
         async with self._mongo.reached():
             question = await self._question(query)
-            question.asked_by(where.tenant)
+            question.record_tenant(where.tenant)
             text = asyncio.create_task(self._text_search(query, question, where))
             text.add_done_callback(_see_exception)
             try:
@@ -134,10 +134,10 @@ class MongoTexts:
         return sorted([*hits, *others], key=_best_first)[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        """Text scores of the given chunks; those that hold none of the terms, or are unknown, may be left out.
+        """BM25 scores of the given chunks; unknown ones and those without any of the terms may be left out.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         if not chunks:
             return {}
@@ -150,13 +150,13 @@ class MongoTexts:
             records = await self._find({"chunkId": {"$in": list(asked)}})
             rows = {record["chunkId"]: _row(record, question) for record in records}
             if others := [id_ for id_ in asked if id_ not in rows]:
-                found = self._mongo.documents.find({**holding(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
+                found = self._mongo.documents.find({**with_chunks(others), **OTHER_LAYOUT}).max_time_ms(SEARCH_MS)
                 rows |= {row.chunk.id: row async for entry in found for row in _rows_of_other(entry, question)}
         known = [rows[id_] for id_ in asked if id_ in rows]
         return {hit.chunk.id: KeywordHit(asked[hit.chunk.id], hit.bm25, hit.share) for hit in _hits(question, known)}
 
     async def _question(self, query: str) -> _Question:
-        version = self._state.version  # read before anything is asked: what came in between must not pass for known
+        version = self._state.version  # read before the queries: later changes must not count as known
         remembered = self._questions.get((query, version))
         if remembered is not None:
             return remembered
@@ -171,13 +171,13 @@ class MongoTexts:
         return question
 
     async def _current_hits(self, question: _Question, limit: int, where: Filter) -> list[KeywordHit]:
-        """The best `limit` chunks that their documents name; looked for again where a document was just replaced."""
+        """The best `limit` chunks that their documents name; read again if a document was just replaced."""
         before: Mapping[str, object] = {}
         hits: list[KeywordHit] = []
         for _ in range(LOOKS):
             rows = await self._candidates(question, limit, where)
             hits, named, records = await self._named(question, rows, limit)
-            if settled(records, named, before):
+            if is_settled(records, named, before):
                 break
             before = named
         return hits
@@ -228,7 +228,7 @@ class MongoTexts:
     ) -> tuple[list[Entry], bool]:
         """Chunks that hold terms of a group, and whether they are all.
 
-        Of a term that more chunks hold than may be read, these are the chunks in which it says most: half of them
+        Of a term in more chunks than may be read, these are the chunks where it weighs most: half of them
         shortest ones in which it is repeated, the others the shortest ones.
         """
         frequency = dict(zip(question.terms, question.frequencies, strict=True))
@@ -242,7 +242,7 @@ class MongoTexts:
         return [record for part in found for record in part], False
 
     async def _find(self, match: Entry, shortest: int | None = None) -> list[Entry]:
-        cursor = self._mongo.chunks.find(match, WORDS).max_time_ms(SEARCH_MS).batch_size(self._budget)
+        cursor = self._mongo.chunks.find(match, TERM_FIELDS).max_time_ms(SEARCH_MS).batch_size(self._budget)
         if shortest is not None:
             cursor = cursor.sort("length").limit(shortest)
         return await cursor.to_list()
@@ -273,8 +273,8 @@ def _best_first(hit: KeywordHit) -> tuple[float, str]:
 def _spread(counted: Mapping[str, int]) -> dict[str, int]:
     """So many of the terms as are counted at most, evenly spread."""
     pairs = list(counted.items())
-    taken = min(len(pairs), COUNTED_TERMS)
-    return dict(pairs[number * len(pairs) // taken] for number in range(taken))
+    kept = min(len(pairs), COUNTED_TERMS)
+    return dict(pairs[number * len(pairs) // kept] for number in range(kept))
 
 
 def _from_holders(
@@ -305,7 +305,7 @@ def _rounds(question: _Question, budget: int) -> Iterator[list[str]]:
 
 
 def _is_enough(question: _Question, rows: Sequence[_Row], searched: Sequence[str], limit: int) -> bool:
-    """Whether the best `limit` of the rows score more than any chunk that holds none of the `searched` terms."""
+    """Whether the best `limit` of the rows score more than any chunk without the `searched` terms."""
     if len(rows) < limit:
         return False
     scores = sorted((hit.bm25 for hit in _hits(question, rows)), reverse=True)
@@ -315,13 +315,13 @@ def _is_enough(question: _Question, rows: Sequence[_Row], searched: Sequence[str
 
 
 def _selective(question: _Question, budget: int) -> set[str]:
-    """The terms worth asking the text index for: the rarest, and those that only other programs' documents may hold."""
+    """The terms for a query of the text index: the rarest, and those that only other programs' documents may have."""
     unknown = [term for term, count in zip(question.terms, question.frequencies, strict=True) if not count]
     return {*unknown, *next(_rounds(question, budget), ())}
 
 
 def _plain_words(query: str, wanted: set[str]) -> str:
-    """Those words of the query that the terms come from: runs of letters and digits, so that none is an operator."""
+    """The words of the query that the terms come from: only letters and digits, so never an operator."""
     return " ".join(dict.fromkeys(word for word in _WORD.findall(query) if not wanted.isdisjoint(terms(word))))
 
 
@@ -336,7 +336,7 @@ def _row(record: Entry, question: _Question) -> _Row:
 def _rows_of_other(entry: Entry, question: _Question) -> Iterator[_Row]:
     """One row for each chunk of a document that holds its chunks itself."""
     for chunk in chunks_of(entry):
-        words = words_of(chunk)
+        words = chunk_terms(chunk)
         held = dict(zip(words.terms, words.counts, strict=True))
         counts = [float(held.get(term, 0)) for term in question.terms]
         yield _Row(reference(entry, chunk.id, chunk.position), words.length, counts)
@@ -361,6 +361,6 @@ def _hits(question: _Question, rows: Sequence[_Row]) -> list[KeywordHit]:
 
 
 def _see_exception(search: "asyncio.Task[list[_Row]]") -> None:
-    """The other half of the search may have failed first, and then nobody asks for this one's failure."""
+    """Read this task's exception, because the search may have failed in its other part first."""
     if not search.cancelled():
         search.exception()

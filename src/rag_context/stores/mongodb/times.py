@@ -8,7 +8,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970; a moment without a zone is taken as UTC."""
+    """Microseconds since 1970; a time without a zone is UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MICROSECOND
 

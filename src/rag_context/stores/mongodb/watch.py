@@ -1,4 +1,4 @@
-"""The task that looks after the index: what did other processes write, and is anything missing or left open?"""
+"""The background task that follows other processes' writes, creates missing indexes and repairs counters."""
 
 import asyncio
 import logging

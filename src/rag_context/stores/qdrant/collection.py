@@ -1,4 +1,4 @@
-"""The collection: what it must be like, how it is made, and what of it is missing."""
+"""The collection of vectors: how it is created, and the indexes it must have."""
 
 import logging
 from collections.abc import Mapping
@@ -39,14 +39,14 @@ INDEXES: Mapping[str, _Schema] = {
     ),
     fields.DOCUMENT_ID: _SELDOM,
 }
-"""Every field that is filtered by. Those that only writes and rare filters ask for are kept on disk."""
+"""Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionPlan:
-    """The collection's name, and how it is made where it is missing; one that is there is taken as it is.
+    """The collection's name, and how it is created if it is missing; an existing one is used as it is.
 
-    `shards` and `replicas` are the server's choice where they are None. Quantised vectors are kept in memory, the
+    The server chooses `shards` and `replicas` if they are None. Quantised vectors are kept in memory, the
     originals, by which results are scored again, on disk.
     """
 
@@ -57,7 +57,7 @@ class CollectionPlan:
 
 
 class Collection:
-    """One collection, and what is known of it. What is known may be outdated, and is looked up anew when it matters."""
+    """One collection, with cached facts about it, which may be outdated and are read again where that matters."""
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
         self._connection = connection
@@ -67,22 +67,22 @@ class Collection:
 
     @property
     def was_there(self) -> bool:
-        """Whether this process has seen the collection, and not removed it itself."""
+        """Whether this process has found the collection, and not removed it itself."""
         return self._dimension is not None
 
     def mismatch(self, dimension: int) -> str:
-        """What to say to vectors of another dimension."""
+        """The error message for vectors of another dimension."""
         return (
             f"Qdrant's collection {self._plan.name!r} holds vectors of dimension {self._dimension}, not {dimension}:"
             " run `rag-context reindex`, or name another as stores.qdrant_collection."
         )
 
     async def look(self) -> models.CollectionInfo:
-        """What the server says of it.
+        """Read its properties from the server.
 
         Raises:
-            NoCollectionError: it is not there.
-            BackendRejectedError: it is there and not of the kind that is needed.
+            NoCollectionError: it does not exist.
+            BackendRejectedError: it is not a collection of plain cosine vectors.
         """
         info = await self._connection.call(self._connection.client.get_collection(self._plan.name))
         vectors = info.config.params.vectors
@@ -96,17 +96,17 @@ class Collection:
         return info
 
     async def fits(self, dimension: int) -> bool:
-        """Whether vectors of this dimension can be compared with those that are there.
+        """Whether vectors of this dimension can be compared with the stored ones.
 
         Raises:
-            NoCollectionError: it is not there.
+            NoCollectionError: it does not exist.
         """
         if self._dimension != dimension:
             await self.look()
         return self._dimension == dimension
 
     async def make(self, dimension: int) -> None:
-        """Make what is missing: the collection, its indexes; one of another dimension, if it is empty, anew.
+        """Create the collection and its indexes if they are missing; an empty one of another dimension is replaced.
 
         Raises:
             BackendRejectedError: it holds vectors of another dimension.
@@ -120,12 +120,12 @@ class Collection:
                 raise BackendRejectedError(COMPONENT, self.mismatch(dimension))
             await self.remove()
             info = await self._create(dimension)
-        await self.mend(info)
+        await self.make_indexes(info)
 
-    async def mend(self, info: models.CollectionInfo) -> None:
-        """Make the payload indexes that are missing, or are not as ours are.
+    async def make_indexes(self, info: models.CollectionInfo) -> None:
+        """Create the payload indexes that are missing, or differ from ours.
 
-        One that is there is made anew once at most: a server may not say all that it was told.
+        An existing one is replaced at most once: a server may not report all of its options.
         """
         for field, schema in INDEXES.items():
             there = info.payload_schema.get(field)
@@ -148,13 +148,13 @@ class Collection:
         return counted.count
 
     async def remove(self) -> None:
-        """Remove it with all it holds; it may be gone already."""
+        """Remove it with all its vectors; it may be removed already."""
         await self._connection.call(self._connection.client.delete_collection(self._plan.name))
         self._dimension = None
 
     async def _create(self, dimension: int) -> models.CollectionInfo:
         if self.was_there:
-            logger.warning("qdrant: collection %r is gone; it is made anew, empty", self._plan.name)
+            logger.warning("qdrant: collection %r was deleted; it is created again, empty", self._plan.name)
         plan = self._plan
         try:
             await self._connection.call(
@@ -187,7 +187,7 @@ def _majority(replicas: int | None) -> int | None:
 
 
 def _is_like(there: models.PayloadIndexInfo, schema: _Schema) -> bool:
-    """Whether an index is of our type, and has all that we ask for."""
+    """Whether an index has our type and options."""
     if there.data_type.value != schema.type.value:
         return False
     has = {} if there.params is None else there.params.model_dump(exclude_none=True)

@@ -1,4 +1,4 @@
-"""Named collections of documents in Qdrant. Others' collections on the same server are read, and never changed."""
+"""Named collections of documents in Qdrant. Collections of other programs are read and never changed."""
 
 import asyncio
 import time
@@ -42,19 +42,19 @@ async def open_qdrant_collections(
     timeout_s: float = TIMEOUT_S,
     hidden: Sequence[str] = (),
 ) -> AsyncIterator["QdrantCollections"]:
-    """The collections on a Qdrant server; opening asks nothing of it, so that it may be down.
+    """The collections on a Qdrant server; opening sends nothing, so the server may be down.
 
     Args:
         url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
         prefix: what the names of all of them begin with in Qdrant: letters, digits, dashes and underscores.
         api_key: the server's key.
-        transport: how the server is spoken to.
+        transport: HTTP or gRPC.
         grpc_port: the server's port for gRPC.
         timeout_s: how long any one call may take.
-        hidden: what the names of others' collections that are not shown begin with.
+        hidden: prefixes of the names of other programs' collections that are not shown.
 
     Raises:
-        ConfigurationError: the address is none.
+        ConfigurationError: the address is invalid.
     """
     catalogue = f"{prefix}{CATALOGUE}"
     connection = connect(url, catalogue, api_key=api_key, transport=transport, grpc_port=grpc_port, timeout_s=timeout_s)
@@ -65,7 +65,7 @@ async def open_qdrant_collections(
 
 
 class QdrantCollections:
-    """Fits `provider.Provider`: a card per collection, a point per document."""
+    """Fits `provider.Provider`: a record per collection, a point per document."""
 
     def __init__(self, connection: Connection, prefix: str, hidden: Sequence[str] = ()) -> None:
         self._connection = connection
@@ -75,56 +75,56 @@ class QdrantCollections:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """The capabilities of collections in Qdrant."""
         return CAPABILITIES
 
     async def collections(self) -> list[Collection]:
-        """All of them, by name. Raises: BackendError."""
+        """All collections, by name. Raises: BackendError."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
-        async def counted(card: CollectionRecord) -> Collection:
+        async def counted(record: CollectionRecord) -> Collection:
             async with limit:
-                return await self._counted(card)
+                return await self._counted(record)
 
         async def foreign(name: str) -> Collection | None:
             async with limit:
                 return await ForeignCollection(self._connection, name).described()
 
-        ours = await asyncio.gather(*(counted(card) for card in await self._catalogue.cards()))
+        ours = await asyncio.gather(*(counted(record) for record in await self._catalogue.records()))
         known = {collection.name for collection in ours}
         others = [name for name in await self._others() if name not in known]
         theirs = await asyncio.gather(*(foreign(name) for name in others))
         return sorted([*ours, *filter(None, theirs)], key=lambda collection: collection.name)
 
     async def collection(self, name: str) -> Collection | None:
-        """One of them, if it is there. Raises: BackendError."""
-        card = await self._catalogue.card(name)
-        if card is not None:
-            return await self._counted(card)
+        """One collection, if it exists. Raises: BackendError."""
+        record = await self._catalogue.record(name)
+        if record is not None:
+            return await self._counted(record)
         foreign = await self._foreign(name)
         return None if foreign is None else await foreign.described()
 
     async def create(self, collection: Collection) -> bool:
-        """Make an empty collection; False, and nothing changed, where the name is taken. Raises: BackendError."""
+        """Create an empty collection; False, and no change, if the name exists. Raises: BackendError."""
         async with self._creating:
-            if await self._catalogue.card(collection.name) is not None or await self._foreign(collection.name):
+            if await self._catalogue.record(collection.name) is not None or await self._foreign(collection.name):
                 return False
             created = collection.created or datetime.now(UTC)
             await self._catalogue.add(replace(collection, created=created, dimension=None))
         return True
 
     async def drop(self, name: str) -> None:
-        """Remove a collection: its documents first, so that what a crash leaves is seen, and removed by a repeat.
+        """Remove a collection: its documents first, so that a repeat can complete it after a crash.
 
         Raises:
-            NotFoundError: there is none.
-            BackendError: it is not, or not wholly, removed.
+            NotFoundError: it does not exist.
+            BackendError: it was not, or not completely, removed.
         """
-        card = await self._catalogue.known(name)
-        # A switch that was cut short leaves two cards with one home, of which one is still in use.
-        others = {each.home for each in await self._catalogue.cards() if each.collection.name != name}
-        for home in {card.home, *await self._catalogue.homes(name)} - others:
-            await self._connection.call(self._connection.client.delete_collection(home))
+        record = await self._catalogue.known(name)
+        # An interrupted switch leaves two records with the same documents, one of which is still in use.
+        others = {each.storage for each in await self._catalogue.records() if each.collection.name != name}
+        for storage in {record.storage, *await self._catalogue.storages(name)} - others:
+            await self._connection.call(self._connection.client.delete_collection(storage))
         await self._catalogue.remove(name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
@@ -142,8 +142,8 @@ class QdrantCollections:
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
         """Store entries with their vectors, `(n, dim) float32`; a known id is replaced.
 
-        Up to 16 MB at once are all stored or none; of more, a failure may leave the first ones, and the same call
-        again completes them.
+        Up to 16 MB are stored atomically; of more, a failure may leave the first ones, and the same call again
+        completes them.
 
         Raises:
             NotFoundError: there is no such collection.
@@ -151,26 +151,26 @@ class QdrantCollections:
             BackendError: not all of it is stored.
         """
         check_distinct(entries)
-        home = await self._home(name)
+        storage = await self._storage(name)
         if entries:
             dimension = vectors.shape[1]
             made = await asyncio.to_thread(_points, entries, vectors)
-            await home.bind(dimension)
-            await home.upsert(made, dimension)
+            await storage.bind(dimension)
+            await storage.upsert(made, dimension)
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
-        """A page of what a clause lets through, by id, and how much that is in all.
+        """A page of what a clause lets through, by id, and the total number.
 
         Raises:
             NotFoundError: there is no such collection.
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
-        home = await self._place(name)
-        if isinstance(home, ForeignCollection):
-            return await home.entries(where, limit, offset)
-        ids = await _matching(home, where)
+        storage = await self._place(name)
+        if isinstance(storage, ForeignCollection):
+            return await storage.entries(where, limit, offset)
+        ids = await _matching(storage, where)
         page = ids[offset : offset + limit]
-        there = await home.entries(page)
+        there = await storage.entries(page)
         return EntryPage(tuple(there[id_] for id_ in page if id_ in there), len(ids))
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
@@ -178,37 +178,37 @@ class QdrantCollections:
 
         Raises:
             NotFoundError: there is no such collection.
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         return await (await self._place(name)).vectors(ids)
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
-        home = await self._place(name)
-        return await home.ids(where) if isinstance(home, ForeignCollection) else await _matching(home, where)
+        storage = await self._place(name)
+        return await storage.ids(where) if isinstance(storage, ForeignCollection) else await _matching(storage, where)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
-        home = await self._place(name)
-        return await home.get(ids) if isinstance(home, ForeignCollection) else await home.entries(ids)
+        storage = await self._place(name)
+        return await storage.get(ids) if isinstance(storage, ForeignCollection) else await storage.entries(ids)
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
-        home = await self._home(name)
-        gone = [id_ for id_, entry in (await home.entries(ids)).items() if matches(where, entry.metadata)]
-        await home.delete_many(gone)
+        storage = await self._storage(name)
+        gone = [id_ for id_, entry in (await storage.entries(ids)).items() if matches(where, entry.metadata)]
+        await storage.delete_many(gone)
         return len(gone)
 
     async def switch(self, name: str, built: str) -> bool:
-        """Let a card point to the documents of another; what it pointed to is removed. Raises: NotFoundError.
+        """Make a record refer to the documents of another; its old ones are removed. Raises: NotFoundError.
 
-        Whoever reads finds either the old ones or the new ones; the caller sees to it that they are the same ones.
+        Readers find either the old ones or the new ones; the caller ensures that both are the same documents.
         """
         new, old = await self._catalogue.known(built), await self._catalogue.known(name)
         await self._catalogue.switch(name, new)
         await self._catalogue.remove(built)
-        if old.home != new.home:
-            await self._connection.call(self._connection.client.delete_collection(old.home))
+        if old.storage != new.storage:
+            await self._connection.call(self._connection.client.delete_collection(old.storage))
         return True
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
@@ -217,49 +217,49 @@ class QdrantCollections:
         Raises:
             NotFoundError: there is no such collection.
             InvalidInputError: it holds vectors of another dimension.
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
-        home = await self._place(name)
-        if isinstance(home, ForeignCollection):
-            return await home.search(vector, limit, where)
-        home.check(len(vector))
-        if home.dimension is None or limit < 1:
+        storage = await self._place(name)
+        if isinstance(storage, ForeignCollection):
+            return await storage.search(vector, limit, where)
+        storage.check(len(vector))
+        if storage.dimension is None or limit < 1:
             return []
-        best = await _best(home, vector, limit, where)
-        there = await home.entries([id_ for id_, _ in best])
+        best = await _best(storage, vector, limit, where)
+        there = await storage.entries([id_ for id_, _ in best])
         return [EntryHit(there[id_], cosine) for id_, cosine in best if id_ in there]
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
-        return await (await self._home(name)).delete(id_)
+        return await (await self._storage(name)).delete(id_)
 
     async def empty(self, name: str) -> int:
         """Remove all entries by one operation of the server. Raises: NotFoundError, BackendError."""
-        home = await self._home(name)
-        count = await home.count()
+        storage = await self._storage(name)
+        count = await storage.count()
         if count:
-            await home.clear()
+            await storage.clear()
         return count
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
-        home = await self._place(name)
-        if isinstance(home, ForeignCollection):
-            return await home.values(path)
+        storage = await self._place(name)
+        if isinstance(storage, ForeignCollection):
+            return await storage.values(path)
         there = points.filter_of(AnyOf((present(path),)))
         return distinct(
             [
                 value_at(points.metadata_of(record.payload), path)
-                async for record in home.scroll(there, [points.METADATA])
+                async for record in storage.scroll(there, [points.METADATA])
             ]
         )
 
     async def health(self) -> ProviderHealth:
-        """How the server is, and how many collections are there; it does not tell their size."""
+        """The server's status and the number of collections; it does not report their size."""
         checked, started = datetime.now(UTC), time.perf_counter()
         count, error = None, None
         try:
-            count = len(await self._catalogue.cards())
+            count = len(await self._catalogue.records())
         except BackendError as failure:
             error = str(failure)
         latency_ms = (time.perf_counter() - started) * 1000
@@ -273,50 +273,50 @@ class QdrantCollections:
         return ForeignCollection(self._connection, name) if name in await self._others() else None
 
     async def _place(self, name: str) -> "CollectionStorage | ForeignCollection":
-        """Where the documents of a collection are read: ours, or else another program's."""
-        card = await self._catalogue.card(name)
-        if card is not None:
-            return self._at(card)
+        """The storage of a collection's documents: ours, or another program's."""
+        record = await self._catalogue.record(name)
+        if record is not None:
+            return self._at(record)
         foreign = await self._foreign(name)
         if foreign is None:
             raise NotFoundError(f"Collection '{name}' not found")
         return foreign
 
-    async def _home(self, name: str) -> CollectionStorage:
+    async def _storage(self, name: str) -> CollectionStorage:
         return self._at(await self._catalogue.known(name))
 
-    def _at(self, card: CollectionRecord) -> CollectionStorage:
-        return CollectionStorage(self._connection, self._catalogue, card)
+    def _at(self, record: CollectionRecord) -> CollectionStorage:
+        return CollectionStorage(self._connection, self._catalogue, record)
 
-    async def _counted(self, card: CollectionRecord) -> Collection:
-        return replace(card.collection, count=await self._at(card).count())
+    async def _counted(self, record: CollectionRecord) -> Collection:
+        return replace(record.collection, count=await self._at(record).count())
 
 
 def _points(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruct]:
     return [points.point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
 
 
-async def _matching(home: CollectionStorage, where: Clause) -> list[str]:
+async def _matching(storage: CollectionStorage, where: Clause) -> list[str]:
     """The ids of what a clause lets through, in order."""
     narrowed = narrow(where)
     fields = [points.ID] if narrowed.exact else [points.ID, points.METADATA]
     return sorted(
         [
             points.id_of(record.payload)
-            async for record in home.scroll(points.filter_of(narrowed.condition), fields)
+            async for record in storage.scroll(points.filter_of(narrowed.condition), fields)
             if narrowed.exact or matches(where, points.metadata_of(record.payload))
         ]
     )
 
 
-async def _best(home: CollectionStorage, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-    """Ids and cosines of the nearest entries, equal ones by id: as many are asked for as that takes."""
+async def _best(storage: CollectionStorage, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
+    """Ids and cosines of the nearest entries, equal ones by id: requests as many as that takes."""
     narrowed = narrow(where)
     condition = points.filter_of(narrowed.condition)
     params = None if narrowed.exact else _EXACT
     wanted = limit + 1
     while True:
-        near = await home.nearest(vector, wanted, condition, params)
+        near = await storage.nearest(vector, wanted, condition, params)
         found = [
             (points.id_of(each.payload), each.score)
             for each in near

@@ -1,6 +1,6 @@
 """A collection that another program made in Qdrant: read as it is, whatever the shape of its payloads.
 
-Its points have no index of ours, so a `where` is judged document by document, exactly; their cosines are computed here,
+Its points have no index of ours, so a `where` is checked document by document; cosines are computed here,
 because their vectors may be compared by another measure there, and need not be of length 1.
 """
 
@@ -29,7 +29,7 @@ _PAGE = 250
 
 @dataclass(frozen=True, slots=True)
 class _Vectors:
-    """Which of a point's vectors is read. `name` is None where they have no names, `size` where none is dense."""
+    """Which of a point's vectors is read. `name` is None if they have no names, `size` if none is dense."""
 
     name: str | None
     size: int | None
@@ -39,7 +39,7 @@ class ForeignCollection:
     """Reads a collection of Qdrant's by its own name.
 
     Args:
-        connection: reaches the server.
+        connection: the connection to the server.
         name: of the collection, in Qdrant and here.
     """
 
@@ -49,7 +49,7 @@ class ForeignCollection:
         self._name = name
 
     async def described(self) -> Collection | None:
-        """What is known of it; None where it is not there, or is the catalogue of another rag-context."""
+        """The collection; None if it does not exist, or is the registry of another rag-context."""
         try:
             vectors = await self._vectors()
             if self._name.endswith(CATALOGUE) and vectors == _Vectors(None, 1):
@@ -90,7 +90,7 @@ class ForeignCollection:
         check_dimension(self._name, vectors.size, len(vector))
         wanted = limit if where == EVERYTHING else 4 * limit
         while vectors.size is not None and limit > 0:
-            asked = self._client.query_points(
+            call = self._client.query_points(
                 self._name,
                 query=vector.tolist(),
                 using=vectors.name,
@@ -99,7 +99,7 @@ class ForeignCollection:
                 with_vectors=True if vectors.name is None else [vectors.name],
                 search_params=models.SearchParams(exact=True),
             )
-            near = (await self._connection.call(asked)).points
+            near = (await self._connection.call(call)).points
             hits = [EntryHit(_entry(point), _cosine(point, vectors.name, vector)) for point in near]
             passing = [hit for hit in hits if matches(where, hit.entry.metadata)]
             if len(passing) >= limit or len(near) < wanted:
@@ -134,15 +134,15 @@ class ForeignCollection:
         found: list[models.Record] = []
         known = [point for id_ in dict.fromkeys(ids) if (point := _point_id(id_)) is not None]
         for start in range(0, len(known), _PAGE):
-            asked = self._client.retrieve(
+            call = self._client.retrieve(
                 self._name, known[start : start + _PAGE], with_payload=True, with_vectors=with_vectors
             )
-            found += await self._connection.call(asked)
+            found += await self._connection.call(call)
         return found
 
 
 def _point_id(id_: str) -> int | str | None:
-    """Qdrant's ids are whole numbers and UUIDs; None for a text that is neither."""
+    """Qdrant's ids are whole numbers and UUIDs; None for any other text."""
     if id_.isascii() and id_.isdigit() and int(id_) < 1 << 64:
         return int(id_)
     try:
@@ -157,14 +157,14 @@ def _entry(record: models.Record | models.ScoredPoint) -> Entry:
 
 
 def _cosine(point: models.ScoredPoint, name: str | None, vector: Vector) -> float:
-    held = _unit(point.vector, name)
-    return 0.0 if held is None else float(held @ vector)
+    unit = _unit(point.vector, name)
+    return 0.0 if unit is None else float(unit @ vector)
 
 
 def _unit(vector: Any, name: str | None) -> Vector | None:
-    held = vector.get(name) if name is not None and isinstance(vector, Mapping) else vector
-    if not isinstance(held, list) or not held or isinstance(held[0], list):
+    numbers = vector.get(name) if name is not None and isinstance(vector, Mapping) else vector
+    if not isinstance(numbers, list) or not numbers or isinstance(numbers[0], list):
         return None
-    exact = np.asarray(held, dtype=np.float64)
+    exact = np.asarray(numbers, dtype=np.float64)
     length = float(np.linalg.norm(exact))
     return None if not length else (exact / length).astype(np.float32)

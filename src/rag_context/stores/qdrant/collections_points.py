@@ -1,4 +1,4 @@
-"""An entry of a collection as a point of Qdrant, and back; facts as Qdrant's conditions."""
+"""An entry of a collection as a point of Qdrant, and back; tokens as Qdrant's conditions."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -12,7 +12,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
 from rag_context.stores.qdrant.faults import COMPONENT
-from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, facts_of, numbers_of
+from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, numbers_of, tokens_of
 
 ID = "id"
 TEXT = "text"
@@ -23,7 +23,7 @@ PATH = "path"
 VALUE = "value"
 
 OF_AN_ENTRY = [ID, TEXT, METADATA]
-"""What makes an entry; the other fields are for finding it."""
+"""The fields of an entry; all others only serve filters."""
 
 _WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
 _NUMBER = models.FloatIndexParams(type=models.FloatIndexType.FLOAT)
@@ -44,7 +44,7 @@ Payload: TypeAlias = Mapping[str, Any]
 
 
 def point_id(id_: str) -> str:
-    """The point that stands for a text: Qdrant's ids are UUIDs."""
+    """The point id of a text: Qdrant's ids are UUIDs."""
     return str(uuid5(_IDS, id_))
 
 
@@ -55,7 +55,7 @@ def point_of(entry: Entry, vector: Vector) -> models.PointStruct:
         ID: entry.id,
         TEXT: entry.text,
         METADATA: json.dumps(entry.metadata, ensure_ascii=False),
-        FACTS: facts_of(entry.metadata),
+        FACTS: tokens_of(entry.metadata),
     }
     return models.PointStruct(
         id=point_id(entry.id), vector=vector.tolist(), payload=payload | ({NUMBERS: numbers} if numbers else {})
@@ -63,7 +63,7 @@ def point_of(entry: Entry, vector: Vector) -> models.PointStruct:
 
 
 def size_of(point: models.PointStruct) -> int:
-    """About how many bytes a point takes on its way, rather too many than too few."""
+    """An upper estimate of the bytes of a point in a request."""
     vector = point.vector if isinstance(point.vector, list) else []
     return len(vector) * _DIGITS + len(json.dumps(point.payload))
 
@@ -74,11 +74,11 @@ def entry_of(payload: Payload | None) -> Entry:
     Raises:
         BackendDataError: the payload is not one of ours.
     """
-    held = payload or {}
-    text = held.get(TEXT)
+    payload = payload or {}
+    text = payload.get(TEXT)
     if not isinstance(text, str):
         raise foreign()
-    return Entry(id_of(held), text, metadata_of(held))
+    return Entry(id_of(payload), text, metadata_of(payload))
 
 
 def id_of(payload: Payload | None) -> str:
@@ -111,11 +111,11 @@ def filter_of(condition: Condition | None) -> models.Filter | None:
 
 def _condition(condition: Condition) -> models.Condition:
     match condition:
-        case AnyOf(facts):
-            return models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(facts)))
-        case NoneOf(facts):
-            held = models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(facts)))
-            return models.Filter(must_not=[held])
+        case AnyOf(tokens):
+            return models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
+        case NoneOf(tokens):
+            excluded = models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
+            return models.Filter(must_not=[excluded])
         case Range(path, bound, value):
             inner: list[models.Condition] = [
                 models.FieldCondition(key=PATH, match=models.MatchValue(value=path)),

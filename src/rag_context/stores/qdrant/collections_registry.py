@@ -1,9 +1,9 @@
-"""The catalogue of collections: a collection of Qdrant's of its own, with a point for each of ours.
+"""The registry of collections: one collection in Qdrant with a point, the record, for each of ours.
 
-Qdrant before 1.16 keeps no metadata with a collection, and one has its dimension from the start, while ours learns it
-from its first vector. So what is said of a collection stands on its card; the one of Qdrant that holds its documents
-is made with their first vector, under a name that is used once, so that what a removal left behind is never found
-again.
+Qdrant before 1.16 stores no metadata with a collection, and a collection there has its dimension from the start, while
+ours gets it from its first vector. So the metadata is in the record; the collection in Qdrant with the documents is
+created with their first vector, under a name that is used only once, so that the leftovers of a removal are never
+found again.
 """
 
 import json
@@ -26,7 +26,7 @@ from rag_context.stores.qdrant.connection import ORDERING, Connection
 from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError, NoPointError
 
 _NAME = "name"
-_HOME = "home"
+_STORAGE = "home"
 _METADATA = "metadata"
 _PROVIDER = "embedding_provider"
 _MODEL = "embedding_model"
@@ -35,28 +35,28 @@ _CREATED = "created"
 
 _PAGE = 1000
 CATALOGUE = "-catalogue"
-"""How the name of a catalogue ends, behind its prefix."""
+"""The suffix of a registry's name, after its prefix."""
 
 _NO_VECTORS = models.VectorParams(size=1, distance=models.Distance.DOT)
-"""Every collection has vectors; those of the cards say nothing."""
+"""Every collection must have vectors; those of the records have no meaning."""
 
 _OF_OURS = re.compile(r".+\.[0-9a-f]{32}", re.DOTALL)
-"""A place for documents, of this prefix or another."""
+"""The name of a storage for documents, of any prefix."""
 
 _ONCE = re.compile(r"\.[0-9a-f]{32}")
-"""What a name is used once by."""
+"""The part that makes a name unique."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionRecord:
-    """What is said of a collection, and the name of the one that holds its documents; its count is not known here."""
+    """The record of a collection, with the name of the storage for its documents; without its count."""
 
     collection: Collection
-    home: str
+    storage: str
 
 
 class CollectionRegistry:
-    """The cards of all collections whose names in Qdrant begin with a prefix."""
+    """The records of all collections whose names in Qdrant begin with a prefix."""
 
     def __init__(self, connection: Connection, prefix: str) -> None:
         self._connection = connection
@@ -64,8 +64,8 @@ class CollectionRegistry:
         self._name = connection.collection
         self._prefix = prefix
 
-    async def cards(self) -> list[CollectionRecord]:
-        """All of them, by the collections' names."""
+    async def records(self) -> list[CollectionRecord]:
+        """All records, by the collections' names."""
         found: list[CollectionRecord] = []
         offset: models.ExtendedPointId | None = None
         while True:
@@ -74,34 +74,34 @@ class CollectionRegistry:
                 records, offset = await self._connection.call(page)
             except NoCollectionError:
                 return []
-            found += [_card(record.payload) for record in records]
+            found += [_record(record.payload) for record in records]
             if offset is None:
-                return sorted(found, key=lambda card: card.collection.name)
+                return sorted(found, key=lambda record: record.collection.name)
 
-    async def card(self, name: str) -> CollectionRecord | None:
-        """The card of a collection, if it is there."""
+    async def record(self, name: str) -> CollectionRecord | None:
+        """The record of a collection, if it exists."""
         try:
             records = await self._connection.call(self._client.retrieve(self._name, [point_id(name)]))
         except NoCollectionError:
             return None
-        return _card(records[0].payload) if records else None
+        return _record(records[0].payload) if records else None
 
     async def known(self, name: str) -> CollectionRecord:
-        """The card of a collection.
+        """The record of a collection.
 
         Raises:
-            NotFoundError: there is none.
+            NotFoundError: it does not exist.
         """
-        card = await self.card(name)
-        if card is None:
+        record = await self.record(name)
+        if record is None:
             raise _unknown(name)
-        return card
+        return record
 
     async def add(self, collection: Collection) -> None:
-        """Put down the card of a collection that is not there."""
+        """Add the record of a new collection."""
         payload = {
             _NAME: collection.name,
-            _HOME: f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}",
+            _STORAGE: f"{engine_name(self._prefix, collection.name)}.{uuid4().hex}",
             _METADATA: _texts(collection.metadata),
             _PROVIDER: collection.embedding_provider,
             _MODEL: collection.embedding_model,
@@ -117,7 +117,7 @@ class CollectionRegistry:
             await self._put(point)
 
     async def bind(self, name: str, dimension: int) -> None:
-        """Note the dimension of a collection's vectors."""
+        """Record the dimension of a collection's vectors."""
         await self._change(name, {_DIMENSION: dimension}, None)
 
     async def replace(self, name: str, metadata: Mapping[str, Json]) -> None:
@@ -125,17 +125,17 @@ class CollectionRegistry:
         await self._change(name, {_METADATA: _texts(metadata)}, None)
 
     async def merge(self, name: str, metadata: Mapping[str, Json]) -> None:
-        """Set some keys of a collection's metadata; the server does it, so nobody comes between."""
+        """Set some keys of a collection's metadata; the server does it atomically."""
         if metadata:
             await self._change(name, dict(_texts(metadata)), _METADATA)
 
     async def remove(self, name: str) -> None:
-        """Take a card away."""
+        """Delete a record."""
         selector = models.PointIdsList(points=[point_id(name)])
         await self._connection.update(partial(self._client.delete, self._name, selector, wait=True, ordering=ORDERING))
 
-    async def homes(self, name: str) -> list[str]:
-        """All collections of Qdrant that hold, or once held, the documents of a collection."""
+    async def storages(self, name: str) -> list[str]:
+        """The names of all present and former storages of a collection's documents in Qdrant."""
         begins = engine_name(self._prefix, name)
         found = await self._connection.call(self._client.get_collections())
         return [
@@ -145,12 +145,12 @@ class CollectionRegistry:
         ]
 
     async def switch(self, name: str, built: CollectionRecord) -> None:
-        """Let a card say that its documents are where those of `built` are, with the metadata and dimension of that.
+        """Make a record refer to the storage of `built`, with its metadata and dimension.
 
-        One operation of the server; the card of `built` is left alone.
+        One operation of the server; the record of `built` is unchanged.
         """
         payload = {
-            _HOME: built.home,
+            _STORAGE: built.storage,
             _METADATA: _texts(built.collection.metadata),
             _DIMENSION: built.collection.dimension,
         }
@@ -164,11 +164,11 @@ class CollectionRegistry:
 
     async def _change(self, name: str, payload: dict[str, Any], key: str | None) -> None:
         points: list[models.ExtendedPointId] = [point_id(name)]
-        asked = partial(
+        call = partial(
             self._client.set_payload, self._name, payload, points=points, key=key, wait=True, ordering=ORDERING
         )
         try:
-            await self._connection.update(asked)
+            await self._connection.update(call)
         except (NoCollectionError, NoPointError) as error:
             raise _unknown(name) from error
 
@@ -176,31 +176,31 @@ class CollectionRegistry:
         await self._connection.update(partial(self._client.upsert, self._name, [point], wait=True, ordering=ORDERING))
 
     async def _make(self) -> None:
-        asked = self._client.create_collection(self._name, vectors_config=_NO_VECTORS, on_disk_payload=True)
+        call = self._client.create_collection(self._name, vectors_config=_NO_VECTORS, on_disk_payload=True)
         try:
-            await self._connection.call(asked)
-        except BackendRejectedError as refusal:
+            await self._connection.call(call)
+        except BackendRejectedError as rejection:
             try:
                 await self._connection.call(self._client.get_collection(self._name))  # another process was faster
             except NoCollectionError:
-                raise refusal from refusal.__cause__
+                raise rejection from rejection.__cause__
 
 
-def _card(payload: Mapping[str, Any] | None) -> CollectionRecord:
-    held = payload or {}
+def _record(payload: Mapping[str, Any] | None) -> CollectionRecord:
+    payload = payload or {}
     try:
-        created = held.get(_CREATED)
+        created = payload.get(_CREATED)
         collection = Collection(
-            name=held[_NAME],
-            metadata={key: json.loads(text) for key, text in held[_METADATA].items()},
-            embedding_provider=held.get(_PROVIDER),
-            embedding_model=held.get(_MODEL),
-            dimension=held.get(_DIMENSION),
+            name=payload[_NAME],
+            metadata={key: json.loads(text) for key, text in payload[_METADATA].items()},
+            embedding_provider=payload.get(_PROVIDER),
+            embedding_model=payload.get(_MODEL),
+            dimension=payload.get(_DIMENSION),
             created=datetime.fromisoformat(created) if created else None,
         )
-        return CollectionRecord(collection, held[_HOME])
+        return CollectionRecord(collection, payload[_STORAGE])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BackendDataError(COMPONENT, "A card in Qdrant's catalogue of collections cannot be read.") from error
+        raise BackendDataError(COMPONENT, "A record in Qdrant's registry of collections cannot be read.") from error
 
 
 def _texts(metadata: Mapping[str, Json]) -> dict[str, str]:

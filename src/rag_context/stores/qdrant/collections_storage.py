@@ -1,4 +1,4 @@
-"""The collection of Qdrant's that holds the documents of one of ours."""
+"""The collection in Qdrant with the documents of one of ours."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
@@ -28,15 +28,15 @@ T = TypeVar("T")
 
 
 class CollectionStorage:
-    """Where the documents of the collection on `card` are. It is not there before the first vector."""
+    """The storage of the documents of the collection in `record`. It does not exist before the first vector."""
 
-    def __init__(self, connection: Connection, catalogue: CollectionRegistry, card: CollectionRecord) -> None:
-        self._connection = replace(connection, collection=card.home)
+    def __init__(self, connection: Connection, catalogue: CollectionRegistry, record: CollectionRecord) -> None:
+        self._connection = replace(connection, collection=record.storage)
         self._client = connection.client
         self._catalogue = catalogue
-        self._name = card.collection.name
-        self._home = card.home
-        self._dimension = card.collection.dimension
+        self._name = record.collection.name
+        self._storage = record.storage
+        self._dimension = record.collection.dimension
 
     @property
     def dimension(self) -> int | None:
@@ -64,7 +64,7 @@ class CollectionStorage:
     async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
         """Store points, as few operations as their size allows."""
         for operation in operations(made, points.size_of):
-            stored = partial(self._client.upsert, self._home, list(operation), wait=True, ordering=ORDERING)
+            stored = partial(self._client.upsert, self._storage, list(operation), wait=True, ordering=ORDERING)
             try:
                 await self._connection.update(stored)
             except NoCollectionError:
@@ -77,7 +77,7 @@ class CollectionStorage:
         offset: models.ExtendedPointId | None = None
         while self._dimension is not None:
             page = self._client.scroll(
-                self._home, scroll_filter=where, limit=_PAGE, offset=offset, with_payload=fields, with_vectors=False
+                self._storage, scroll_filter=where, limit=_PAGE, offset=offset, with_payload=fields, with_vectors=False
             )
             records, offset = await self._there(self._connection.call(page))
             for record in records:
@@ -98,22 +98,22 @@ class CollectionStorage:
     async def nearest(
         self, vector: Vector, limit: int, where: models.Filter | None, params: models.SearchParams | None
     ) -> list[models.ScoredPoint]:
-        """The points nearest to a vector, with what a filter asks for."""
-        asked = self._client.query_points(
-            self._home,
+        """The points nearest to a vector that pass a filter."""
+        call = self._client.query_points(
+            self._storage,
             query=vector.tolist(),
             query_filter=where,
             limit=limit,
             with_payload=[points.ID, points.METADATA],
             search_params=params,
         )
-        return (await self._there(self._connection.call(asked))).points
+        return (await self._there(self._connection.call(call))).points
 
     async def delete_many(self, ids: Sequence[str]) -> None:
         """Remove entries, as few operations as their number allows."""
         for some in _batches(ids):
             selector = models.PointIdsList(points=[points.point_id(id_) for id_ in some])
-            await self._there(self._connection.call(self._client.delete(self._home, selector, wait=True)))
+            await self._there(self._connection.call(self._client.delete(self._storage, selector, wait=True)))
 
     async def delete(self, id_: str) -> bool:
         """Remove one entry; False where it is unknown."""
@@ -132,46 +132,46 @@ class CollectionStorage:
         if self._dimension is None:
             return 0
         try:
-            return (await self._connection.call(self._client.count(self._home, exact=True))).count
+            return (await self._connection.call(self._client.count(self._storage, exact=True))).count
         except NoCollectionError:
-            logger.warning("qdrant: collection %r, which held the documents of a collection, is gone", self._home)
+            logger.warning("qdrant: collection %r with the documents of a collection was deleted", self._storage)
             return 0
 
     async def _remove(self, selector: models.PointsSelector) -> None:
-        removed = partial(self._client.delete, self._home, selector, wait=True, ordering=ORDERING)
+        removed = partial(self._client.delete, self._storage, selector, wait=True, ordering=ORDERING)
         await self._there(self._connection.update(removed))
 
     async def _make(self, dimension: int) -> int:
         """Make it with its indexes. Returns its dimension, which what is there already decides."""
         params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
-        asked = self._client.create_collection(self._home, vectors_config=params, on_disk_payload=True)
+        call = self._client.create_collection(self._storage, vectors_config=params, on_disk_payload=True)
         try:
-            await self._connection.call(asked)
-        except BackendRejectedError as refusal:
-            dimension = await self._look(refusal)  # another process was faster
+            await self._connection.call(call)
+        except BackendRejectedError as rejection:
+            dimension = await self._look(rejection)  # another process was faster
         self._dimension = dimension
         for field, schema in points.INDEXES.items():
-            indexed = partial(self._client.create_payload_index, self._home, field, wait=True, ordering=ORDERING)
+            indexed = partial(self._client.create_payload_index, self._storage, field, wait=True, ordering=ORDERING)
             await self._connection.update(partial(indexed, field_schema=schema))
         return dimension
 
-    async def _look(self, refusal: BackendRejectedError) -> int:
+    async def _look(self, rejection: BackendRejectedError) -> int:
         try:
-            info = await self._connection.call(self._client.get_collection(self._home))
+            info = await self._connection.call(self._client.get_collection(self._storage))
         except NoCollectionError:
-            raise refusal from refusal.__cause__
+            raise rejection from rejection.__cause__
         vectors = info.config.params.vectors
         if not isinstance(vectors, models.VectorParams):
-            raise BackendDataError(COMPONENT, f"Qdrant's collection {self._home!r} is not one of plain vectors.")
+            raise BackendDataError(COMPONENT, f"Qdrant's collection {self._storage!r} is not one of plain vectors.")
         return vectors.size
 
     async def _retrieve(self, ids: Sequence[str], fields: list[str], *, with_vectors: bool) -> list[models.Record]:
         found: list[models.Record] = []
         for some in _batches(ids) if self._dimension is not None else ():
-            asked = self._client.retrieve(
-                self._home, [points.point_id(id_) for id_ in some], with_payload=fields, with_vectors=with_vectors
+            call = self._client.retrieve(
+                self._storage, [points.point_id(id_) for id_ in some], with_payload=fields, with_vectors=with_vectors
             )
-            found += await self._there(self._connection.call(asked))
+            found += await self._there(self._connection.call(call))
         return found
 
     async def _there(self, work: Awaitable[T]) -> T:
@@ -179,7 +179,7 @@ class CollectionStorage:
             return await work
         except NoCollectionError as error:
             await self._catalogue.known(self._name)  # it may have been removed meanwhile
-            message = f"Qdrant's collection {self._home!r}, which held the documents of {self._name!r}, is gone."
+            message = f"Qdrant's collection {self._storage!r}, with the documents of {self._name!r}, was deleted."
             raise BackendDataError(COMPONENT, message) from error
 
 

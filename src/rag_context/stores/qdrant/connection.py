@@ -16,16 +16,16 @@ from rag_context.stores.qdrant.faults import COMPONENT, FAULTS, backend_error
 Transport: TypeAlias = Literal["http", "grpc"]
 
 Consistency: TypeAlias = Literal["one", "majority", "quorum", "all"]
-"""How many replicas of a shard a read asks, and believes where they differ."""
+"""How many replicas of a shard a read compares, and which one counts where they differ."""
 
 T = TypeVar("T")
 
 ORDERING = models.WriteOrdering.MEDIUM
 """Writes go through one replica of a shard at a time, so that two writers leave all replicas the same; should it fail,
-another one takes its place. (`strong` would refuse writes meanwhile.)"""
+another one takes its place. (`strong` would reject writes meanwhile.)"""
 
 _TRIES = 3
-"""How often a write is repeated that the server took and did not say to be done."""
+"""How often a write is repeated that the server accepted without confirming that it was applied."""
 
 _CONNECTIONS = 64
 _IDLE_S = 2.0
@@ -47,7 +47,7 @@ class Connection:
     collection: str
     timeout_s: float
     consistency: models.ReadConsistency | None = None
-    """How reads are asked for; None: any one replica answers."""
+    """The read consistency; None: any one replica answers."""
 
     async def call(self, work: Awaitable[T]) -> T:
         """Await one call of the client.
@@ -63,19 +63,19 @@ class Connection:
             raise backend_error(error, self.collection) from error
 
     async def update(self, work: Callable[[], Awaitable[models.UpdateResult]]) -> None:
-        """Write something that may be written twice, until the server says that it is done.
+        """Repeat an idempotent write until the server confirms that it was applied.
 
         A server that is busy answers before it is (`acknowledged`, `wait_timeout`): what was written may not be found
         yet, or not on all replicas. The same again waits for what came before it.
 
         Raises:
-            BackendTimeoutError: it was taken and is not known to be done.
+            BackendTimeoutError: it was accepted, but not confirmed.
             BackendError: it failed otherwise.
         """
         for _ in range(_TRIES):
             if (await self.call(work())).status is models.UpdateStatus.COMPLETED:
                 return
-        raise BackendTimeoutError(COMPONENT, "Qdrant took a write and did not say that it is done; it is repeated.")
+        raise BackendTimeoutError(COMPONENT, "Qdrant accepted a write and did not confirm it; it is repeated.")
 
 
 def connect(
@@ -88,10 +88,10 @@ def connect(
     timeout_s: float,
     consistency: Consistency = "one",
 ) -> Connection:
-    """A connection that is made with the first call; nothing is asked of the server here.
+    """A connection that is made with the first call; nothing is sent to the server here.
 
     Raises:
-        ConfigurationError: the address is none, or the collection's name is one that Qdrant cannot have.
+        ConfigurationError: the address, or the collection's name, is invalid.
     """
     if not collection or len(collection) > _LONGEST_NAME or collection in (".", "..") or _FORBIDDEN & set(collection):
         raise ConfigurationError(
@@ -114,7 +114,7 @@ def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int,
         timeout=math.ceil(timeout_s),
         # The key as a header: given as a key, it makes the client print a warning on every plain connection.
         headers={"api-key": api_key} if api_key else None,
-        check_compatibility=False,  # it would print; `QdrantVectors.ping` asks by the makers' own rule, and logs
+        check_compatibility=False,  # it would print; `QdrantVectors.ping` checks by Qdrant's own rule, and logs
         # Certificates that nothing is compared with take a tenth of a second to load.
         verify=url.lower().startswith("https:") or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         limits=httpx.Limits(

@@ -35,7 +35,9 @@ FAULTS = (
 """What a call may raise where the server, the way to it or the text is at fault. The client asserts that an answer
 has a result, and lets some answers that are no JSON through to its caller."""
 
-_KEY_REFUSED = "Qdrant refused the key: check stores.qdrant_api_key (a connection's api_key) and what that key may do."
+_KEY_REJECTED = (
+    "Qdrant rejected the key: check stores.qdrant_api_key (a connection's api_key) and that key's permissions."
+)
 _UNREADABLE = "Qdrant's answer cannot be read."
 _LONGEST_REASON = 200
 
@@ -54,7 +56,7 @@ _NONSENSE = frozenset({grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNIMPLEMENTED}
 
 
 class NoCollectionError(BackendRejectedError):
-    """The collection is not there; the server is, so that writing to it may make the collection anew."""
+    """The collection does not exist on a running server; a write may create it again."""
 
 
 class NoPointError(BackendRejectedError):
@@ -62,7 +64,7 @@ class NoPointError(BackendRejectedError):
 
 
 def backend_error(error: BaseException, collection: str) -> BackendError:
-    """The error of ours that says what one of `FAULTS` means; raise it `from error`."""
+    """Our error for one of `FAULTS`; raise it `from error`."""
     match error:
         case TimeoutError():
             return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
@@ -72,22 +74,24 @@ def backend_error(error: BaseException, collection: str) -> BackendError:
             return _refused(error.status_code or 0, _reason(error.content), collection)
         case ResourceExhaustedResponse():
             return BackendUnavailableError(
-                COMPONENT, "Qdrant is asked too much.", retry_after_s=float(error.retry_after_s)
+                COMPONENT,
+                "Qdrant limits the rate of requests: try again later.",
+                retry_after_s=float(error.retry_after_s),
             )
-        case QdrantException():  # a wish to wait that is no number of seconds
-            return BackendUnavailableError(COMPONENT, "Qdrant is asked too much.")
+        case QdrantException():  # a Retry-After that is not a number of seconds
+            return BackendUnavailableError(COMPONENT, "Qdrant limits the rate of requests: try again later.")
         case grpc.aio.AioRpcError():
             return _failed_call(error, collection)
         case PydanticSerializationError() | UnicodeEncodeError():
             return BackendRejectedError(COMPONENT, "Qdrant cannot hold this text: it is no valid Unicode.")
         case AssertionError():
-            return BackendDataError(COMPONENT, "Qdrant's answer lacks its result.")
+            return BackendDataError(COMPONENT, "Qdrant's response has no result.")
         case _:
             return BackendDataError(COMPONENT, _UNREADABLE)
 
 
 def _broken(source: Exception) -> BackendError:
-    """No answer, or none that can be read."""
+    """The error for no response, or an invalid one."""
     match source:
         case httpx.TimeoutException():
             return BackendTimeoutError(COMPONENT, "Qdrant did not answer in time.")
@@ -95,7 +99,7 @@ def _broken(source: Exception) -> BackendError:
             return BackendDataError(COMPONENT, "Qdrant's answer broke off, or is no HTTP.")
         case httpx.TransportError():
             return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached ({type(source).__name__}).")
-        case AttributeError():  # on uvloop, what was reset as it was made has no socket for anyio to ask
+        case AttributeError():  # uvloop: a connection reset while it was made has no socket, which anyio reads
             return BackendUnavailableError(COMPONENT, "Qdrant cannot be reached (reset).")
         case _:
             return BackendDataError(COMPONENT, _UNREADABLE)
@@ -103,7 +107,7 @@ def _broken(source: Exception) -> BackendError:
 
 def _refused(status: int, reason: str | None, collection: str) -> BackendError:
     if status in (401, 403):
-        return BackendRejectedError(COMPONENT, _KEY_REFUSED)
+        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if status == 408:
         return BackendTimeoutError(COMPONENT, "Qdrant gave up: it did not answer in the time it allows itself.")
     if status == 429 or status >= 500:
@@ -112,7 +116,7 @@ def _refused(status: int, reason: str | None, collection: str) -> BackendError:
         return BackendDataError(COMPONENT, f"What answers at Qdrant's address ({status}) is no Qdrant.")
     if status == 404:
         return _missing(reason, collection)
-    return BackendRejectedError(COMPONENT, f"Qdrant refused ({status}): {reason}.")
+    return BackendRejectedError(COMPONENT, f"Qdrant rejected the request ({status}): {reason}.")
 
 
 def _missing(reason: str, collection: str) -> BackendError:
@@ -131,18 +135,20 @@ def _failed_call(error: grpc.aio.AioRpcError, collection: str) -> BackendError:
     if code in _UNAVAILABLE:
         return BackendUnavailableError(COMPONENT, f"Qdrant cannot be reached, or failed, over gRPC ({code.name}).")
     if code in _KEY_CODES:
-        return BackendRejectedError(COMPONENT, _KEY_REFUSED)
+        return BackendRejectedError(COMPONENT, _KEY_REJECTED)
     if code is grpc.StatusCode.NOT_FOUND:
         return _missing(_short(error.details() or ""), collection)
     if code in _NONSENSE:
         return BackendDataError(
             COMPONENT, f"What answers at Qdrant's gRPC port ({code.name}) is no Qdrant, or damaged."
         )
-    return BackendRejectedError(COMPONENT, f"Qdrant refused ({code.name}): {_short(error.details() or '')}.")
+    return BackendRejectedError(
+        COMPONENT, f"Qdrant rejected the request ({code.name}): {_short(error.details() or '')}."
+    )
 
 
 def _reason(body: bytes) -> str | None:
-    """What Qdrant itself says is wrong; None where the body is not one of its errors."""
+    """Qdrant's own message; None if the body is not one of its errors."""
     try:
         reason = json.loads(body)["status"]["error"]
     except (ValueError, TypeError, KeyError):

@@ -72,7 +72,7 @@ def _starts(data: bytes) -> range:
 
 
 def _block(number: int, data: bytes, filler: int) -> int:
-    """The number that stands for `data` at the block `number`; what it lacks in length is made up by `filler`."""
+    """The number of the block `number` of `data`; a shorter block is filled with `filler`."""
     value = number
     for digit in (*(byte + 1 for byte in data), *[filler] * (BLOCK_BYTES - len(data))):
         value = value * _RADIX + digit
@@ -84,5 +84,5 @@ def _equals(key: str, value: str) -> models.FieldCondition:
 
 
 def _aware(moment: datetime | None) -> datetime | None:
-    """A moment without a zone is taken as UTC."""
+    """A time without a zone is UTC."""
     return moment if moment is None or moment.tzinfo is not None else moment.replace(tzinfo=UTC)

@@ -21,7 +21,7 @@ Payload: TypeAlias = Mapping[str, Any]
 
 
 def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
-    """All that is filtered by, and all that an answer says of a chunk; what has no value is left out."""
+    """All fields for filters and results; fields without a value are left out."""
     metadata, span = document.metadata, chunk.span
     payload = {
         fields.CHUNK_ID: chunk.id,
@@ -63,13 +63,13 @@ def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
         BackendDataError: the payload is not one of ours.
     """
     try:
-        held = payload or {}
+        stored = payload or {}
         return ChunkRef(
             id=chunk_id,
-            document_id=held[fields.DOCUMENT_ID],
-            position=held[fields.POSITION],
-            content_type=held[fields.CONTENT_TYPE],
-            thread=held.get(fields.THREAD),
+            document_id=stored[fields.DOCUMENT_ID],
+            position=stored[fields.POSITION],
+            content_type=stored[fields.CONTENT_TYPE],
+            thread=stored.get(fields.THREAD),
         )
     except KeyError as error:
         raise _foreign(chunk_id, error) from error
@@ -82,46 +82,46 @@ def passage_of(chunk_id: str, payload: Payload | None) -> Passage:
         BackendDataError: the payload is not one of ours.
     """
     try:
-        held = payload or {}
+        stored = payload or {}
         return Passage(
-            chunk=_chunk(chunk_id, held),
-            document_id=held[fields.DOCUMENT_ID],
-            title=held[fields.TITLE],
-            content_type=held[fields.CONTENT_TYPE],
-            session_id=held[fields.SESSION_ID],
-            source=held[fields.SOURCE],
-            timestamp=datetime.fromisoformat(held[fields.TIMESTAMP]),
-            metadata=_metadata(held),
+            chunk=_chunk(chunk_id, stored),
+            document_id=stored[fields.DOCUMENT_ID],
+            title=stored[fields.TITLE],
+            content_type=stored[fields.CONTENT_TYPE],
+            session_id=stored[fields.SESSION_ID],
+            source=stored[fields.SOURCE],
+            timestamp=datetime.fromisoformat(stored[fields.TIMESTAMP]),
+            metadata=_metadata(stored),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _foreign(chunk_id, error) from error
 
 
-def _chunk(chunk_id: str, held: Payload) -> Chunk:
+def _chunk(chunk_id: str, stored: Payload) -> Chunk:
     return Chunk(
         id=chunk_id,
-        document_id=held[fields.DOCUMENT_ID],
-        position=held[fields.POSITION],
-        text=held[fields.CONTENT],
+        document_id=stored[fields.DOCUMENT_ID],
+        position=stored[fields.POSITION],
+        text=stored[fields.CONTENT],
         span=Span(
-            held[fields.START],
-            held[fields.END],
-            held[fields.START_LINE],
-            held[fields.END_LINE],
-            held.get(fields.HEADING, ""),
+            stored[fields.START],
+            stored[fields.END],
+            stored[fields.START_LINE],
+            stored[fields.END_LINE],
+            stored.get(fields.HEADING, ""),
         ),
-        context=held.get(fields.CONTEXT, ""),
+        context=stored.get(fields.CONTEXT, ""),
     )
 
 
-def _metadata(held: Payload) -> Metadata:
+def _metadata(stored: Payload) -> Metadata:
     return Metadata(
-        agent=held.get(fields.AGENT),
-        tags=tuple(held[fields.TAGS]),
-        category=held.get(fields.CATEGORY),
-        game=held.get(fields.GAME),
-        decision_id=held.get(fields.DECISION_ID),
-        extra=json.loads(held.get(fields.EXTRA, "{}")),
+        agent=stored.get(fields.AGENT),
+        tags=tuple(stored[fields.TAGS]),
+        category=stored.get(fields.CATEGORY),
+        game=stored.get(fields.GAME),
+        decision_id=stored.get(fields.DECISION_ID),
+        extra=json.loads(stored.get(fields.EXTRA, "{}")),
     )
 
 
@@ -152,7 +152,7 @@ def vector_of(record: models.Record) -> Vector:
 
 
 def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
-    """The ids that a point can have, each once: Qdrant refuses a whole call for one that is no UUID."""
+    """The ids that a point can have, each once: Qdrant rejects a whole call for one that is not a UUID."""
     return [id_ for id_ in dict.fromkeys(chunk_ids) if is_uuid(id_)]
 
 

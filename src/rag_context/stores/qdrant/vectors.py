@@ -45,7 +45,7 @@ _OVERSAMPLING = 2.0
 _APPROXIMATE = models.SearchParams(
     quantization=models.QuantizationSearchParams(rescore=True, oversampling=_OVERSAMPLING)
 )
-"""Whatever finds the candidates, they are scored by their full vectors."""
+"""All candidates are scored by their full vectors."""
 
 _EXACT = models.SearchParams(exact=True, quantization=models.QuantizationSearchParams(ignore=True))
 
@@ -65,7 +65,7 @@ async def open_qdrant(
     timeout_s: float = TIMEOUT_S,
     consistency: Consistency = "one",
 ) -> AsyncIterator["QdrantVectors"]:
-    """The vectors that a Qdrant server holds; opening asks nothing of it, so that it may be down.
+    """The vectors that a Qdrant server holds; opening sends nothing, so the server may be down.
 
     Args:
         url: the server's address for HTTP; its host is the one for gRPC too. Without a port, 6333.
@@ -74,10 +74,10 @@ async def open_qdrant(
         transport: how the server is spoken to.
         grpc_port: the server's port for gRPC.
         timeout_s: how long any one call may take.
-        consistency: how many replicas a read asks.
+        consistency: how many replicas a read compares.
 
     Raises:
-        ConfigurationError: the address is none, or the collection's name is one that Qdrant cannot have.
+        ConfigurationError: the address, or the collection's name, is invalid.
     """
     connection = connect(
         url,
@@ -98,7 +98,7 @@ class QdrantVectors:
     """`VectorStorage` over one collection; a point per chunk, its id the chunk's.
 
     A collection that was never there is an empty one. One that this process has seen and that is gone is an error to
-    searches (there should be vectors, and an empty answer would be a lie), and made anew by the next `put`.
+    searches (an empty result would be wrong), and the next `put` creates it again.
     """
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
@@ -115,7 +115,7 @@ class QdrantVectors:
         Raises:
             BackendRejectedError: the collection is gone.
             BackendDataError: it has vectors of another dimension.
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         if limit < 1:
             return []
@@ -144,10 +144,10 @@ class QdrantVectors:
         return found
 
     async def ping(self) -> str:
-        """Look at the collection anew and make what indexes it lacks; returns one line for people.
+        """Read the collection again and create missing indexes; returns one line for people.
 
         Raises:
-            BackendError: the server could not be asked, or the collection is gone.
+            BackendError: the server is unavailable, or the collection was deleted.
         """
         return await self._asked(self._look(), f"no collection {self._name!r} yet")
 
@@ -186,7 +186,7 @@ class QdrantVectors:
         """What is there of these documents; those without a vector are left out.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
@@ -202,7 +202,7 @@ class QdrantVectors:
         """The ids of all documents that have vectors, each at least once, page by page.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         last = None
         async for record in self._scroll(None, [fields.DOCUMENT_ID]):
@@ -215,7 +215,7 @@ class QdrantVectors:
         """The vectors of the given chunks, each `(dim,) float32`; those without are left out.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         found: dict[str, Vector] = {}
         for ids in _batches(point_ids(chunk_ids), _BATCH):
@@ -233,12 +233,12 @@ class QdrantVectors:
         """How many vectors there are.
 
         Raises:
-            BackendError: the server could not be asked.
+            BackendError: the server is unavailable.
         """
         return await self._collection.count()
 
     async def clear(self) -> None:
-        """Forget all vectors: the collection is removed, and made anew, as its plan says, for those that follow.
+        """Delete all vectors: the collection is removed, and created again with the next vectors.
 
         Raises:
             BackendError: it could not be removed.
@@ -295,22 +295,22 @@ class QdrantVectors:
             return (await self._connection.call(asked)).points
         except BackendRejectedError:
             await self._collection.look()
-            await self._check(vector)  # another process may have made the collection anew
+            await self._check(vector)  # another process may have created the collection again
             raise
 
     async def _look(self) -> str:
         info = await self._collection.look()
-        await self._collection.mend(info)
+        await self._collection.make_indexes(info)
         line = f"{info.points_count or 0} vectors in collection {self._name!r} ({info.status.value})"
         warning = await self._version_warning()
         return f"{line}; {warning}" if warning else line
 
     async def _version_warning(self) -> str:
-        """What is to be said of the server's version by the rule of its makers; "" where there is nothing."""
+        """A warning about the server's version, by Qdrant's own rule; "" without one."""
         try:
             server = (await self._connection.call(self._client.info())).version
         except BackendError:
-            return ""  # the collection was asked for a moment ago; a proxy may let nothing else through
+            return ""  # the server has just answered; a proxy may block this request
         client = version("qdrant-client")
         warning = "" if is_compatible(client, server) else f"server {server} is too far from the client's {client}"
         if warning and warning != self._warned:

@@ -1,14 +1,14 @@
 """The embedded store: documents, chunks, vectors, text index and metrics in one SQLite file.
 
 `async with open_database(path) as store:` gives `store.documents`, `store.vectors`, `store.texts` and
-`store.metrics`, each of which fits its port. Several processes may hold the same file open. `open_documents` and
+`store.metrics`, each of which fits its port. Several processes may use the same file. `open_documents` and
 `open_vectors` (or `start_vectors`) open a file that is one of two stores.
 """
 
 from rag_context.stores.sqlite.store import (
     FILE_NAME,
     VECTORS_FILE_NAME,
-    SqliteDocumentHalf,
+    SqliteDocumentBackend,
     SqliteStore,
     begin_empty,
     open_auditor,
@@ -22,7 +22,7 @@ from rag_context.stores.sqlite.store import (
 __all__ = [
     "FILE_NAME",
     "VECTORS_FILE_NAME",
-    "SqliteDocumentHalf",
+    "SqliteDocumentBackend",
     "SqliteStore",
     "begin_empty",
     "open_auditor",

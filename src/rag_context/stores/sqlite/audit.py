@@ -1,4 +1,4 @@
-"""Is the index what it says it is? Read in one snapshot, beside whoever reads and writes."""
+"""Checks the index in one snapshot while it is in use."""
 
 import sqlite3
 from collections import Counter
@@ -19,7 +19,7 @@ from rag_context.stores.sqlite.statistics import SLOT_US
 from rag_context.text.analysis import terms
 
 EXAMPLES = 5
-"""Places that are named for each kind of flaw."""
+"""Examples that are listed for each kind of issue."""
 
 COMPARED = 20_000
 """Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
@@ -27,8 +27,8 @@ COMPARED = 20_000
 NORM_TOLERANCE = 1e-3
 """How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
 
-SPOILT = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
-"""What only the source of a document can mend."""
+DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
+"""Issues that only indexing the source of a document again repairs."""
 
 _BATCH = 1024
 
@@ -48,7 +48,7 @@ ORPHANS = {
     "document_tags": "document NOT IN (SELECT key FROM documents)",
     "retrievals": "document NOT IN (SELECT key FROM documents)",
 }
-"""What belongs to nothing, by table; children before their parents."""
+"""Orphaned rows, by table; children before their parents."""
 
 INCOMPLETE = """
 status = 'indexed' AND EXISTS (
@@ -56,7 +56,7 @@ status = 'indexed' AND EXISTS (
     AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)
 )
 """
-"""Documents that say that all their vectors are there, and lack some."""
+"""Indexed documents without all their vectors."""
 
 WRONGLY_TAGGED = """
 EXISTS (
@@ -67,11 +67,11 @@ EXISTS (
     EXCEPT SELECT value FROM json_each(CASE WHEN json_valid(documents.tags) THEN documents.tags ELSE '[]' END)
 )
 """
-"""Documents whose rows for filtering by tag are not their tags."""
+"""Documents whose rows for filtering by tag differ from their tags."""
 
 
 class _Findings:
-    """Counts flaws and keeps a few examples of each kind."""
+    """Counts issues and keeps a few examples of each kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[IssueKind] = Counter()
@@ -90,7 +90,7 @@ class _Findings:
 
 
 def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite3.Connection) -> IntegrityReport:
-    """Compare everything with everything it must agree with. A damaged file is not looked into any further."""
+    """Check all rows for consistency. A damaged file is not examined any further."""
     found = _Findings()
     for row in connection.execute(_integrity(thoroughness)):
         if row[0] != "ok":
@@ -99,7 +99,7 @@ def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite
         return IntegrityReport(Counts(0, 0, 0, 0), 0, found.issues())
     counts = _look_at_counters(connection, found)
     _look_for_orphans(connection, found)
-    broken, damaged = _look_at_documents(check, connection, found)
+    broken, damaged = _examine_documents(check, connection, found)
     step = max(1, counts.chunks // COMPARED) if thoroughness is Thoroughness.QUICK else 1
     with lenient(connection):
         compared = _look_at_words(step, connection, found)
@@ -109,7 +109,7 @@ def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite
 
 
 def compare_text_index(connection: sqlite3.Connection) -> bool:
-    """FTS5's own comparison of the text index with the passages, word by word; holds the write lock meanwhile."""
+    """FTS5's own integrity check of the text index against the passages; it needs the write lock."""
     try:
         connection.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
     except sqlite3.DatabaseError as error:
@@ -137,15 +137,15 @@ def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]
 
 
 def recorded_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
-    """The recorded model; None where none is recorded, or nothing that can be read."""
+    """The recorded model; None if none is recorded, or it is invalid."""
     try:
         return read_model(connection)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def words_of(text: str, context: str) -> list[str]:
-    """The terms that are stored of a passage."""
+def stored_form(text: str, context: str) -> list[str]:
+    """The terms of a passage in their stored form."""
     return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
 
 
@@ -155,11 +155,11 @@ def _integrity(thoroughness: Thoroughness) -> str:
 
 
 def _look_at_counters(connection: sqlite3.Connection, found: _Findings) -> Counts:
-    said = connection.execute("SELECT documents, pending, chunks, vectors, terms FROM totals").fetchone()
+    totals = connection.execute("SELECT documents, pending, chunks, vectors, terms FROM totals").fetchone()
     real = connection.execute(RECOUNTED).fetchone()
-    for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), said, real, strict=True):
+    for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), totals, real, strict=True):
         if one != other:
-            found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} said, {other} there")
+            found.add(IssueKind.WRONG_COUNTERS, f"{name}: {one} recorded, {other} counted")
     return Counts(*real[:4])
 
 
@@ -170,7 +170,7 @@ def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
             found.add(IssueKind.ORPHANS, f"{table} {number}")
 
 
-def _look_at_documents(
+def _examine_documents(
     check: DocumentCheck, connection: sqlite3.Connection, found: _Findings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
@@ -190,7 +190,7 @@ def _look_at_documents(
             found.add(kind, id_)
         if IssueKind.BROKEN_CHUNKS in kinds:
             broken.append(id_)
-        if kinds & SPOILT:
+        if kinds & DAMAGED:
             damaged.append(id_)
     return broken, damaged
 
@@ -206,7 +206,7 @@ def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
     try:
         chunks = read_chunks(id_, connection)
     except BackendDataError:
-        chunks = []  # they can be cut again
+        chunks = []  # rechunking repairs them
     kinds = set(check(document, chunks))
     if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
         kinds.add(IssueKind.STALE_TERMS)
@@ -214,7 +214,7 @@ def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
 
 
 def _facets(key: int, connection: sqlite3.Connection) -> set[frozenset[str]]:
-    """The words for filters that a document's chunks are stored with."""
+    """The facets (terms for filters) that a document's chunks are stored with."""
     rows = connection.execute(
         "SELECT DISTINCT p.facets FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key WHERE c.document = ?",
         (key,),
@@ -224,7 +224,7 @@ def _facets(key: int, connection: sqlite3.Connection) -> set[frozenset[str]]:
 
 def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) -> int:
     """Compare the text index with the stored terms, and those of each `step`th chunk with the analyser's."""
-    holding: Counter[str] = Counter()
+    chunks_with: Counter[str] = Counter()
     occurring: Counter[str] = Counter()
     compared = 0
     rows = connection.execute(
@@ -234,16 +234,16 @@ def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) 
     for number, (id_, length, text, context, stored, facets) in enumerate(rows):
         words = stored.split() + facets.split()
         occurring.update(words)
-        holding.update(set(words))
+        chunks_with.update(set(words))
         if id_ is not None and number % step == 0:
             compared += 1
-            fresh = words_of(text, context)
+            fresh = stored_form(text, context)
             if stored_terms(fresh) != stored or len(fresh) != length:
                 found.add(IssueKind.STALE_TERMS, id_)
     for term, chunks, times in connection.execute("SELECT term, doc, cnt FROM vocabulary"):
-        if (holding.pop(term, 0), occurring.pop(term, 0)) != (chunks, times):
+        if (chunks_with.pop(term, 0), occurring.pop(term, 0)) != (chunks, times):
             found.add(IssueKind.TEXT_INDEX, term)
-    for term in holding:
+    for term in chunks_with:
         found.add(IssueKind.TEXT_INDEX, term)
     return compared
 
@@ -260,10 +260,10 @@ def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
 
 def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
     counted = dict(connection.execute("SELECT timestamp / ? AS slot, count(*) FROM searches GROUP BY slot", (SLOT_US,)))
-    said = dict(connection.execute("SELECT slot, queries FROM search_sums"))
+    totals = dict(connection.execute("SELECT slot, queries FROM search_sums"))
     tallied = dict(
         connection.execute("SELECT slot, sum(queries) FROM search_tallies WHERE kind = 'level' GROUP BY slot")
     )
-    for slot in sorted(counted.keys() | said.keys() | tallied.keys()):
-        if not counted.get(slot) == said.get(slot) == tallied.get(slot):
+    for slot in sorted(counted.keys() | totals.keys() | tallied.keys()):
+        if not counted.get(slot) == totals.get(slot) == tallied.get(slot):
             found.add(IssueKind.STATISTICS, moment(slot * SLOT_US).isoformat())

@@ -1,7 +1,7 @@
 """Vectors row by row in memory, and their cosines to a query.
 
 Rows stand in blocks, so that the matrix grows without being copied; the last row fills the place of one that
-goes, so that it shrinks too. Whoever owns the rows sees to it that nobody reads while they change.
+goes, so that it shrinks too. The owner of the rows must prevent reads while they change.
 """
 
 from itertools import pairwise
@@ -30,12 +30,12 @@ class Blocks:
         return self._size
 
     def append(self, vectors: Matrix) -> None:
-        """Add rows, of the length of those that are there."""
+        """Add rows of the same length."""
         for taken in range(0, len(vectors), BLOCK_ROWS):
             self._copy_in(vectors[taken : taken + BLOCK_ROWS])
 
     def move_last_to(self, row: int) -> None:
-        """Take the last row away and put it in the place of `row`, unless it is that."""
+        """Remove `row` by moving the last row into its place."""
         last = self._size - 1
         if row != last:
             self._blocks[row // BLOCK_ROWS][row % BLOCK_ROWS] = self._blocks[last // BLOCK_ROWS][last % BLOCK_ROWS]
@@ -80,7 +80,7 @@ class Blocks:
 
 
 def best(scores: Vector, limit: int) -> Rows:
-    """Where the highest `limit` scores are, and all that equal the last of them."""
+    """The indices of the highest `limit` scores, and of all that equal the last of them."""
     surplus = len(scores) - limit
     if surplus <= 0:
         return np.arange(len(scores))

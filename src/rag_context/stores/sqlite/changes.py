@@ -1,4 +1,4 @@
-"""What a write does to the tables, statement by statement. Each function runs inside one savepoint."""
+"""The SQL statements of writes. Each function runs inside one savepoint."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ PENDING = "pending"
 INDEXED = "indexed"
 
 REMEMBERED_DELETIONS = 100_000
-"""Processes further behind than this load their matrix anew."""
+"""Processes further behind than this load their matrix again."""
 
 _DOCUMENT_COLUMNS = (
     "id",
@@ -44,7 +44,7 @@ _UPSERT = (
     f" ON CONFLICT (id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in _DOCUMENT_COLUMNS[1:])}"
 )
 
-_HELD = """
+_STORED = """
 SELECT c.id, p.text, p.context, v.vector
 FROM chunks AS c
 CROSS JOIN passages AS p ON p.chunk = c.key
@@ -63,7 +63,7 @@ def write_document(
 ) -> None:
     """Put a document in place of its earlier version.
 
-    Without vectors it is pending, and chunks that were there before keep theirs.
+    Without vectors it is pending, and unchanged chunks keep theirs.
     """
     if vectors is not None:
         _check_model(made_by, connection)
@@ -87,7 +87,7 @@ def rechunk_document(
     made_by: str | None,
     connection: sqlite3.Connection,
 ) -> bool:
-    """As `write_document`, in place of this version only; False where it is not there any more."""
+    """As `write_document`, in place of this version only; False if it does not exist any more."""
     row = connection.execute("SELECT content_hash FROM documents WHERE id = ?", (document.id,)).fetchone()
     if row is None or row[0] != document.content_hash:
         return False
@@ -98,7 +98,7 @@ def rechunk_document(
 def attach_vectors(
     document_id: str, content_hash: str, vectors: Matrix, made_by: str | None, connection: sqlite3.Connection
 ) -> bool:
-    """Give a pending document its vectors; False where this version of it is not there any more."""
+    """Store the vectors of a pending document; False if this version does not exist any more."""
     row = connection.execute("SELECT key, content_hash, status FROM documents WHERE id = ?", (document_id,)).fetchone()
     if row is None or row[1] != content_hash:
         return False
@@ -120,16 +120,16 @@ def attach_vectors(
 def mark_document_indexed(
     document_id: str, content_hash: str, made_by: str | None, connection: sqlite3.Connection
 ) -> bool:
-    """Call a document indexed whose vectors another store keeps; False where this version is not there any more."""
+    """Mark a document as indexed whose vectors another store keeps; False if this version does not exist any more."""
     _check_model(made_by, connection)
-    settled = connection.execute(
+    updated = connection.execute(
         "UPDATE documents SET status = ? WHERE id = ? AND content_hash = ?", (INDEXED, document_id, content_hash)
     )
-    return settled.rowcount > 0
+    return updated.rowcount > 0
 
 
 def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Connection) -> None:
-    """Call documents pending whose vectors another store should keep and does not."""
+    """Mark documents as pending whose vectors are missing in another store."""
     connection.executemany(
         "UPDATE documents SET status = ? WHERE id = ? AND status <> ?",
         [(PENDING, id_, PENDING) for id_ in document_ids],
@@ -137,7 +137,7 @@ def mark_documents_pending(document_ids: Sequence[str], connection: sqlite3.Conn
 
 
 def delete_document(document_id: str, connection: sqlite3.Connection) -> bool:
-    """Take a document away with all that hangs on it; False where it is unknown."""
+    """Delete a document with all its rows; False if it is unknown."""
     key = _key_of(document_id, connection)
     if key is None:
         return False
@@ -241,7 +241,7 @@ def _remove_chunks(key: int, connection: sqlite3.Connection) -> None:
 def _vectors_of(key: int, connection: sqlite3.Connection) -> dict[tuple[str, str, str], bytes]:
     """A document's vectors, by id, text and context of their chunks."""
     with lenient(connection):
-        rows = connection.execute(_HELD, (key,)).fetchall()
+        rows = connection.execute(_STORED, (key,)).fetchall()
     return {(id_, text, context): vector for id_, text, context, vector in rows}
 
 
@@ -255,7 +255,7 @@ def vector_blobs(vectors: Matrix) -> list[bytes]:
 
 
 def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
-    """Refuse vectors of another model than the index's, which a reindexing may have changed since they were begun."""
+    """Reject vectors of another model than the index's, which a reindexing may have replaced meanwhile."""
     if made_by is None:
         return
     row = connection.execute("SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model'").fetchone()
@@ -266,7 +266,7 @@ def _check_model(made_by: str | None, connection: sqlite3.Connection) -> None:
 
 
 def check_size(vectors: Matrix, chunks: int) -> None:
-    """Refuse another number of vectors than there are chunks. Raises: BackendRejectedError."""
+    """Reject a number of vectors that differs from the number of chunks. Raises: BackendRejectedError."""
     if len(vectors) != chunks:
         raise BackendRejectedError(COMPONENT, f"{len(vectors)} vectors were submitted for {chunks} chunks.")
 

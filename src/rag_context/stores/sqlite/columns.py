@@ -1,4 +1,4 @@
-"""What filters and answers need of every vector's chunk, as small integers beside the matrix."""
+"""The fields of every vector's chunk that filters and results need, as small integers beside the matrix."""
 
 import json
 from array import array
@@ -38,7 +38,7 @@ class StoredVector(NamedTuple):
 
 
 class Codes(Generic[K]):
-    """Numbers distinct values in the order of their coming."""
+    """Numbers distinct values in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self._codes: dict[K, int] = {}
@@ -48,11 +48,11 @@ class Codes(Generic[K]):
         return len(self.values)
 
     def known(self, value: K) -> int | None:
-        """The number of `value`; None where it never came."""
+        """The number of `value`; None if it never occurred."""
         return self._codes.get(value)
 
     def number(self, value: K) -> int:
-        """The number of `value`, a new one where it never came."""
+        """The number of `value`, a new one if it never occurred."""
         code = self._codes.get(value)
         if code is None:
             code = self._codes[value] = len(self.values)
@@ -61,7 +61,7 @@ class Codes(Generic[K]):
         return code
 
     def _came(self, value: K, code: int) -> None:
-        """A value came for the first time."""
+        """Called for the first occurrence of a value."""
 
 
 class SourceCodes(Codes[str]):
@@ -89,20 +89,20 @@ class TagLists(Codes[str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._holding: dict[str, set[int]] = {}
+        self._codes_by_tag: dict[str, set[int]] = {}
 
     def with_all(self, tags: Sequence[str]) -> NDArray[np.int32]:
         """The numbers of the lists that hold every one of `tags`."""
-        holding = [self._holding.get(tag, set()) for tag in tags]
-        return np.array(sorted(set.intersection(*holding)), dtype=np.int32)
+        codes = [self._codes_by_tag.get(tag, set()) for tag in tags]
+        return np.array(sorted(set.intersection(*codes)), dtype=np.int32)
 
     def with_any(self, tags: Sequence[str]) -> NDArray[np.int32]:
         """The numbers of the lists that hold at least one of `tags`."""
-        return np.array(sorted(set().union(*(self._holding.get(tag, set()) for tag in tags))), dtype=np.int32)
+        return np.array(sorted(set().union(*(self._codes_by_tag.get(tag, set()) for tag in tags))), dtype=np.int32)
 
     def _came(self, value: str, code: int) -> None:
         for tag in json.loads(value):
-            self._holding.setdefault(tag, set()).add(code)
+            self._codes_by_tag.setdefault(tag, set()).add(code)
 
 
 _FIELDS = 10
@@ -149,7 +149,7 @@ class Columns:
         self._size = end
 
     def move_last_to(self, row: int) -> None:
-        """Take the last row away and put it in the place of `row`, unless it is that."""
+        """Remove `row` by moving the last row into its place."""
         last = self._size - 1
         self._numbers[:, row] = self._numbers[:, last]
         self._timestamps[row] = self._timestamps[last]
@@ -167,7 +167,7 @@ class Columns:
         )
 
     def matching(self, where: Filter) -> Rows | None:
-        """The rows that `where` lets through, ascending; None where it lets all through."""
+        """The rows that `where` lets through, ascending; None if it lets all through."""
         size = self._size
         masks: list[Mask] = []
         for codes, field, value in self._equalities(where):
@@ -191,7 +191,7 @@ class Columns:
         return np.flatnonzero(np.logical_and.reduce(masks)) if masks else None
 
     def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
-        asked: list[tuple[object, int, object]] = [
+        equal: list[tuple[object, int, object]] = [
             (self._tenants, _TENANT, tenant_values(where.tenant)),
             (self._texts[_TYPE], _TYPE, where.content_type),
             (self._texts[_SESSION], _SESSION, where.session_id),
@@ -199,7 +199,7 @@ class Columns:
             (self._texts[_GAME], _GAME, where.game),
             (self._sources, _SOURCE, where.source),
         ]
-        return [(codes, field, value) for codes, field, value in asked if value is not None]  # type: ignore[misc]
+        return [(codes, field, value) for codes, field, value in equal if value is not None]  # type: ignore[misc]
 
     def _among(self, field: int, known: int, numbers: NDArray[np.int32]) -> Mask:
         allowed = np.zeros(known, dtype=np.bool_)

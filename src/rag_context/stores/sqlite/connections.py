@@ -1,4 +1,4 @@
-"""Opening the file: where it is, whether it is still the same one, and what every connection is told first."""
+"""Opens the database file: checks its path and identity, and configures every connection."""
 
 import errno
 import logging
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 READER_TIMEOUT_S = 0.25
 WRITER_SLICE_S = 0.05
-"""The writer asks for the lock this long at a time: SQLite's own waiting gets slower and slower, and starves."""
+"""How long one attempt for the write lock takes: SQLite's own backoff grows and would starve."""
 
 THAW_EVERY_S = 1.0
 """How often a file that is read as a frozen one is tried in the normal way."""
 
 LEAST_FREE_BYTES = 4 << 20
-"""With less free space than this, a document of the usual size is about to be refused."""
+"""With less free space than this, writes of usual documents are about to fail."""
 
 _OLDEST_SQLITE = (3, 31, 0)
 _PASSING = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE})
@@ -37,11 +37,11 @@ _Stamp: TypeAlias = tuple[int, ...]
 
 
 class DatabaseFile:
-    """The file at `path`; makes connections to it and notices when another file took its place.
+    """The file at `path`; opens connections to it and detects when it was replaced by another file.
 
     SQLite needs a file beside a database in WAL mode even to read it. Where that one cannot be made (a read-only
-    directory, a full disk), and no log holds changes, the file is read *frozen*: without locks, on the word that it
-    does not change. Whoever has the rights may change it nevertheless, so every frozen read is checked afterwards
+    directory, a full disk), and no log holds changes, the file is read *frozen*: without locks, as if it could not
+    change. Another process may change it nevertheless, so every frozen read is checked afterwards
     (`Reader.is_intact`), and the normal way is tried again every second.
 
     Args:
@@ -54,9 +54,9 @@ class DatabaseFile:
         self.path = path
         self.mark = IndexMark(path.with_name(f"{path.name}.json")) if is_marked else None
         self.generation = 0
-        """Grows when the file was replaced: what is known of an older one is of no use."""
+        """Grows when the file was replaced: caches of an older one are invalid."""
         self.epoch = 0
-        """Grows when connections must be opened anew: with the generation, and when a frozen file thaws."""
+        """Grows when connections must be opened again: with the generation, and when a frozen file thaws."""
         self._clock = clock
         self._identity: tuple[int, int] | None = None
         self._prepared = False
@@ -68,10 +68,10 @@ class DatabaseFile:
         self._lock = threading.Lock()
 
     def check_place(self) -> None:
-        """Make the directory, and see that there is something to read, or that it can be made.
+        """Create the directory, and check that the file can be read or created.
 
         Raises:
-            ConfigurationError: there can never be a file at this path.
+            ConfigurationError: the path can never be a database file.
         """
         if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
             raise ConfigurationError(f"SQLite {sqlite3.sqlite_version} is too old; use a Python with 3.31 or newer.")
@@ -83,7 +83,7 @@ class DatabaseFile:
                 self._has_directory = False
                 return
             raise ConfigurationError(
-                f"The data directory {str(directory)!r} cannot be made ({error.strerror}); choose another."
+                f"The data directory {str(directory)!r} cannot be created ({error.strerror}); choose another."
             ) from error
         if not os.access(directory, os.X_OK):
             raise ConfigurationError(_no_rights(directory, "read"))
@@ -103,7 +103,7 @@ class DatabaseFile:
         """A connection that cannot write, and the stamp of a frozen file.
 
         Raises:
-            BackendError: the file is not ours, newer than this program, or gone.
+            BackendError: the file is another program's, newer than this program, or deleted.
             sqlite3.Error, OSError: it cannot be opened.
         """
         attempts = self._attempts
@@ -118,7 +118,7 @@ class DatabaseFile:
         """A connection whose commits are on disk when they return.
 
         Raises:
-            BackendError: the file is not ours, newer than this program, gone, or cannot be written now.
+            BackendError: the file is another program's, newer than this program, deleted, or cannot be written now.
             sqlite3.Error, OSError: it cannot be opened.
         """
         attempts = self._attempts
@@ -136,7 +136,7 @@ class DatabaseFile:
         return connection
 
     def notice_replacement(self) -> bool:
-        """Whether the file is gone or is another one since it was prepared; it is then prepared anew when next used."""
+        """Whether the file was deleted or replaced since it was prepared; it is then prepared again by the next use."""
         with self._lock:
             return self._is_replaced()
 
@@ -149,15 +149,15 @@ class DatabaseFile:
         return all(os.access(file, os.W_OK) for file in _existing(self.path))
 
     def obstacle(self) -> str | None:
-        """One sentence that says why nothing can be written now; None where no reason is seen."""
+        """One sentence with the reason why nothing can be written now; None if there is none."""
         for place in (*_existing(self.path), self.path.parent):
             if not os.access(place, os.W_OK):
                 kind = "directory" if place == self.path.parent else "file"
-                return f"The {kind} {str(place)!r} cannot be written; give this program the right to write there."
+                return f"The {kind} {str(place)!r} cannot be written; give this program the permission to write there."
         return self.shortage()
 
     def shortage(self) -> str | None:
-        """One sentence that says that there is hardly any space left; None where there is enough."""
+        """One sentence about a nearly full disk; None if there is enough space."""
         try:
             free = shutil.disk_usage(self.path.parent).free
         except OSError:
@@ -170,7 +170,7 @@ class DatabaseFile:
         """Prepare the file unless it is; called with the lock, which the caller has waited for since `attempts`."""
         if self._failure is not None and self._attempts != attempts:
             raise self._failure  # of another thread, while this one waited for its turn
-        self._is_replaced()  # or this connection would know what older ones are never told
+        self._is_replaced()  # otherwise this connection would know a state that older ones do not
         if self._prepared and self.path.exists():
             return
         self._attempts += 1
@@ -208,7 +208,7 @@ class DatabaseFile:
         return stamp
 
     def _make_new(self) -> None:
-        """Make the file where there is none, unless there was an index."""
+        """Create the file if it is missing, unless an index was there before."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -220,10 +220,10 @@ class DatabaseFile:
             raise BackendUnavailableError(
                 COMPONENT, f"The data directory {str(directory)!r} is gone; put it back, or restore it from a backup."
             )
-        if self.mark is not None and (held := self.mark.known()):
+        if self.mark is not None and (recorded := self.mark.known()):
             raise LostIndexError(
                 COMPONENT,
-                f"{str(self.path)!r} is {'missing' if size is None else 'empty'}, but it held {held}; "
+                f"{str(self.path)!r} is {'missing' if size is None else 'empty'}, but it had {recorded}; "
                 "restore it from a backup, or begin an empty index with `rag-context check --start-empty`.",
             )
         if size is None:
@@ -265,14 +265,14 @@ class DatabaseFile:
 
 
 def checked(path: Path, *, is_marked: bool = True) -> DatabaseFile:
-    """The file at `path`, where one can be. Raises: ConfigurationError."""
+    """The resolved path of the file. Raises: ConfigurationError."""
     file = DatabaseFile(path, is_marked=is_marked)
     file.check_place()
     return file
 
 
 class Reader:
-    """One thread's connection for reading: opened when it is needed, and anew when the file demands it."""
+    """One thread's connection for reading: opened by the first use, and again after the file was replaced."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -291,7 +291,7 @@ class Reader:
         return self._connection
 
     def is_intact(self) -> bool:
-        """Whether what was read is of one moment; False where a frozen file was changed meanwhile."""
+        """Whether the reads are consistent; False if a frozen file was changed meanwhile."""
         if self._frozen is None or self._frozen == _stamp(self._file.path):
             return True
         self._file.notice_replacement()
@@ -323,7 +323,7 @@ def _existing(path: Path) -> list[Path]:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is; None where there is none, or nothing in it."""
+    """The identity of the file; None if it is missing or empty."""
     try:
         status = path.stat()
     except OSError:
@@ -332,7 +332,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What changes with the file's content; None where it cannot be read frozen, for a log holds changes of it."""
+    """A stamp of the file's content; None if it cannot be read frozen because its log has changes."""
     try:
         if _log(path).exists() and _log(path).stat().st_size:
             return None

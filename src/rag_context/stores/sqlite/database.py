@@ -1,4 +1,4 @@
-"""The file in use: reading threads, the writing thread, and what the index has come to."""
+"""The database in use: reading threads, the writing thread, and the state of the index."""
 
 import asyncio
 import sqlite3
@@ -10,7 +10,7 @@ from typing import TypeVar
 from rag_context.errors import BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import LEAST_FREE_BYTES, DatabaseFile
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.mark import Holdings
+from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.watcher import Watcher
 from rag_context.stores.sqlite.workers import Readers
 from rag_context.stores.sqlite.writer import STATE, Writer
@@ -20,7 +20,7 @@ T = TypeVar("T")
 READERS = 4
 
 PROBE_BYTES = LEAST_FREE_BYTES // 2
-"""What is written to see whether a file that refused a write takes one again."""
+"""Written to test whether a file that rejected a write accepts one again."""
 
 _PROBE = "INSERT INTO meta VALUES ('probe', {value}) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 
@@ -29,8 +29,8 @@ class Database:
     """One SQLite file, opened by its threads when they first need it; `close` ends them all.
 
     Args:
-        file: the file; made when it is not there. One that is broken, locked or gone is the answer of the first
-            call, and of every one until it is mended.
+        file: the file; created if it is missing. If it is damaged, locked or deleted, every call raises until it is
+            usable again.
         lock_timeout_s: how long a write waits for other processes that write.
     """
 
@@ -59,7 +59,7 @@ class Database:
 
     @property
     def stamp(self) -> str | None:
-        """Names this state of this file to every process; None while the file was not looked at."""
+        """Identifies this state of this file in every process; None before the file was read."""
         with self._version_lock:
             return None if self._name is None else f"{self._name}:{self._stored}"
 
@@ -91,16 +91,16 @@ class Database:
     async def try_write(self) -> None:
         """Write something that changes nothing of the index.
 
-        After a write that was refused it is as much as a large document: a little may fit where that one did not.
+        After a rejected write it is as large as a large document, because a small one may fit on a full disk.
 
         Raises:
-            BackendError: a write would be refused now; the message says why.
+            BackendError: a write would fail now; the message has the reason.
         """
         shortage = await asyncio.to_thread(self.file.shortage)
         try:
             if self._writer.refused is not None and shortage is None:
                 await self.write(partial(_write_much, PROBE_BYTES))
-                self._writer.acquit()
+                self._writer.clear_failure()
             await self.write(_write_little)
         except BackendTimeoutError:  # another process writes
             raise
@@ -111,7 +111,7 @@ class Database:
             raise BackendUnavailableError(COMPONENT, shortage)
 
     async def round(self) -> None:
-        """Wait until the file was looked at.
+        """Wait until the file was read.
 
         Raises:
             BackendError: it cannot be used.
@@ -120,7 +120,7 @@ class Database:
             await self._watcher.round()
 
     async def close(self) -> None:
-        """Commit what was asked for and close every connection."""
+        """Commit the queued writes and close every connection."""
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
@@ -130,18 +130,18 @@ class Database:
         self._writer.close()
 
     def _look(self, connection: sqlite3.Connection) -> None:
-        version, *held = connection.execute(STATE).fetchone()
+        version, *size = connection.execute(STATE).fetchone()
         (name,) = connection.execute("SELECT max(value) FROM meta WHERE name = 'index'").fetchone()
-        self._publish(version, Holdings(*held))
+        self._publish(version, IndexSize(*size))
         with self._version_lock:
             self._name = name
         for follower in self._followers:
             follower(connection)
 
-    def _publish(self, stored: int, held: Holdings) -> None:
-        """Take note of the file's own count, which starts again when another file takes its place."""
+    def _publish(self, stored: int, size: IndexSize) -> None:
+        """Keep the file's version, which starts again when the file is replaced."""
         if self.file.mark is not None:
-            self.file.mark.note(held)
+            self.file.mark.note(size)
         with self._version_lock:
             if self._generation != self.file.generation:
                 self._generation = self.file.generation

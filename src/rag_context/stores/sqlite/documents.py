@@ -32,7 +32,7 @@ class SqliteDocuments:
     Every method raises `BackendError` where the file cannot be read or written.
     """
 
-    _are_apart = False
+    _has_split_vectors = False
     """Whether another store keeps the vectors."""
 
     def __init__(self, database: Database) -> None:
@@ -49,7 +49,7 @@ class SqliteDocuments:
 
     @property
     def stamp(self) -> str | None:
-        """Names this state of this index to every process that uses it; None while it is not known."""
+        """Identifies this state of this index in every process that uses it; None while unknown."""
         return self._database.stamp
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
@@ -59,7 +59,7 @@ class SqliteDocuments:
         return await self._database.read(partial(passages.read_passages, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """What stands before and after each chunk that exists; remembered while the index stays as it is."""
+        """The chunks before and after each chunk that exists; cached while the index is unchanged."""
         version = self._database.version
         if version != self._surroundings_of:
             self._surroundings, self._surroundings_of = LRUCache(REMEMBERED_SURROUNDINGS), version
@@ -72,11 +72,11 @@ class SqliteDocuments:
         return {id_: known[id_] for id_ in chunk_ids}
 
     async def get(self, document_id: str) -> Document | None:
-        """A document with its content; None where it is unknown."""
+        """A document with its content; None if it is unknown."""
         return await self._database.read(partial(passages.read_document, document_id))
 
     async def stored(self, document_id: str) -> Stored | None:
-        """What is there of a document; None where it is unknown."""
+        """The content hash, status and chunk ids of a document; None if it is unknown."""
         return await self._database.read(partial(listings.read_stored, document_id))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
@@ -84,7 +84,7 @@ class SqliteDocuments:
         return await self._database.read(partial(passages.read_chunks, document_id))
 
     async def pending(self, limit: int) -> list[str]:
-        """Ids of documents that still lack vectors, oldest first."""
+        """Ids of documents whose vectors are missing, oldest first."""
         return await self._database.read(partial(_pending, limit))
 
     async def matching(self, where: Filter, limit: int) -> list[str]:
@@ -92,31 +92,31 @@ class SqliteDocuments:
         return await self._database.read(partial(_matching, where, limit))
 
     async def similar(self, document: Document) -> list[str]:
-        """Ids of other documents of the tenant whose similarity hash is within 3 bits; none for the hash 0."""
+        """Ids of other documents of the tenant whose similarity hash is within 3 bits; empty for the hash 0."""
         return await self._database.read(partial(passages.read_similar, document))
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
-        """The documents that a filter lets through, newest first, equal ones by id; those behind `after`."""
+        """The documents that a filter lets through, newest first, then by id; those after `after`."""
         return await self._database.read(partial(listings.read_listing, where, limit, after))
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
-        """All documents of all tenants by ascending id, those behind the id `after` ("" for the first)."""
+        """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
         return await self._database.read(partial(listings.read_inventory, after, limit))
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
-        """Which version is there of each document, whatever its tenant."""
+        """The content hash of each stored document, of any tenant."""
         return await self._database.read(partial(listings.read_content_hashes, list(document_ids)))
 
     async def tenants(self) -> list[Tenant]:
-        """Everybody of whom there are documents."""
+        """All tenants that have documents."""
         return await self._database.read(listings.read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
-        """How often a document was returned, and when last; what was noted within the last second may be missing."""
+        """How often a document was returned, and when last; records of the last second may be missing."""
         return await self._database.read(partial(listings.read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
-        """Note that documents were returned. Kept in memory for up to a second, then written all at once."""
+        """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
         moment = microseconds(at)
         for document_id in document_ids:
             count, last = self._retrievals.get(document_id, (0, moment))
@@ -125,7 +125,7 @@ class SqliteDocuments:
             self._flush = asyncio.get_running_loop().call_later(RETRIEVALS_FLUSH_S, self.flush)
 
     def flush(self) -> None:
-        """Hand the noted retrievals to the writer."""
+        """Queue the recorded retrievals for the writer."""
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
@@ -139,16 +139,16 @@ class SqliteDocuments:
 
     async def missing_vectors(self, where: Filter) -> Missing:
         """How many of the passages that a filter lets through have no vector; both 0 where no document is pending."""
-        return await self._database.read(partial(_missing_vectors, self._are_apart, where))
+        return await self._database.read(partial(_missing_vectors, self._has_split_vectors, where))
 
     async def ping(self) -> str:
-        """Look at the file anew; returns one line for people."""
+        """Read the file; returns one line for people."""
         await self._database.round()
         counts = await self.counts()
         return f"{counts.documents} documents in {counts.chunks} chunks, {counts.pending} pending"
 
     async def try_write(self) -> None:
-        """Write something that changes nothing of the index. Raises: BackendError (why a write would be refused)."""
+        """Write something that changes nothing of the index. Raises: BackendError (why a write would fail)."""
         await self._database.try_write()
 
     async def write(
@@ -156,7 +156,7 @@ class SqliteDocuments:
     ) -> bool:
         """Store a document in place of its earlier version, in one transaction that is on disk when this returns.
 
-        Returns whether its vectors are in too.
+        Returns whether its vectors are stored too.
 
         Args:
             document: the document.
@@ -165,27 +165,27 @@ class SqliteDocuments:
             made_by: fingerprint of the model that made them, which must be the index's; None is not checked.
 
         Raises:
-            BackendRejectedError: the vectors do not fit the chunks or the index.
+            BackendRejectedError: the vectors do not match the chunks or the index.
         """
         analysed = await asyncio.to_thread(analysed_terms, chunks)
         await self._database.write(partial(changes.write_document, document, chunks, analysed, vectors, made_by))
         return vectors is not None
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        """Add the vectors (`(n, dim) float32`) of a pending document; False where it changed or went away meanwhile.
+        """Add the vectors (`(n, dim) float32`) of a pending document; False where it was changed or deleted meanwhile.
 
         Raises:
-            BackendRejectedError: the vectors do not fit the chunks or the index.
+            BackendRejectedError: the vectors do not match the chunks or the index.
         """
         return await self._database.write(partial(changes.attach_vectors, document_id, content_hash, vectors, made_by))
 
     async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
-        """Put other chunks in place of this version's; False where the document changed or went away meanwhile.
+        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
 
         Raises:
-            BackendRejectedError: the vectors do not fit the chunks or the index.
+            BackendRejectedError: the vectors do not match the chunks or the index.
         """
         analysed = await asyncio.to_thread(analysed_terms, chunks)
         return await self._database.write(
@@ -197,7 +197,7 @@ class SqliteDocuments:
         return await self._database.write(partial(changes.delete_document, document_id))
 
     async def recorded_model(self) -> EmbeddingModel | None:
-        """The model that made the vectors; None where none is recorded."""
+        """The model that made the vectors; None if none is recorded."""
         return await self._database.read(registry.read_model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
@@ -209,7 +209,7 @@ class SqliteDocuments:
         await self._database.write(partial(registry.record_model, model))
 
     async def drop_vectors(self) -> int:
-        """Forget all vectors and the model that made them; every document becomes pending. Returns how many."""
+        """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         return await self._database.write(registry.forget_vectors)
 
 
@@ -224,8 +224,8 @@ def _pending(limit: int, connection: sqlite3.Connection) -> list[str]:
 
 
 def _matching(where: Filter, limit: int, connection: sqlite3.Connection) -> list[str]:
-    said, values = condition(where)
-    statement = f"SELECT d.id FROM documents AS d WHERE {said} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
+    clauses, values = condition(where)
+    statement = f"SELECT d.id FROM documents AS d WHERE {clauses} ORDER BY d.key LIMIT ?"  # noqa: S608  (values are bound)
     return [id_ for (id_,) in connection.execute(statement, (*values, limit))]
 
 
@@ -237,16 +237,16 @@ _VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON
 _LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
 
 
-def _missing_vectors(are_apart: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
-    """Looks at pending documents only, as long as none of those that pass the filter lacks a vector."""
+def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
+    """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
     if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
         return Missing()
-    said, values = condition(where)
-    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {said}")
-    lacking: int = connection.execute(pending if are_apart else pending + _LACKS, values).fetchone()[0]
-    if not lacking:
+    clauses, values = condition(where)
+    pending = _VISIBLE.format(index=" INDEXED BY documents_pending", where=f"d.status = 'pending' AND {clauses}")
+    missing: int = connection.execute(pending if has_split_vectors else pending + _LACKS, values).fetchone()[0]
+    if not missing:
         return Missing()
-    return Missing(lacking, connection.execute(_VISIBLE.format(index="", where=said), values).fetchone()[0])
+    return Missing(missing, connection.execute(_VISIBLE.format(index="", where=clauses), values).fetchone()[0])
 
 
 def _log_failure(written: "asyncio.Future[None]") -> None:

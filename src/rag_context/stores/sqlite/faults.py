@@ -1,4 +1,4 @@
-"""From SQLite's result codes to our error tree."""
+"""Maps SQLite's result codes to our errors."""
 
 import sqlite3
 from pathlib import Path
@@ -14,9 +14,9 @@ from rag_context.errors import (
 COMPONENT = "sqlite"
 
 _DAMAGED = frozenset({sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR})
-_REFUSED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
+_REJECTED = frozenset({sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_MISMATCH})
 _ACCESS = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
-_KEEPS_CONNECTION = _REFUSED | {
+_KEEPS_CONNECTION = _REJECTED | {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_INTERRUPT,
@@ -25,18 +25,18 @@ _KEEPS_CONNECTION = _REFUSED | {
 
 
 def result_code(error: sqlite3.Error) -> int | None:
-    """SQLite's primary result code; None where Python's module itself complained."""
+    """SQLite's primary result code; None for an error of Python's module itself."""
     code: int | None = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else holds the lock."""
+    """Whether another connection has the lock."""
     return result_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
-def spoils_connection(error: Exception) -> bool:
-    """Whether the connection that raised `error` should be opened anew before its next use."""
+def breaks_connection(error: Exception) -> bool:
+    """Whether the connection that raised `error` should be opened again before its next use."""
     cause = error.__cause__ if isinstance(error, BackendError) else error
     return isinstance(cause, sqlite3.Error) and result_code(cause) not in _KEEPS_CONNECTION
 
@@ -47,7 +47,7 @@ def is_access_fault(error: sqlite3.Error) -> bool:
 
 
 def is_undecodable(error: Exception) -> bool:
-    """Whether a row holds text that is no UTF-8, which Python's module complains of without any code of SQLite's."""
+    """Whether a row has invalid UTF-8, for which Python's module raises an error without a code of SQLite."""
     return isinstance(error, sqlite3.OperationalError) and result_code(error) is None
 
 
@@ -59,19 +59,19 @@ def is_fault(error: Exception) -> bool:
 
 
 def backend_error(error: Exception, path: Path) -> BackendError:
-    """The error of ours that says what `error` means; raise it `from error`."""
+    """Our error for `error`; raise it `from error`."""
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
         return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be opened ({reason}); it is tried again.")
     if not isinstance(error, sqlite3.Error):
-        return BackendRejectedError(COMPONENT, f"{path.name!r} cannot hold this text or number: {error}.")
+        return BackendRejectedError(COMPONENT, f"{path.name!r} cannot store this text or number: {error}.")
     if is_undecodable(error):
-        return BackendDataError(COMPONENT, f"{path.name!r} holds text that cannot be read; run `rag-context check`.")
+        return BackendDataError(COMPONENT, f"{path.name!r} contains text that cannot be read; run `rag-context check`.")
     code = result_code(error)
     if code in _DAMAGED:
         return BackendDataError(COMPONENT, f"{str(path)!r} is not a usable rag-context database ({error}).")
-    if code in _REFUSED:
-        return BackendRejectedError(COMPONENT, f"{path.name!r} refused the change: {error}.")
+    if code in _REJECTED:
+        return BackendRejectedError(COMPONENT, f"{path.name!r} rejected the change: {error}.")
     if is_busy(error):
         return BackendTimeoutError(COMPONENT, f"{str(path)!r} is locked by another process; try again.")
     if code == sqlite3.SQLITE_INTERRUPT:
@@ -80,6 +80,7 @@ def backend_error(error: Exception, path: Path) -> BackendError:
         return BackendUnavailableError(COMPONENT, f"No space left for {str(path)!r}; free some and try again.")
     if code == sqlite3.SQLITE_READONLY:
         return BackendUnavailableError(
-            COMPONENT, f"{str(path)!r} cannot be written; give this program the right to write it and its directory."
+            COMPONENT,
+            f"{str(path)!r} cannot be written; give this program the permission to write it and its directory.",
         )
     return BackendUnavailableError(COMPONENT, f"{str(path)!r} cannot be read or written ({error}).")

@@ -1,4 +1,4 @@
-"""`Filter` as SQL over `documents AS d`, with every value bound, and as words of the text index."""
+"""`Filter` as SQL over `documents AS d`, with every value bound, and as facets of the text index."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -14,11 +14,11 @@ TENANT = "(SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_has
 
 Parameter = str | int | bytes
 Condition = tuple[str, tuple[Parameter, ...]]
-"""SQL that can stand after WHERE, and what its question marks mean."""
+"""SQL for a WHERE clause, and the values of its parameters."""
 
 
 def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970; a moment without a zone is taken as UTC."""
+    """Microseconds since 1970; a time without a zone is UTC."""
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=EPOCH.tzinfo)
     return (aware - EPOCH) // MICROSECOND
 
@@ -29,7 +29,7 @@ def moment(value: int) -> datetime:
 
 
 def tenant_values(tenant: Tenant) -> tuple[str, str, str]:
-    """What the question marks of `TENANT` mean."""
+    """The values of the parameters of `TENANT`."""
     return tenant.project, tenant.branch, tenant.path_hash
 
 
@@ -74,13 +74,13 @@ def condition(where: Filter) -> Condition:
 
 
 FACET = "\u00b6"
-"""Begins every facet: a sign that no term of the analyser holds."""
+"""The first character of every facet: no term of the analyser contains it."""
 
 _SEPARATOR = "\0"
 
 
 def facets_of(document: Document) -> str:
-    """The document's values that filters ask for by equality, as words for the text index."""
+    """The document's values that filters compare for equality, as terms of the text index."""
     metadata = document.metadata
     values = (
         ("n", _SEPARATOR.join(tenant_values(document.tenant))),
@@ -94,8 +94,8 @@ def facets_of(document: Document) -> str:
     return " ".join(_facets(values))
 
 
-def facets_asked(where: Filter) -> list[str]:
-    """The words that every chunk has which `where` lets through; others may have them too (they are hashes)."""
+def required_facets(where: Filter) -> list[str]:
+    """The facets of every chunk that `where` lets through; others may have them too (they are hashes)."""
     values = (
         ("n", _SEPARATOR.join(tenant_values(where.tenant))),
         ("k", where.content_type),

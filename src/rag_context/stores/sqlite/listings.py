@@ -1,4 +1,4 @@
-"""What is there, without the texts: lists of documents, their state, and how often they were returned."""
+"""Reads documents without their texts: lists, status, and how often they were returned."""
 
 import json
 import sqlite3
@@ -28,27 +28,27 @@ _AFTER_ALL = 1 << 62
 
 
 def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
-    """The documents that pass, newest first, equal ones by id; those behind `after`."""
-    said, values = condition(where)
+    """The documents that pass, newest first, then by id; those after `after`."""
+    clauses, values = condition(where)
     at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
-    rows = connection.execute(_LISTING.format(condition=said), (*values, at, at, id_, limit))
+    rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
     return [_listing(row) for row in rows]
 
 
 def read_stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
-    """What is there of a document; None where it is unknown."""
+    """The content hash, status and chunk ids of a document; None if it is unknown."""
     row = connection.execute(f"{_STORED} WHERE d.id = ?", (document_id,)).fetchone()
     return None if row is None else _state(row)
 
 
 def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
-    """Documents by ascending id, those behind `after`."""
+    """Documents by ascending id, those after `after`."""
     rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
     return {row[0]: _state(row) for row in rows}
 
 
 def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
-    """Which version is there of each document."""
+    """The content hash of each stored document."""
     rows = connection.execute(
         "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
         (json.dumps(document_ids),),
@@ -57,7 +57,7 @@ def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connect
 
 
 def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
-    """Everybody of whom there are documents."""
+    """All tenants that have documents."""
     rows = connection.execute(
         """SELECT project, branch, path_hash FROM tenants AS t
            WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""

@@ -1,4 +1,4 @@
-"""How much an index held, in a small file beside it: one that is gone must not look like one that is new."""
+"""The size of an index in a small file beside it, so that a deleted index is not mistaken for a new one."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 RETRY_S = 5.0
-"""Where the file cannot be written, it is tried again after this long."""
+"""After a failed write the file is written again after this long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holdings:
-    """What an index held when it was last counted."""
+class IndexSize:
+    """The size of an index when it was last counted."""
 
     documents: int = 0
     collections: int = 0
@@ -27,8 +27,8 @@ class Holdings:
         counts = {"document": self.documents, "collection": self.collections}
         return " and ".join(f"{count} {name}{'' if count == 1 else 's'}" for name, count in counts.items() if count)
 
-    def is_near(self, other: "Holdings") -> bool:
-        """Whether it says as much as `other` would: the same kinds of things, within a factor of two."""
+    def is_close(self, other: "IndexSize") -> bool:
+        """Whether two sizes are close: the same kinds of data, within a factor of two."""
         low, high = sorted((self.documents, other.documents))
         return high <= 2 * low and bool(self.collections) == bool(other.collections)
 
@@ -47,46 +47,46 @@ class IndexMark:
         self.path = path
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: Holdings | None = None
-        self._written: Holdings | None = None
+        self._known: IndexSize | None = None
+        self._written: IndexSize | None = None
         self._retry_at = 0.0
 
-    def known(self) -> Holdings:
-        """What the index held as far as this process or the file knows."""
+    def known(self) -> IndexSize:
+        """The last size of the index that this process or the file knows."""
         with self._lock:
             return self._known or self._read()
 
-    def note(self, now: Holdings) -> None:
-        """Remember what the index holds; on disk, when this returns, where that is news and can be written."""
+    def note(self, now: IndexSize) -> None:
+        """Record the size of the index; written to disk at once if it has changed much."""
         with self._lock:
             self._known = now
             if self._written is None:
                 self._written = self._read()
-            if now.is_near(self._written) or self._clock() < self._retry_at:
+            if now.is_close(self._written) or self._clock() < self._retry_at:
                 return
             try:
                 _write(self.path, json.dumps(asdict(now)))
-            except OSError:  # a full disk, a read-only directory: health says so by itself
+            except OSError:  # a full disk, a read-only directory: the health report shows it
                 self._retry_at = self._clock() + RETRY_S
             else:
                 self._written = now
 
     def forget(self) -> None:
-        """Take the index for a new one. Raises: OSError."""
+        """Reset the size to that of a new index. Raises: OSError."""
         with self._lock:
             self._known = self._written = None
             self.path.unlink(missing_ok=True)
 
-    def _read(self) -> Holdings:
+    def _read(self) -> IndexSize:
         try:
             fields = json.loads(self.path.read_text(encoding="utf-8"))
-            return Holdings(int(fields["documents"]), int(fields["collections"]))
+            return IndexSize(int(fields["documents"]), int(fields["collections"]))
         except (OSError, ValueError, TypeError, KeyError):
-            return Holdings()
+            return IndexSize()
 
 
 def _write(path: Path, text: str) -> None:
-    """Put `text` at `path`, whole or not at all, for its owner only; it survives a loss of power."""
+    """Write `text` to `path` atomically and durably, readable for its owner only."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:

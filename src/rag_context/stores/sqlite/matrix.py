@@ -1,6 +1,6 @@
 """All vectors in memory: exact search under any filter, and nothing to tune.
 
-Readers share it, a change has it to itself: no search sees half a change.
+A read-write lock protects it: no search sees a partial change.
 """
 
 import threading
@@ -18,7 +18,7 @@ from rag_context.stores.sqlite.faults import COMPONENT
 
 
 class ReadWriteLock:
-    """Many may read or one may write; a writer that waits lets no new reader in."""
+    """A read-write lock that prefers writers: a waiting writer blocks new readers."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -27,7 +27,7 @@ class ReadWriteLock:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Share."""
+        """Lock for reading."""
         with self._condition:
             while self._writers:
                 self._condition.wait()
@@ -40,7 +40,7 @@ class ReadWriteLock:
                 self._condition.notify_all()
 
     def enter_now(self) -> bool:
-        """Share without waiting; False where somebody writes. `leave` ends it."""
+        """Lock for reading without waiting; False while a writer has the lock. `leave` unlocks it."""
         with self._condition:
             if self._writers:
                 return False
@@ -48,14 +48,14 @@ class ReadWriteLock:
             return True
 
     def leave(self) -> None:
-        """End what `enter_now` began."""
+        """Unlock after `enter_now`."""
         with self._condition:
             self._readers -= 1
             self._condition.notify_all()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Have it alone. Writers must not come two at a time: their owner sees to that."""
+        """Lock for writing. The owner must ensure that there is only one writer at a time."""
         with self._condition:
             self._writers += 1
             while self._readers:
@@ -72,7 +72,7 @@ class VectorMatrix:
     """Vectors with their columns. Safe to use from several threads, changed by one at a time."""
 
     def __init__(self) -> None:
-        self._gate = ReadWriteLock()
+        self._lock = ReadWriteLock()
         self._dimension: int | None = None
         self._vectors = Blocks()
         self._columns = Columns()
@@ -84,16 +84,16 @@ class VectorMatrix:
 
     @property
     def dimension(self) -> int | None:
-        """Length of the vectors; None while there is none."""
+        """Dimension of the vectors; None while there is none."""
         return self._dimension
 
     def change(self, gone: Sequence[str], new: Sequence[StoredVector]) -> None:
-        """Take the chunks `gone` out and put `new` in, which must not be there, as one step for every reader.
+        """Remove the chunks `gone` and add `new`, which must not exist, atomically for every reader.
 
         Raises:
-            BackendDataError: the vectors differ in length, or what belongs to them is damaged; none of them is in.
+            BackendDataError: the vectors differ in length, or their metadata is damaged; none of them was added.
         """
-        with self._gate.writing():
+        with self._lock.writing():
             for chunk in gone:
                 self._remove(chunk)
             if new:
@@ -105,7 +105,7 @@ class VectorMatrix:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        with self._gate.reading():
+        with self._lock.reading():
             if not self._ids or limit < 1:
                 return []
             query = self._checked(vector)
@@ -125,17 +125,17 @@ class VectorMatrix:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        with self._gate.reading():
+        with self._lock.reading():
             return self._score(vector, chunks)
 
     def score_now(self, vector: Vector, chunks: Sequence[str]) -> dict[str, float] | None:
-        """As `score`, without ever waiting; None where the matrix is being changed."""
-        if not self._gate.enter_now():
+        """As `score`, without ever waiting; None while the matrix is being changed."""
+        if not self._lock.enter_now():
             return None
         try:
             return self._score(vector, chunks)
         finally:
-            self._gate.leave()
+            self._lock.leave()
 
     def _score(self, vector: Vector, chunks: Sequence[str]) -> dict[str, float]:
         if not self._ids:
@@ -162,7 +162,7 @@ class VectorMatrix:
         start = len(self._ids)
         try:
             self._columns.append(new)
-        except (TypeError, ValueError, OverflowError):  # which may repeat what is stored
+        except (TypeError, ValueError, OverflowError):  # its message may contain stored data
             raise BackendDataError(COMPONENT, "A stored document is damaged; run `rag-context check`.") from None
         self._vectors.append(vectors)
         self._ids.extend([row.chunk for row in new])

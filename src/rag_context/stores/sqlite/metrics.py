@@ -1,4 +1,4 @@
-"""One row per search and per error, and what they add up to."""
+"""One row per search and per error, and their statistics."""
 
 import json
 import sqlite3
@@ -38,7 +38,7 @@ class SqliteMetrics:
         self._exact_rows = exact_rows
 
     async def append(self, searches: Sequence[SearchRecord], errors: Sequence[ErrorRecord]) -> None:
-        """Store records, all or none of them.
+        """Store records atomically.
 
         Raises:
             BackendError: nothing was stored.
@@ -61,7 +61,7 @@ class SqliteMetrics:
         """Delete records older than `before`; returns how many.
 
         Raises:
-            BackendError: the file could not be written; some may be gone.
+            BackendError: the file could not be written; some may be deleted.
         """
         deleted = 0
         while True:
@@ -151,7 +151,7 @@ def _summarise(
 
 
 def _at_most(start: int, end: int, connection: sqlite3.Connection) -> int:
-    """No less than the number of searches of `start <= t < end`."""
+    """An upper bound of the number of searches of `start <= t < end`."""
     count: int = connection.execute(
         "SELECT ifnull(sum(queries), 0) FROM search_sums WHERE slot >= ? AND slot <= ?",
         (start // SLOT_US, end // SLOT_US),

@@ -37,7 +37,7 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
     """Migrate the file behind `connection` unless it is in the newest form; all of it or nothing.
 
     Raises:
-        ForeignIndexError: the file is not ours, or newer than this program; it is left as it is.
+        ForeignIndexError: the file is another program's, or newer than this program; it is unchanged.
         sqlite3.Error: it cannot be read or written.
     """
     deadline = time.monotonic() + TIMEOUT_S
@@ -45,7 +45,7 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         try:
             _upgrade(connection, path)
         except sqlite3.OperationalError as error:
-            # Another process is at it: SQLite does not wait for the switch to the log, so we do.
+            # Another process is migrating: SQLite does not wait for the switch to WAL mode, so we do.
             if not is_busy(error) or time.monotonic() >= deadline:
                 raise
             time.sleep(RETRY_S)
@@ -107,7 +107,7 @@ def _found_analyser(connection: sqlite3.Connection) -> int:
 
 
 def _analyse_again(connection: sqlite3.Connection) -> None:
-    """Stored terms of another analyser would silently not match a question's."""
+    """Update stored terms of another analyser, which would silently not match a query's."""
     rows = connection.execute("SELECT chunk, text, context FROM passages").fetchall()
     for key, text, context in rows:
         words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)

@@ -1,4 +1,4 @@
-"""Reading documents and chunks back: rows to nouns."""
+"""Reads documents and chunks: rows to domain objects."""
 
 import json
 import logging
@@ -88,20 +88,20 @@ def readable(document_id: str) -> Iterator[None]:
     """Read a document's rows inside the block.
 
     Raises:
-        BackendDataError: they hold what nobody of us can have written.
+        BackendDataError: the rows have invalid values.
     """
     try:
         yield
     except (TypeError, ValueError, OverflowError, sqlite3.OperationalError) as error:
         if isinstance(error, sqlite3.Error) and not is_undecodable(error):
             raise
-        message = f"What is stored of the document {document_id!r} is damaged; run `rag-context check`."
-        raise BackendDataError(COMPONENT, message) from None  # the cause may repeat what is stored
+        message = f"The stored document {document_id!r} is damaged; run `rag-context check`."
+        raise BackendDataError(COMPONENT, message) from None  # the cause may contain stored data
 
 
 @contextmanager
 def lenient(connection: sqlite3.Connection) -> Iterator[None]:
-    """Inside the block, bytes that are no UTF-8 are read as replacement characters."""
+    """Inside the block, invalid UTF-8 is read as replacement characters."""
     strict = connection.text_factory
     connection.text_factory = lambda held: held.decode("utf-8", "replace")
     try:
@@ -116,7 +116,7 @@ def signed(hash_64: int) -> int:
 
 
 def read_passages(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Passage]:
-    """Those of the passages that exist; one that is damaged takes no other one with it."""
+    """Those of the passages that exist; damaged ones are left out."""
     try:
         with readable(chunk_ids[0]):
             return {row[0]: _passage(row) for row in connection.execute(_PASSAGES, (json.dumps(chunk_ids),))}
@@ -141,7 +141,7 @@ def read_document(document_id: str, connection: sqlite3.Connection) -> Document 
 
 
 def read_neighbours(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Neighbours]:
-    """What stands before and after each chunk: in its document, else in its talk."""
+    """The chunks before and after each chunk: in its document, else in its conversation."""
     found: dict[str, Neighbours] = {}
     for row in connection.execute(_NEIGHBOURS, (json.dumps(chunk_ids),)).fetchall():
         id_, document, kind, thread, key, tenant, position, before_id, after_id = row
@@ -160,14 +160,14 @@ def read_similar(document: Document, connection: sqlite3.Connection) -> list[str
         "SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?",
         (document.tenant.project, document.tenant.branch, document.tenant.path_hash),
     ).fetchone()
-    wanted = document.similarity_hash & _ALL
-    if tenant is None or wanted == 0:
+    hash_bits = document.similarity_hash & _ALL
+    if tenant is None or hash_bits == 0:
         return []
-    bands = {f"band_{number}": (wanted >> 16 * number) & 65535 for number in range(4)}
+    bands = {f"band_{number}": (hash_bits >> 16 * number) & 65535 for number in range(4)}
     return sorted(
         id_
         for id_, other in connection.execute(_SIMILAR, {"tenant": tenant[0], **bands})
-        if id_ != document.id and ((other & _ALL) ^ wanted).bit_count() <= MOST_DIFFERENT_BITS
+        if id_ != document.id and ((other & _ALL) ^ hash_bits).bit_count() <= MOST_DIFFERENT_BITS
     )
 
 
@@ -216,6 +216,6 @@ def _chunk(row: Row) -> Chunk:
 
 
 def read_metadata(row: Row) -> Metadata:
-    """The columns `METADATA` as a noun. Raises: TypeError or ValueError where they are damaged."""
+    """The columns `METADATA` as an object. Raises: TypeError or ValueError if they are damaged."""
     agent, tags, category, game, decision_id, extra = row
     return Metadata(agent, tuple(json.loads(tags)), category, game, decision_id, dict(json.loads(extra)))

@@ -1,4 +1,4 @@
-"""New vectors beside those that answer: how far they are, and how they take their place."""
+"""Rebuilds the vectors in the embedded file: new ones beside those in use, and the switch to them."""
 
 import json
 import sqlite3
@@ -16,7 +16,7 @@ from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.registry import model_from
 
 STRAGGLERS = 0.01
-"""Where no more than this share of the documents came in since they were all looked at, they are left to follow."""
+"""Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
 
 MODEL = "next_model"
 TOUCHED = "next_touched"
@@ -34,7 +34,7 @@ WHERE (type = 'table' AND name = 'next_vectors')
    OR (type = 'trigger' AND (tbl_name = 'vectors' OR name = 'chunks_replaced'))
 ORDER BY type
 """
-"""What is made again after the switch; tables come before triggers."""
+"""What is created again after the switch; tables come before triggers."""
 
 
 class SqliteRebuilder:
@@ -50,33 +50,33 @@ class SqliteRebuilder:
         self._now = now
 
     async def under_way(self) -> Rebuild | None:
-        """The run that was begun and is not complete."""
+        """The run that has begun and is not complete."""
         return await self._database.read(read_run)
 
     async def begin(self, model: EmbeddingModel) -> bool:
-        """Begin to make the vectors of `model`, unless they are being made; what another run has made is forgotten."""
+        """Begin a run for `model`, unless one is under way; vectors of a run of another model are deleted."""
         return await self._database.write(partial(_begin, model, self._now()))
 
     async def lacking(self, after: str, limit: int) -> list[str]:
-        """Ids, ascending, of documents behind the id `after` that lack new vectors."""
+        """Ids, ascending, of documents after the id `after` that have no new vectors yet."""
         return await self._database.read(partial(_lacking, after, limit))
 
     async def remaining(self) -> int:
-        """How many documents lack new vectors."""
+        """How many documents have no new vectors yet."""
         return await self._database.read(_remaining)
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it changed or went away meanwhile.
+        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile.
 
         Raises:
-            BackendRejectedError: no run of the model `made_by` is under way, or they do not fit the chunks.
+            BackendRejectedError: no run of the model `made_by` is under way, or they do not match the chunks.
         """
         return await self._database.write(partial(_add, document_id, content_hash, vectors, made_by, self._now()))
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:
-        """Put the new vectors in the place of the old ones, which are gone then; False where too many are missing.
+        """Replace the old vectors by the new ones; False where too many new ones are missing.
 
-        Documents that lack theirs are pending from then on.
+        Documents without new vectors become pending.
 
         Args:
             made_by: fingerprint of the run's model.
@@ -88,18 +88,18 @@ class SqliteRebuilder:
         return await self._database.write(partial(_switch, made_by, frozenset(without)))
 
     async def abandon(self) -> None:
-        """Forget the run and what it has made."""
+        """Delete the run and its vectors."""
         await self._database.write(forget_rebuild)
 
 
 def forget_rebuild(connection: sqlite3.Connection) -> None:
-    """Forget the run under way and what it has made; the space is used again."""
+    """Delete the run under way and its vectors; the space is used again."""
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("DELETE FROM next_vectors")
 
 
 def read_run(connection: sqlite3.Connection) -> Rebuild | None:
-    """The run under way; None where there is none."""
+    """The run under way, or None."""
     said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
     return Rebuild(model_from(said[MODEL]), float(said[TOUCHED])) if MODEL in said else None
 
@@ -151,7 +151,7 @@ def _add(
 
 
 def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connection) -> bool:
-    """One table takes the other's name: that takes no longer for many vectors than for few."""
+    """Rename one table to the other's name, which takes the same time for any number of vectors."""
     _require_run(made_by, connection)
     documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
     lacking = _lacking("", -1, connection)
@@ -167,7 +167,7 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
     connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
-    # Whoever has followed the old table cannot follow this one: the list of deletions ends, and starts again later.
+    # Readers of the old table cannot follow this one: the list of deletions ends, and starts again later.
     connection.execute("INSERT INTO deletions (chunk) VALUES ('')")
     connection.execute(
         """UPDATE totals SET version = version + 1, vectors = (SELECT count(*) FROM vectors),

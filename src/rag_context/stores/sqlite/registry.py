@@ -12,7 +12,7 @@ _NAME = "model"
 
 
 def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
-    """The recorded model; None where none is recorded."""
+    """The recorded model; None if none is recorded."""
     row = connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME,)).fetchone()
     return None if row is None else model_from(row[0])
 
@@ -24,7 +24,7 @@ def model_from(stored: str) -> EmbeddingModel:
 
 
 def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
-    """Record `model`, unless the index has vectors that another one made.
+    """Record `model`, unless the index has vectors of another model.
 
     Raises:
         IndexMismatchError: it has.

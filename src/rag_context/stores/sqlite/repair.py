@@ -1,4 +1,4 @@
-"""Mends what an examination found. Each function is one transaction, so that a crash in between leaves it half done."""
+"""Repairs what a check found. Each function is one transaction; after a crash the remaining ones run again."""
 
 import sqlite3
 from collections.abc import Callable, Collection
@@ -17,7 +17,7 @@ from rag_context.stores.sqlite.registry import forget_vectors
 from rag_context.stores.sqlite.statistics import sum_up_again
 
 ANALYSED_AT_ONCE = 500
-"""Chunks whose terms are made anew in one transaction: others write in between."""
+"""Chunks whose terms are analysed again in one transaction: other writes run in between."""
 
 _ANALYSED = """
 SELECT p.chunk, p.text, p.context, p.terms, p.facets, c.length, d.id
@@ -35,11 +35,11 @@ class SqliteAuditor:
         self._database = database
 
     async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
-        """Examine all of it in one snapshot; every document is shown to `check`.
+        """Examine the whole index in one snapshot; every document is passed to `check`.
 
         Raises:
             ForeignIndexError: the file is another program's, or a newer version's.
-            BackendDataError: it is too damaged to be examined.
+            BackendDataError: the index is too damaged to be examined.
             BackendError: it cannot be read now.
         """
         found = await self._database.read(partial(audit.examine, check, thoroughness))
@@ -52,25 +52,25 @@ class SqliteAuditor:
         return IntegrityReport(found.counts, found.compared_terms, (*found.issues, issue), found.broken, found.damaged)
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
-        """Mend the `kinds` that the store can mend by itself; what is whole stays as it is.
+        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
 
         Raises:
-            BackendError: the file could not be written; what was mended before stays mended.
+            BackendError: the file could not be written; repairs before that stay.
         """
-        for kind, repair in _MENDING.items():
+        for kind, repair in _REPAIRS.items():
             if kind in kinds:
                 await self._database.write(repair)
         if IssueKind.STALE_TERMS in kinds:
             last = 0
             while (key := await self._database.write(partial(analyse_again, last))) is not None:
                 last = key
-            if IssueKind.TEXT_INDEX in kinds:  # what was no text cannot be taken out of it word by word
+            if IssueKind.TEXT_INDEX in kinds:  # invalid text cannot be removed from it term by term
                 await self._database.write(rebuild_texts)
         if kinds:
             await self._database.write(count_again)
 
     async def invalidate(self, document_ids: Collection[str]) -> None:
-        """Take the version of these documents for none, so that indexing their sources again replaces them.
+        """Clear the content hash of these documents, so that indexing their sources again replaces them.
 
         Raises:
             BackendError: the file could not be written.
@@ -79,18 +79,18 @@ class SqliteAuditor:
 
 
 def rebuild_texts(connection: sqlite3.Connection) -> None:
-    """Make the text index anew from the stored terms."""
+    """Build the text index again from the stored terms."""
     connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
 
 
 def drop_orphans(connection: sqlite3.Connection) -> None:
-    """Delete what belongs to nothing."""
+    """Delete orphaned rows."""
     for table, lost in audit.ORPHANS.items():
         connection.execute(f"DELETE FROM {table} WHERE {lost}")  # noqa: S608
 
 
 def tag_again(connection: sqlite3.Connection) -> None:
-    """Make the rows for filtering by tag anew where they are not the document's tags."""
+    """Write the rows for filtering by tag again where they differ from the document's tags."""
     wrong = connection.execute(f"SELECT key FROM documents WHERE {audit.WRONGLY_TAGGED}").fetchall()  # noqa: S608
     for (key,) in wrong:
         connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
@@ -103,24 +103,24 @@ def tag_again(connection: sqlite3.Connection) -> None:
 
 
 def drop_bad_vectors(connection: sqlite3.Connection) -> None:
-    """Delete vectors that no model can have made; their documents are pending until they have new ones."""
+    """Delete invalid vectors; their documents are pending until they have new ones."""
     bad = [(key,) for key, _ in audit.find_bad_vectors(connection)]
     connection.executemany("DELETE FROM vectors WHERE chunk = ?", bad)
     await_vectors(connection)
 
 
 def await_vectors(connection: sqlite3.Connection) -> None:
-    """Make documents pending that lack vectors and say they do not."""
+    """Make indexed documents pending that do not have all their vectors."""
     connection.execute(f"UPDATE documents SET status = ? WHERE {audit.INCOMPLETE}", (PENDING,))  # noqa: S608
 
 
 def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
-    """Make the terms of some chunks after this one anew where they are stale; returns the last, None at the end."""
+    """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
     with lenient(connection):
         rows = connection.execute(_ANALYSED, (after, ANALYSED_AT_ONCE)).fetchall()
     current = {id_: _facets(id_, connection) for id_ in {row[6] for row in rows}}
     for key, text, context, old_terms, old_facets, length, id_ in rows:
-        words = audit.words_of(text, context)
+        words = audit.stored_form(text, context)
         facets = current[id_] or old_facets
         if set(facets.split(" ")) == set(old_facets.split(" ")):
             facets = old_facets
@@ -145,12 +145,12 @@ def _facets(id_: str, connection: sqlite3.Connection) -> str | None:
 
 
 def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
-    """Note of documents that they are no version of their source, whatever it is."""
+    """Clear the content hash of documents, so that it matches no version of their source."""
     connection.executemany("UPDATE documents SET content_hash = '' WHERE id = ?", [(id_,) for id_ in document_ids])
 
 
 def count_again(connection: sqlite3.Connection) -> None:
-    """Set the counters to what is there; the version grows, so that no answer of before is remembered."""
+    """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
     counts = connection.execute(audit.RECOUNTED).fetchone()
     connection.execute(
         """UPDATE totals SET version = version + 1,
@@ -159,8 +159,8 @@ def count_again(connection: sqlite3.Connection) -> None:
     )
 
 
-_MENDING: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
-    IssueKind.TEXT_INDEX: rebuild_texts,  # before anything that takes passages out of it
+_REPAIRS: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
+    IssueKind.TEXT_INDEX: rebuild_texts,  # before repairs that remove passages from it
     IssueKind.ORPHANS: drop_orphans,
     IssueKind.WRONG_TAGS: tag_again,
     IssueKind.NO_MODEL: forget_vectors,

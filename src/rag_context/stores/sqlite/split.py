@@ -1,4 +1,4 @@
-"""The embedded file as one of two stores: documents without vectors, or vectors whose documents are kept elsewhere."""
+"""The embedded file as one of two stores: documents without vectors, or vectors of another store's documents."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from rag_context.stores.sqlite.vectors import SqliteVectors
 
 _PAGE = 1000
 
-_HELD = """
+_STORED = """
 SELECT d.id, d.content_hash, json_group_array(c.id)
 FROM json_each(?) AS asked
 CROSS JOIN documents AS d ON d.id = asked.value
@@ -26,62 +26,62 @@ CROSS JOIN vectors AS v ON v.chunk = c.key
 GROUP BY d.key
 """
 
-_HOLDING = """
+_WITH_VECTORS = """
 SELECT id FROM documents AS d WHERE id > ? AND EXISTS (
     SELECT 1 FROM chunks AS c CROSS JOIN vectors AS v ON v.chunk = c.key WHERE c.document = d.key
 ) ORDER BY id LIMIT ?
 """
 
 _GENERATION = "generation"
-_DEBRIS = "debris"
+_INACTIVE = "debris"
 _NO_RUN = {rebuild.MODEL: None, rebuild.TOUCHED: None}
 
-_SETTLED_COUNTS = """
+_INDEXED_COUNTS = """
 SELECT documents, pending, chunks, chunks - (
     SELECT count(*) FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE d.status = 'pending'
 ) FROM totals
 """
 
 
-class SqliteDocumentsApart(SqliteDocuments):
-    """`DocumentStore` and `ModelRegistry` where another store keeps the vectors: they count as there once settled."""
+class SqliteSplitDocuments(SqliteDocuments):
+    """`DocumentStore` and `ModelRegistry` where another store keeps the vectors."""
 
-    _are_apart = True
+    _has_split_vectors = True
 
     async def counts(self) -> Counts:
-        """How much the index holds; vectors are those that indexed documents must have."""
-        return await self._database.read(lambda connection: Counts(*connection.execute(_SETTLED_COUNTS).fetchone()))
+        """How much the index holds; vectors are counted from the chunks of indexed documents."""
+        return await self._database.read(lambda connection: Counts(*connection.execute(_INDEXED_COUNTS).fetchone()))
 
     async def active_generation(self) -> tuple[int, str | None]:
-        """The generation of vectors that answers, and the fingerprint of its model."""
+        """The active generation of vectors, and the fingerprint of its model."""
         return await self._database.read(_answering)
 
     async def run_under_way(self) -> Rebuild | None:
-        """The run that makes the next generation."""
+        """The run that builds the next generation."""
         return await self._database.read(rebuild.read_run)
 
     async def inactive_generation(self) -> int | None:
-        """A generation that may be there and does not answer."""
-        return await self._database.read(partial(_number, _DEBRIS))
+        """An inactive generation that may exist."""
+        return await self._database.read(partial(_number, _INACTIVE))
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
-        """Record a run and the generation that it makes, unless other debris than this is recorded."""
+        """Record a run and the generation that it builds, unless another inactive generation is recorded."""
         return await self._database.write(partial(_begin_run, run, generation, inactive_generation))
 
     async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record that the run of the model `made_by` got on, where it is still under way."""
+        """Record progress of the run of the model `made_by`, if it is still under way."""
         await self._database.write(partial(_touch_run, made_by, touched))
 
     async def abandon_run(self) -> None:
-        """Record that no run is under way; what the last one made is debris."""
+        """Record that no run is under way; the generation of the last one stays inactive."""
         await self._database.write(partial(_note, _NO_RUN))
 
     async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation is gone, unless other debris is recorded or a run is under way."""
-        await self._database.write(partial(_forget_debris, generation))
+        """Record that this generation was removed, unless another one is recorded or a run is under way."""
+        await self._database.write(partial(_forget_inactive_generation, generation))
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Have this generation answer, unless no run of the model `made_by` is under way."""
+        """Make this generation the active one, unless no run of the model `made_by` is under way."""
         return await self._database.write(partial(_end_run, made_by, generation))
 
 
@@ -97,12 +97,12 @@ class SqliteDocumentWriter:
         await self._database.write(partial(changes.write_document, document, chunks, words, None, None))
 
     async def rechunk(self, document: Document, chunks: Sequence[Chunk]) -> bool:
-        """Put other chunks in place of this version's, pending; False where it is not there any more."""
+        """Put other chunks in place of this version's, pending; False if it does not exist any more."""
         words = await asyncio.to_thread(analysed_terms, chunks)
         return await self._database.write(partial(changes.rechunk_document, document, chunks, words, None, None))
 
     async def mark_indexed(self, document_id: str, content_hash: str, made_by: str | None = None) -> bool:
-        """Note that this version's vectors are in; False where it is not there any more.
+        """Record that this version's vectors are stored; False if it does not exist any more.
 
         Raises:
             BackendRejectedError: the index records another model by now.
@@ -110,7 +110,7 @@ class SqliteDocumentWriter:
         return await self._database.write(partial(changes.mark_document_indexed, document_id, content_hash, made_by))
 
     async def mark_pending(self, document_ids: Collection[str]) -> None:
-        """Note that these documents' vectors are not what they should be."""
+        """Make these documents pending, because their vectors are missing or wrong."""
         await self._database.write(partial(changes.mark_documents_pending, list(document_ids)))
 
     async def delete(self, document_id: str) -> bool:
@@ -118,8 +118,8 @@ class SqliteDocumentWriter:
         return await self._database.write(partial(changes.delete_document, document_id))
 
 
-class SqliteVectorHalf(SqliteVectors):
-    """`VectorStorage` over an embedded file that another store's documents are copied into."""
+class SqliteVectorBackend(SqliteVectors):
+    """`VectorStorage` over an embedded file with copies of another store's documents."""
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -129,7 +129,7 @@ class SqliteVectorHalf(SqliteVectors):
         """Record the model; the file itself needs nothing.
 
         Raises:
-            IndexMismatchError: there are vectors of another model.
+            IndexMismatchError: the file has vectors of another model.
         """
         await self._database.write(partial(registry.record_model, model))
 
@@ -137,38 +137,38 @@ class SqliteVectorHalf(SqliteVectors):
         """Store the vectors (`(len(chunks), dim) float32`) of a document in place of its earlier ones, at once.
 
         Raises:
-            BackendRejectedError: they do not fit the chunks, or those that are there.
+            BackendRejectedError: they do not match the chunks, or the dimension of the stored ones.
         """
         words: list[list[str]] = [[] for _ in chunks]
-        known = replace(document, content="")  # the passages have what is shown of it
+        known = replace(document, content="")  # its passages are copied, so the content is not needed
         await self._database.write(partial(changes.write_document, known, chunks, words, vectors, None))
 
     async def discard(self, document_ids: Collection[str]) -> None:
-        """Forget the vectors of these documents."""
+        """Delete the vectors of these documents."""
         await self._database.write(partial(_discard, list(document_ids)))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
-        """What is there of these documents; those without a vector are left out."""
+        """The stored vectors of these documents; those without a vector are left out."""
         return await self._database.read(partial(_held, list(document_ids)))
 
     async def stored_documents(self) -> AsyncIterator[str]:
         """The ids of all documents that have vectors."""
         last = ""
-        while ids := await self._database.read(partial(_holding, last)):
+        while ids := await self._database.read(partial(_ids_with_vectors, last)):
             for id_ in ids:
                 yield id_
             last = ids[-1]
 
     async def count(self) -> int:
-        """How many vectors there are."""
+        """The number of vectors."""
         return await self._database.read(_count)
 
     async def clear(self) -> None:
-        """Forget all vectors, and the model that made them."""
+        """Delete all vectors, and the record of their model."""
         await self._database.write(registry.forget_vectors)
 
     async def remove(self) -> None:
-        """Close the file and remove it with what belongs to it."""
+        """Close the file and remove it with its log."""
         await self.close()
         path = self._database.file.path
         for each in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
@@ -200,10 +200,10 @@ def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
 
 
 def _begin_run(run: Rebuild, generation: int, inactive_generation: int | None, connection: sqlite3.Connection) -> bool:
-    if _number(_DEBRIS, connection) != inactive_generation:
+    if _number(_INACTIVE, connection) != inactive_generation:
         return False
     model = json.dumps(asdict(run.model))
-    _note({rebuild.MODEL: model, rebuild.TOUCHED: run.touched, _DEBRIS: generation}, connection)
+    _note({rebuild.MODEL: model, rebuild.TOUCHED: run.touched, _INACTIVE: generation}, connection)
     return True
 
 
@@ -212,9 +212,9 @@ def _touch_run(made_by: str, touched: float, connection: sqlite3.Connection) -> 
         _note({rebuild.TOUCHED: touched}, connection)
 
 
-def _forget_debris(generation: int, connection: sqlite3.Connection) -> None:
-    if _fingerprint(connection) is None and _number(_DEBRIS, connection) == generation:
-        _note({_DEBRIS: None}, connection)
+def _forget_inactive_generation(generation: int, connection: sqlite3.Connection) -> None:
+    if _fingerprint(connection) is None and _number(_INACTIVE, connection) == generation:
+        _note({_INACTIVE: None}, connection)
 
 
 def _fingerprint(connection: sqlite3.Connection) -> str | None:
@@ -228,7 +228,7 @@ def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> b
     if run is None or run.model.fingerprint != made_by:
         return False
     former, _ = _answering(connection)
-    recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _DEBRIS: former}
+    recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _INACTIVE: former}
     _note({**_NO_RUN, **recorded}, connection)
     connection.execute("UPDATE totals SET version = version + 1")
     return True
@@ -240,12 +240,12 @@ def _discard(document_ids: Sequence[str], connection: sqlite3.Connection) -> Non
 
 
 def _held(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, StoredVectors]:
-    rows = connection.execute(_HELD, (json.dumps(document_ids),))
+    rows = connection.execute(_STORED, (json.dumps(document_ids),))
     return {id_: StoredVectors(frozenset(json.loads(chunks)), frozenset({revision})) for id_, revision, chunks in rows}
 
 
-def _holding(after: str, connection: sqlite3.Connection) -> list[str]:
-    return [id_ for (id_,) in connection.execute(_HOLDING, (after, _PAGE))]
+def _ids_with_vectors(after: str, connection: sqlite3.Connection) -> list[str]:
+    return [id_ for (id_,) in connection.execute(_WITH_VECTORS, (after, _PAGE))]
 
 
 def _count(connection: sqlite3.Connection) -> int:

@@ -1,4 +1,4 @@
-"""What the searches of each ten minutes add up to: kept beside the records, so that a month of them is read at once.
+"""Sums of the searches of each ten minutes, stored beside the records, so that a month is read quickly.
 
 Latencies are counted in bins whose limits grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A
 Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", VLDB 2019): with limits that grow by
@@ -21,10 +21,10 @@ ERROR = 0.0095
 """Most relative error of a percentile; just below 1 %, which leaves room for rounding."""
 
 SMALLEST_MS = 0.001
-"""What took less stands in the first bin, as nothing."""
+"""Shorter times are in the first bin, and count as 0."""
 
 BINS = 2048
-"""The last bin begins beyond any time that was ever waited: after 10^13 ms."""
+"""The last bin begins beyond any real latency: after 10^13 ms."""
 
 _GROWTH = (1.0 + ERROR) / (1.0 - ERROR)
 _REBUILT_AT_ONCE = 50_000
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 class Row(NamedTuple):
-    """What is summed up of one search; `timestamp` in microseconds."""
+    """The fields of one search that are summed up; `timestamp` in microseconds."""
 
     timestamp: int
     latency_ms: float
@@ -62,7 +62,7 @@ class Sums:
     tallies: Counter[tuple[str, str | int]] = field(default_factory=Counter)
     """By kind (agent, level, game) and value."""
     latencies: list[float] = field(default_factory=list)
-    """Those of the searches that were added one by one."""
+    """Latencies of the searches that were added one by one."""
 
     def add(self, rows: Sequence[Row], sign: int = 1) -> None:
         """Add searches, or take them away."""
@@ -82,7 +82,7 @@ class Sums:
                 self.tallies[name, value] += sign * count
 
     def add_stored(self, rows: Sequence[Stored]) -> None:
-        """Add whole slots; their tallies are added apart."""
+        """Add whole slots; their counts by value are added separately."""
         for _, queries, latency_ms, cache_hits, fallbacks, _ in rows:
             self.queries += queries
             self.latency_ms += latency_ms
@@ -91,7 +91,7 @@ class Sums:
         self.bins += unpack([row[-1] for row in rows])
 
     def percentile(self, percent: int) -> float:
-        """By nearest rank: exact where every search was added by itself, else within `ERROR`; 0 of nothing."""
+        """By nearest rank: exact where every search was added by itself, else within `ERROR`; 0 without searches."""
         if self.queries == 0:
             return 0.0
         rank = (percent * self.queries + 99) // 100
@@ -108,7 +108,7 @@ def bins_of(latencies_ms: Sequence[float]) -> Integers:
 
 
 def pack(bins: Integers) -> bytes:
-    """The bins that hold something, as they are stored."""
+    """The bins that are not empty, as they are stored."""
     filled = np.flatnonzero(bins)
     pairs: NDArray[np.uint32] = np.column_stack((filled, bins[filled])).astype("<u4")
     return pairs.tobytes()
@@ -122,7 +122,7 @@ def unpack(blobs: Sequence[bytes]) -> Integers:
 
 
 def read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[Stored]:
-    """What is stored of the slots `first <= slot < end`, in order."""
+    """The stored sums of the slots `first <= slot < end`, in order."""
     return connection.execute(
         """SELECT slot, queries, latency_ms, cache_hits, fallbacks, histogram
            FROM search_sums WHERE slot >= ? AND slot < ? ORDER BY slot""",
@@ -131,7 +131,7 @@ def read_slots(first: int, end: int, connection: sqlite3.Connection) -> list[Sto
 
 
 def read_tallies(first: int, end: int, connection: sqlite3.Connection) -> dict[tuple[str, str | int], int]:
-    """The tallies of the slots `first <= slot < end`, by kind and value."""
+    """The counts of the slots `first <= slot < end`, by kind and value."""
     rows = connection.execute(
         "SELECT kind, value, sum(queries) FROM search_tallies WHERE slot >= ? AND slot < ? GROUP BY kind, value",
         (first, end),
@@ -149,7 +149,7 @@ def count_in(rows: Sequence[Row], connection: sqlite3.Connection, sign: int = 1)
 
 
 def sum_up_again(connection: sqlite3.Connection) -> None:
-    """Make all sums anew from the records."""
+    """Compute all sums again from the records."""
     connection.execute("DELETE FROM search_sums")
     connection.execute("DELETE FROM search_tallies")
     rows = connection.execute(f"SELECT {COLUMNS} FROM searches ORDER BY timestamp")  # noqa: S608
@@ -181,4 +181,4 @@ def _change(slot: int, rows: Sequence[Row], sign: int, connection: sqlite3.Conne
 _MIDDLES: Floats = np.concatenate(
     ([0.0], SMALLEST_MS * 2.0 * _GROWTH ** np.arange(1, BINS, dtype=np.float64) / (_GROWTH + 1.0))
 )
-"""`(BINS,)` what a bin says: as far, relatively, from its lower limit as from its upper one."""
+"""`(BINS,)` the value of each bin: at the same relative distance from its lower and its upper limit."""

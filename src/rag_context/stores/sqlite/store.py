@@ -11,11 +11,11 @@ from rag_context.errors import BackendError, ConfigurationError
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
-from rag_context.stores.sqlite.mark import Holdings
+from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.stores.sqlite.repair import SqliteAuditor
-from rag_context.stores.sqlite.split import SqliteDocumentsApart, SqliteDocumentWriter, SqliteVectorHalf
+from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
 from rag_context.stores.sqlite.texts import SqliteTexts
 from rag_context.stores.sqlite.vectors import SqliteVectors
 from rag_context.stores.sqlite.workers import translated
@@ -24,7 +24,7 @@ FILE_NAME = "rag-context.db"
 """The database's name within a data directory."""
 
 VECTORS_FILE_NAME = "vectors.db"
-"""The name of one that holds another store's vectors."""
+"""The name of one with the vectors of another store's documents."""
 
 LOCK_TIMEOUT_S = 4.0
 
@@ -42,10 +42,10 @@ class SqliteStore:
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteDocumentHalf:
-    """The ports of a file that holds no vectors. `documents` is the model registry too."""
+class SqliteDocumentBackend:
+    """The ports of a file without vectors. `documents` is the model registry too."""
 
-    documents: SqliteDocumentsApart
+    documents: SqliteSplitDocuments
     writer: SqliteDocumentWriter
     texts: SqliteTexts
     metrics: SqliteMetrics
@@ -53,17 +53,17 @@ class SqliteDocumentHalf:
 
 @asynccontextmanager
 async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteStore]:
-    """Open the file at `path`, made when it is not there; everything acknowledged is on disk when the block ends.
+    """Open the file at `path`, created if it is missing; all acknowledged writes are on disk when the block ends.
 
-    Vectors are loaded in the background. A file that is broken or locked is no error here: the ports raise
-    `BackendError` until it can be used, and then work.
+    Vectors are loaded in the background. A damaged or locked file is not an error here: the ports raise
+    `BackendError` until it can be used.
 
     Args:
         path: the file.
         lock_timeout_s: how long a write waits for other processes that write.
 
     Raises:
-        ConfigurationError: the file can never be kept there.
+        ConfigurationError: the path can never be a database file.
     """
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
     documents = SqliteDocuments(database)
@@ -80,14 +80,14 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
 
 
 @asynccontextmanager
-async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentHalf]:
+async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
-    documents, texts = SqliteDocumentsApart(database), SqliteTexts(database)
+    documents, texts = SqliteSplitDocuments(database), SqliteTexts(database)
     warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
     try:
         database.follow()
-        yield SqliteDocumentHalf(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
+        yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
         warming.cancel()
         await asyncio.wait({warming})
@@ -96,7 +96,7 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
 
 
 @asynccontextmanager
-async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorHalf]:
+async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteVectorBackend]:
     """As `open_database`, for the vectors of documents that another store keeps."""
     vectors = start_vectors(path, lock_timeout_s=lock_timeout_s)
     try:
@@ -105,20 +105,20 @@ async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
         await vectors.close()
 
 
-def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorHalf:
+def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorBackend:
     """As `open_vectors`, for a caller that closes them itself."""
     database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
-    vectors = SqliteVectorHalf(database)
+    vectors = SqliteVectorBackend(database)
     database.follow(vectors.follow)
     return vectors
 
 
 @asynccontextmanager
 async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteAuditor]:
-    """Open the file at `path`, which must be there, to examine and mend it; nothing is loaded.
+    """Open the file at `path`, which must exist, to examine and repair it; nothing is loaded.
 
     Raises:
-        ConfigurationError: there is no file, or it cannot be written.
+        ConfigurationError: the file does not exist, or cannot be written.
     """
     database = Database(require_index(path), lock_timeout_s=lock_timeout_s)
     try:
@@ -128,22 +128,24 @@ async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
 
 
 async def _warm(texts: SqliteTexts) -> None:
-    """Ahead of the first questions; where it cannot be done now, they do it."""
+    """Fill the caches before the first queries; after a failure those do it."""
     with suppress(BackendError):
         await texts.warm()
 
 
-def begin_empty(path: Path) -> Holdings:
-    """Put an empty index where one was and is gone; returns what that one held. What is left of it is set aside.
+def begin_empty(path: Path) -> IndexSize:
+    """Create an empty index in place of a deleted one; returns that one's size. Its leftovers are renamed.
 
     Raises:
-        ConfigurationError: there is something at `path`, or nothing can be there; nothing is changed.
-        BackendError: the file cannot be made.
+        ConfigurationError: the file is not empty, or the path is invalid; nothing is changed.
+        BackendError: the file cannot be created.
     """
     file = checked(path)
-    lost = file.mark.known() if file.mark is not None else Holdings()
+    lost = file.mark.known() if file.mark is not None else IndexSize()
     if path.exists() and path.stat().st_size:
-        raise ConfigurationError(f"{str(path)!r} is not empty; an empty index is begun only where one is gone.")
+        raise ConfigurationError(
+            f"{str(path)!r} is not empty; an empty index is created only in place of a deleted one."
+        )
     try:
         for suffix in ("-wal", "-shm"):
             left = path.with_name(path.name + suffix)
@@ -158,10 +160,10 @@ def begin_empty(path: Path) -> Holdings:
 
 
 def require_index(path: Path) -> DatabaseFile:
-    """The file at `path`, where there is one, or was: then it is missed by whoever reads it.
+    """The file at `path`, if an index exists or existed there; reading a deleted one raises.
 
     Raises:
-        ConfigurationError: there never was one.
+        ConfigurationError: no index was ever there.
     """
     file = DatabaseFile(path)
     if not file.path.is_file() and not (file.mark is not None and file.mark.known()):

@@ -1,4 +1,4 @@
-"""Keyword search: FTS5 tells which chunks hold a term, one pure BM25 scores the best of them.
+"""Keyword search: FTS5 finds the chunks that contain a term, one pure BM25 scores the best of them.
 
 The terms of chunks are cached once read. A chunk's id is computed from its text and context, so they never change.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import condition, facets_asked
+from rag_context.stores.sqlite.filters import condition, required_facets
 from rag_context.stores.sqlite.postings import PostingLists, Snapshot
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -29,7 +29,7 @@ REMEMBERED_CHUNKS = 20_000
 Terms = tuple[int, str]
 """How many terms a chunk has, and the terms, each between two spaces of its own."""
 
-# One row instead of many: the interpreter's lock changes hands once.
+# One row instead of many: the interpreter's lock is taken once.
 _READ_TERMS = """
 SELECT json_group_array(json_array(c.id, c.length, p.terms))
 FROM json_each(?) AS asked
@@ -41,7 +41,7 @@ CROSS JOIN passages AS p ON p.chunk = c.key
 class CachedTerms:
     """The terms of the chunks read last. Safe to use from several threads.
 
-    A plain dictionary that forgets what it read first: it is asked for a hundred chunks by every search.
+    A plain dictionary that drops its oldest entries: every search reads a hundred chunks from it.
     """
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ class CachedTerms:
         self._lock = threading.Lock()
 
     def remembered(self, chunk_ids: Sequence[str]) -> dict[str, Terms]:
-        """Those that need no reading."""
+        """The chunks that are cached."""
         return {id_: cached for id_ in chunk_ids if (cached := self._cached.get(id_)) is not None}
 
     def of(self, chunk_ids: Sequence[str], connection: sqlite3.Connection) -> Mapping[str, Terms]:
-        """What the chunks hold, by id; unknown chunks are left out."""
+        """The terms of the chunks, by id; unknown chunks are left out."""
         found = self.remembered(chunk_ids)
         missing = [id_ for id_ in chunk_ids if id_ not in found]
         if missing:
@@ -82,13 +82,13 @@ hundred.
 """
 
 NARROWING_SHARE = 0.8
-"""A facet that more of the chunks have than this is left to the filter behind the index."""
+"""A facet of more of the chunks than this is checked by the filter after the index."""
 
 FEW = 4000
-"""Chunks of a filter that no facet tells, up to which they are listed before anything is ranked."""
+"""Up to so many chunks of a filter without a facet are listed before anything is ranked."""
 
 SAMPLED = 500
-"""Chunks that are looked at to guess which words are common."""
+"""Chunks that are sampled to estimate which words are common."""
 
 WARMED_SHARE = 0.02
 MOST_WARMED = 128
@@ -96,9 +96,9 @@ MOST_WARMED = 128
 
 REMEMBERED_FREQUENCIES = 16_384
 TOLERATED_DRIFT = 100
-"""A term's frequency is asked for again once the index changed by more than one part in this many of it."""
+"""A term's frequency is counted again once the index changed by more than one part in this many of it."""
 
-# Chunks and documents are slim rows, handed over as one text: the interpreter's lock changes hands once.
+# Chunks and documents are slim rows, returned as one text: the interpreter's lock is taken once.
 _CANDIDATES = """
 SELECT json_group_array(json_array(c.id, d.id, c.position, d.content_type, d.thread))
 FROM json_each(?) AS asked
@@ -113,7 +113,7 @@ SELECT min(c.key), max(c.key), count(*) FROM documents AS d CROSS JOIN chunks AS
 _FILTERED = "SELECT c.key FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key WHERE {condition} LIMIT ?"
 
 QUESTIONS = 256
-"""Queries whose terms and weights are remembered: a search asks for scores again before it is done."""
+"""Cached queries with their terms and weights: a search needs scores several times."""
 
 Floats = NDArray[np.float64]
 
@@ -166,7 +166,7 @@ class SqliteTexts:
         return await self._database.read(partial(self._score, query, chunks))
 
     async def warm(self) -> tuple[str, ...]:
-        """Read the lists of the words that many chunks hold, before somebody has to wait for them; returns them.
+        """Read the lists of the commonest words before the first search needs them; returns the words.
 
         Raises:
             BackendError: the file could not be read.
@@ -177,7 +177,7 @@ class SqliteTexts:
         return words
 
     def _common_words(self, connection: sqlite3.Connection) -> tuple[str, ...]:
-        """The commonest words first, as a sample of the chunks has them; none of an index where every list is short."""
+        """The commonest words first, by a sample of the chunks; empty for an index where every list is short."""
         snapshot = self._snapshot(connection)
         if snapshot.chunks * WARMED_SHARE < COMMON / 2:
             return ()
@@ -197,14 +197,14 @@ class SqliteTexts:
             self._postings.holding(word, snapshot, connection)
 
     def _search(self, query: str, limit: int, where: Filter, connection: sqlite3.Connection) -> list[KeywordHit]:
-        version = self._database.version  # read before the snapshot: what came in between must not pass for known
+        version = self._database.version  # read before the snapshot: later changes must not count as known
         snapshot = self._snapshot(connection)
         question = self._question(query, version, snapshot, connection)
-        wanted = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
+        pool = max(CANDIDATES, CANDIDATES_PER_HIT * limit)
         found: list[ChunkRef] = []
-        for keys in self._best_first(question, where, wanted, snapshot, connection):
+        for keys in self._best_first(question, where, pool, snapshot, connection):
             found.extend(_passing(keys, where, connection))
-            if len(found) >= wanted:
+            if len(found) >= pool:
                 break
         hits = _hits(question, found, self._cached.of([chunk.id for chunk in found], connection))
         hits.sort(key=lambda hit: (-hit.bm25, hit.chunk.id))
@@ -217,7 +217,7 @@ class SqliteTexts:
         return {hit.chunk.id: hit for hit in _hits(question, chunks, cached)}
 
     def _remembered(self, query: str) -> _Question | None:
-        """The question as it was put to this version of the index."""
+        """The query with its statistics in this version of the index."""
         with self._lock:
             return self._questions.get((query, self._database.version))
 
@@ -237,7 +237,7 @@ class SqliteTexts:
     def _scores(
         self, question: _Question, where: Filter, snapshot: Snapshot, connection: sqlite3.Connection
     ) -> NDArray[np.float32]:
-        """By chunk key: BM25 as FTS5 sees it; 0 where no term is, or a facet is missing."""
+        """By chunk key: BM25 as FTS5 sees it; 0 without any term, or if a facet is missing."""
         scores = np.zeros(snapshot.newest + 1, dtype=np.float32)
         masks = self._masks(where, snapshot, connection)
         if masks is None:
@@ -251,9 +251,9 @@ class SqliteTexts:
             else:
                 postings = self._postings.holding(term, snapshot, connection)
             scores[postings.keys] += np.float32(question.weights[number]) * postings.impacts
-        for document in where.without_documents:  # those of a large one would be looked at in vain, piece after piece
+        for document in where.without_documents:  # reading those of a large one piece by piece would find nothing
             first, last, count = connection.execute(_KEYS_OF, (document,)).fetchone()
-            if count and last - first + 1 == count:  # as a rule; others are left to the filter behind the index
+            if count and last - first + 1 == count:  # usually; others are checked by the filter after the index
                 scores[first : last + 1] = 0.0
         for keys in masks:
             passing = np.zeros(len(scores), dtype=np.bool_)
@@ -264,9 +264,9 @@ class SqliteTexts:
     def _masks(
         self, where: Filter, snapshot: Snapshot, connection: sqlite3.Connection
     ) -> list[NDArray[np.int32]] | None:
-        """Lists of keys, in all of which a chunk that passes stands; None where none passes."""
+        """Lists of keys that all contain every chunk that passes; None if no chunk passes."""
         masks = []
-        for facet in facets_asked(where):
+        for facet in required_facets(where):
             frequency = self._frequency(facet, snapshot, connection)
             if frequency == 0:
                 return None
@@ -320,12 +320,12 @@ class SqliteTexts:
 
 
 def _most_ranked(snapshot: Snapshot) -> float:
-    """In how many chunks a word may be whose every occurrence is ranked."""
+    """The greatest frequency of a word whose every occurrence is ranked."""
     return max(COMMON, COMMON_SHARE * snapshot.chunks)
 
 
 def _highest(values: NDArray[np.float32], size: int) -> NDArray[np.intp]:
-    """Where the highest `size` of more values are; of equal ones the last, which are the newest chunks."""
+    """The indices of the highest `size` values; of equal ones the last, which are the newest chunks."""
     least = np.partition(values, len(values) - size)[len(values) - size]
     above = np.flatnonzero(values > least)
     return np.concatenate((above, np.flatnonzero(values == least)[len(above) - size :]))

@@ -1,4 +1,4 @@
-"""Search by vector: the matrix in memory, and how it follows the file."""
+"""Vector search: the matrix in memory, and how it follows the file."""
 
 import asyncio
 import json
@@ -40,10 +40,10 @@ CROSS JOIN vectors AS v ON v.chunk = c.key
 _BATCH = 256
 
 LOADING_S = 0.2
-"""How long a question waits for vectors that are not in memory yet."""
+"""How long a query waits for vectors that are not in memory yet."""
 
 AT_ONCE = 256
-"""So few rows are multiplied where they are asked for: handing them to a thread would take longer."""
+"""Up to so many rows are multiplied on the event loop: a thread would take longer."""
 
 T = TypeVar("T")
 
@@ -63,8 +63,8 @@ class _Loaded:
 class SqliteVectors:
     """`VectorStore` over the embedded file: exact cosines over a matrix that is loaded once and then follows.
 
-    Every search first compares the file's version with the matrix's, so that it finds whatever any process had
-    acknowledged before it began. Loading is left to the database's watcher; searches wait for it.
+    Every search first compares the file's version with the matrix's, so that it finds all writes that any process
+    had acknowledged before it began. Loading is left to the database's watcher; searches wait for it.
     """
 
     def __init__(self, database: Database) -> None:
@@ -75,7 +75,7 @@ class SqliteVectors:
 
     @property
     def made_by(self) -> str | None:
-        """Fingerprint of the model of the vectors that answer now; None while it is not known. No I/O."""
+        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
         loaded = self._loaded
         return None if loaded is None else loaded.made_by
 
@@ -122,10 +122,10 @@ class SqliteVectors:
         return await self._database.read(partial(_read_vectors, list(chunk_ids)))
 
     async def ping(self) -> str:
-        """Look at the file anew; returns one line for people.
+        """Read the file; returns one line for people.
 
         Raises:
-            BackendError: the vectors cannot be had.
+            BackendError: the vectors cannot be read.
         """
         await self._database.round()
         while self._loaded is None:
@@ -133,13 +133,13 @@ class SqliteVectors:
         return await self._ask(lambda matrix: f"{len(matrix)} vectors of dimension {matrix.dimension or '?'} in memory")
 
     def follow(self, connection: sqlite3.Connection) -> None:
-        """Load, or catch up with what is new; called by the watcher in a read snapshot."""
+        """Load all vectors, or only the new ones; called by the watcher in a read snapshot."""
         with self._changing:
             loaded = self._loaded
             if loaded is not None and self._can_catch_up(loaded, connection):
                 _catch_up(loaded, connection)
             else:
-                self._loaded = None  # two matrices at a time would be one too many
+                self._loaded = None  # drop the old matrix first, to save memory
                 self._loading = True
                 try:
                     self._loaded = _load(self._database.file.generation, connection)
@@ -147,7 +147,7 @@ class SqliteVectors:
                     self._loading = False
 
     async def _ask(self, question: Callable[[VectorMatrix], T]) -> T:
-        """Put `question` to the matrix, brought up to date, in a reading thread."""
+        """Run `question` on the updated matrix in a reading thread."""
         while True:
             await self._wait_loaded()
             answer = await self._database.read(partial(self._answer, question))
@@ -155,7 +155,7 @@ class SqliteVectors:
                 return answer[0]
 
     async def _wait_loaded(self) -> None:
-        """A small index is there in a moment. What waits for a large one must not take the store for dead."""
+        """Wait a moment for a small index; for a large one raise an error that does not count as a failure."""
         while self._loaded is None:
             try:
                 async with asyncio.timeout(LOADING_S):
@@ -166,7 +166,7 @@ class SqliteVectors:
                     raise BackendStartingError(COMPONENT, said) from None
 
     def _answer(self, question: Callable[[VectorMatrix], T], connection: sqlite3.Connection) -> tuple[T] | None:
-        """None where the matrix must be loaded anew."""
+        """None if the matrix must be loaded again."""
         loaded = self._loaded
         if loaded is None:
             return None
@@ -198,7 +198,7 @@ def _load(generation: int, connection: sqlite3.Connection) -> _Loaded:
 
 
 def _catch_up(loaded: _Loaded, connection: sqlite3.Connection) -> None:
-    """Read everything first: an interrupted reader must leave the matrix as it was."""
+    """Read everything first, so that an interrupted reader leaves the matrix unchanged."""
     version, last_vector, last_deletion, made_by = _position(connection)
     if version <= loaded.version:
         return

@@ -1,4 +1,4 @@
-"""The thread that looks after the file: what did other processes write, and is it usable again?"""
+"""The thread that watches the file for other processes' writes, and for its recovery after failures."""
 
 import asyncio
 import logging
@@ -14,16 +14,16 @@ from rag_context.stores.sqlite.workers import translated
 
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0
-"""After failures the pauses double up to this; whoever asks does not wait for them."""
+"""After failures the pauses double up to this; a caller's request is answered at once."""
 
 logger = logging.getLogger(__name__)
 
 
 class Watcher:
-    """Looks every quarter of a second, and at once when asked to.
+    """Reads the file every quarter of a second, and at once on request.
 
     Args:
-        file: what to look at.
+        file: the file.
         look: called with a connection inside a read snapshot; may take long, and is interrupted by `close`.
     """
 
@@ -93,7 +93,7 @@ class Watcher:
                 with self._lock:
                     self._connection = None
                 connection.rollback()
-            self._reader.is_intact()  # else the next round begins anew, with what is there by then
+            self._reader.is_intact()  # otherwise the next round opens the file again
         except BackendError as error:
             self._reader.close()
             return error
@@ -107,7 +107,7 @@ class Watcher:
         with self._lock:
             waiting, self._waiting = self._waiting, []
         if waiting:
-            with suppress(RuntimeError):  # the loop was closed while somebody waited
+            with suppress(RuntimeError):  # the loop was closed while a caller waited
                 self._loop.call_soon_threadsafe(_settle, waiting, error)
 
 

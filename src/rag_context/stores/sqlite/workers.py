@@ -10,16 +10,16 @@ from typing import Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile, Reader
-from rag_context.stores.sqlite.faults import COMPONENT, backend_error, is_fault, is_undecodable, spoils_connection
+from rag_context.stores.sqlite.faults import COMPONENT, backend_error, breaks_connection, is_fault, is_undecodable
 
 T = TypeVar("T")
 
 ATTEMPTS = 5
-"""So often a call is run that finds its snapshot changed."""
+"""How often a call is repeated if its snapshot was changed."""
 
 
 class Call(Generic[T]):
-    """One call on its way through a thread; its result goes back to the loop that asked."""
+    """One call on its way through a thread; its result goes back to the caller's loop."""
 
     def __init__(self, work: Callable[[sqlite3.Connection], T]) -> None:
         self._work = work
@@ -30,16 +30,16 @@ class Call(Generic[T]):
         self.future: asyncio.Future[T] = self._loop.create_future()
 
     def give_up(self) -> None:
-        """Nobody waits any more: do not start, or stop at the next row."""
+        """The caller was cancelled: do not start, or stop at the next row."""
         with self._lock:
             self._given_up = True
             if self._connection is not None:
                 self._connection.interrupt()
 
     def run(self, reader: Reader) -> bool:
-        """Run the work within one read snapshot and hand its result over. Raises whatever the work raises.
+        """Run the work within one read snapshot and pass its result on. Raises what the work raises.
 
-        Returns False, and hands nothing over, where the file was changed under the snapshot: read again.
+        Returns False, without a result, if a frozen file was changed meanwhile: read again.
         """
         connection = reader.connection()
         with self._lock:
@@ -63,7 +63,7 @@ class Call(Generic[T]):
         return True
 
     def fail(self, error: Exception) -> None:
-        """Hand `error` over in place of a result."""
+        """Pass `error` on in place of a result."""
         self._hand_over(self._settle_error, error)
 
     def _hand_over(self, settle: Callable[..., None], outcome: object) -> None:
@@ -110,7 +110,7 @@ class Readers:
             raise
 
     def close(self) -> None:
-        """Let the threads finish what was asked, close their connections, and wait for them. Blocks."""
+        """Let the threads finish their calls, close their connections, and wait for them. Blocks."""
         self._closed = True
         for _ in self._threads:
             self._calls.put(None)
@@ -125,7 +125,7 @@ class Readers:
             except BackendError as error:
                 call.fail(error)
             except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the caller)
-                if spoils_connection(error):
+                if breaks_connection(error):
                     reader.close()
                 call.fail(translated(error, self._file) if is_fault(error) else error)
             reader.release()
@@ -134,7 +134,7 @@ class Readers:
 
 
 def _run(call: Call[object], reader: Reader) -> None:
-    """Run a call; again where a frozen file was changed under it."""
+    """Run a call, and repeat it if a frozen file was changed meanwhile."""
     for _ in range(ATTEMPTS):
         if call.run(reader):
             return
@@ -142,7 +142,7 @@ def _run(call: Call[object], reader: Reader) -> None:
 
 
 def translated(error: Exception, file: DatabaseFile) -> BackendError:
-    """`error` of SQLite as one of ours, with the cause kept unless that repeats what is stored."""
+    """`error` of SQLite as one of ours, without its cause if that may contain stored data."""
     ours = backend_error(error, file.path)
     if not is_undecodable(error):
         ours.__cause__ = error

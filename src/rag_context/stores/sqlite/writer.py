@@ -1,7 +1,7 @@
-"""The one thread that writes: it commits whatever has queued up as one transaction.
+"""The one thread that writes: it commits all queued requests as one transaction.
 
-A commit costs a flush of the disk however much is in it. Each request stands in a savepoint of its own, so that
-one that fails takes nothing with it; no result is handed over before the commit has returned.
+A commit costs a flush of the disk however much is in it. Each request has its own savepoint, so that
+a failure does not affect the others; no result is returned before the commit.
 """
 
 import asyncio
@@ -17,15 +17,15 @@ from typing import Any, TypeVar
 
 from rag_context.errors import BackendError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.sqlite.connections import DatabaseFile
-from rag_context.stores.sqlite.faults import COMPONENT, is_access_fault, is_busy, is_fault, spoils_connection
-from rag_context.stores.sqlite.mark import Holdings
+from rag_context.stores.sqlite.faults import COMPONENT, breaks_connection, is_access_fault, is_busy, is_fault
+from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.workers import translated
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], Any]
 
 STATE = "SELECT version, documents, (SELECT count(*) FROM collections) FROM totals"
-"""The index version, and what there is."""
+"""The index version and size."""
 
 GROUP = 256
 """Most requests in one commit, and most callers that wait; the rest wait for a place."""
@@ -54,11 +54,11 @@ class Writer:
 
     Args:
         file: where to.
-        publish: told the index version that each commit left behind, and what there is, before its callers are.
+        publish: called with the index's version and size after each commit, before its callers get their results.
         lock_timeout_s: how long to wait for other processes that write.
     """
 
-    def __init__(self, file: DatabaseFile, publish: Callable[[int, Holdings], None], lock_timeout_s: float) -> None:
+    def __init__(self, file: DatabaseFile, publish: Callable[[int, IndexSize], None], lock_timeout_s: float) -> None:
         self._file = file
         self._publish = publish
         self._lock_timeout_s = lock_timeout_s
@@ -69,7 +69,7 @@ class Writer:
         self._epoch = -1
         self._closing = False
         self.refused: BackendUnavailableError | None = None
-        """Why the file last took nothing; stays until `acquit`."""
+        """Why the last write failed; stays until `clear_failure`."""
 
         self._thread = threading.Thread(target=self._serve, name="rag-context-writer", daemon=True)
         self._thread.start()
@@ -93,12 +93,12 @@ class Writer:
         self._requests.put(_Request(work, future))
         return future
 
-    def acquit(self) -> None:
-        """Take the file for one that can be written."""
+    def clear_failure(self) -> None:
+        """Treat the file as writable again."""
         self.refused = None
 
     def close(self) -> None:
-        """Commit what was asked for, close the connection, and wait for the thread. Blocks."""
+        """Commit the queued requests, close the connection, and wait for the thread. Blocks."""
         self._closing = True
         self._requests.put(None)
         self._thread.join()
@@ -114,7 +114,7 @@ class Writer:
         self._disconnect()
 
     def _take(self) -> tuple[list[_Request], bool]:
-        """What has queued up, and whether it is the last."""
+        """The queued requests, and whether they are the last."""
         batch: list[_Request] = []
         request = self._requests.get()
         while request is not None:
@@ -132,7 +132,7 @@ class Writer:
             self._begin(connection)
             for request in batch:
                 self._attempt(connection, request)
-            version, *held = connection.execute(STATE).fetchone()
+            version, *size = connection.execute(STATE).fetchone()
             connection.execute("COMMIT")
         except Exception as error:  # noqa: BLE001  (a thread's edge: the error belongs to the callers)
             self._recover(error)
@@ -146,7 +146,7 @@ class Writer:
             for request in batch:
                 request.error = ours
             return
-        self._publish(version, Holdings(*held))
+        self._publish(version, IndexSize(*size))
 
     def _attempt(self, connection: sqlite3.Connection, request: _Request) -> None:
         """Run one request; raises only what ended the whole transaction (no space, a broken disk)."""
@@ -156,7 +156,7 @@ class Writer:
             request.result = request.work(connection)
         except Exception as error:
             if not connection.in_transaction or (isinstance(error, sqlite3.Error) and is_access_fault(error)):
-                raise  # whatever stands in its way stands in everybody's, and the connection may be a part of it
+                raise  # the same failure affects all requests, and the connection may be its cause
             connection.execute("ROLLBACK TO request")
             request.error = translated(error, self._file) if is_fault(error) else error
         connection.execute("RELEASE request")
@@ -179,7 +179,7 @@ class Writer:
                 return
 
     def _connected(self) -> sqlite3.Connection:
-        """The connection, new when the file is: what is written to a file that was removed is lost."""
+        """The connection; a new one if the file was replaced, because writes to a removed file are lost."""
         self._file.notice_replacement()
         if self._connection is None or self._epoch != self._file.epoch:
             self._disconnect()
@@ -194,7 +194,7 @@ class Writer:
         if connection.in_transaction:
             with suppress(sqlite3.Error):
                 connection.rollback()
-        if spoils_connection(error) or connection.in_transaction:
+        if breaks_connection(error) or connection.in_transaction:
             self._disconnect()
 
     def _disconnect(self) -> None:

@@ -1,6 +1,6 @@
 """Collections in the embedded store's file: the provider that needs nothing but a data directory.
 
-Texts, metadata and vectors are rows of the file; what a filter or a search looks at is held in memory and follows
+Texts, metadata and vectors are rows of the file; the data for filters and searches is cached in memory and follows
 the file by sequence number, so that several processes share it.
 """
 

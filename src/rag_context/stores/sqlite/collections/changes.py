@@ -1,4 +1,4 @@
-"""What a write does to the tables of collections. Each function runs inside one savepoint."""
+"""The SQL statements of writes to collections. Each function runs inside one savepoint."""
 
 import json
 import sqlite3
@@ -18,7 +18,7 @@ from rag_context.stores.sqlite.filters import microseconds
 from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000
-"""Processes further behind than this load what they hold anew."""
+"""Processes further behind than this load their copy again."""
 
 SWEPT_AT_ONCE = 500
 """Entries; others that write wait for so many at most."""
@@ -57,7 +57,7 @@ def as_text(metadata: Mapping[str, Json]) -> str:
 
 
 def create(collection: Collection, created: datetime, connection: sqlite3.Connection) -> bool:
-    """Make an empty collection; False where the name is taken."""
+    """Create an empty collection; False if the name exists."""
     return _insert(replace(collection, dimension=None), created, connection)
 
 
@@ -128,7 +128,7 @@ def delete(name: str, id_: str, connection: sqlite3.Connection) -> bool:
 
 
 def delete_many(name: str, ids: Sequence[str], where: Clause, connection: sqlite3.Connection) -> int:
-    """Remove those of these entries that a clause lets through as they are now; returns how many."""
+    """Remove those of these entries that now pass a clause; returns how many."""
     key = find(name, connection).key
     rows = connection.execute(
         "SELECT e.seq, e.id, e.metadata FROM json_each(?) AS asked "
@@ -174,7 +174,7 @@ def switch(name: str, built: str, connection: sqlite3.Connection) -> bool:
 
 
 def sweep(connection: sqlite3.Connection) -> bool:
-    """Remove some of what hangs on discarded collections; False once there is nothing left of them."""
+    """Delete some rows of discarded collections; False once none are left."""
     row = connection.execute("SELECT key FROM discarded_collections LIMIT 1").fetchone()
     if row is None:
         return False

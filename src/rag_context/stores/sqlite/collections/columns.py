@@ -1,4 +1,4 @@
-"""A field of every entry of a collection, as numbers: a filter is judged once per distinct value, not per entry."""
+"""A field of every entry of a collection, as numbers: a filter is evaluated once per distinct value, not per entry."""
 
 import json
 from bisect import bisect_left, bisect_right
@@ -50,7 +50,7 @@ class FieldColumn:
 
     @property
     def is_worn(self) -> bool:
-        """Whether most values that it keeps are of entries that are gone."""
+        """Whether most of its values are of deleted entries."""
         return len(self._values) > 2 * self._size + _SPARE_VALUES
 
     def append(self, values: Sequence[Json]) -> None:
@@ -68,7 +68,7 @@ class FieldColumn:
         self._codes[rows] = [self._number(value) for value in values]
 
     def move_last_to(self, row: int) -> None:
-        """Take the last row away and put it in the place of `row`, unless it is that."""
+        """Remove `row` by moving the last row into its place."""
         self._size -= 1
         self._codes[row] = self._codes[self._size]
 
@@ -163,7 +163,7 @@ class FieldColumn:
 
 
 def _identity(value: Json) -> Hashable:
-    """What two values share that no filter can tell apart: 1 and 1.0, any two objects; but not 1 and true."""
+    """A key that is equal for values that no filter distinguishes: 1 and 1.0, any two objects; but not 1 and true."""
     if isinstance(value, bool):
         return (value,)
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The keyword index of a collection in memory: made by its first keyword query, and following the file from then on.
+"""The keyword index of a collection in memory: built by its first keyword query, then kept in step with the file.
 
-Entries are known by their number in the file, which grows: what is new is appended, and what is no longer among the
-collection's entries is passed over until half of the index is like that, when it is made again.
+Entries are identified by their number in the file, which grows: new ones are appended, and deleted ones are skipped
+until they are half of the index, when it is built again.
 """
 
 import sqlite3
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 class _Postings:
-    """Where a term stands: positions in the index, ascending, and how often."""
+    """The postings of a term: positions in the index, ascending, and counts."""
 
     __slots__ = ("counts", "positions")
 
@@ -51,7 +51,7 @@ class KeywordIndex:
         self._clear()
 
     def follow(self, connection: sqlite3.Connection) -> None:
-        """Take in what is new up to the connection's snapshot."""
+        """Add the new entries up to the connection's snapshot."""
         while True:
             with self._lock:
                 new = connection.execute(_NEW, (self._key, self._last, AT_ONCE)).fetchall()
@@ -66,7 +66,7 @@ class KeywordIndex:
         """Score the entries that hold a term of `query` and are let through.
 
         Args:
-            query: the text that is asked.
+            query: the text of the query.
             ids: of the collection's entries.
             seqs: their numbers in the file.
             let_through: `(n,)`, which of them a filter lets through; the statistics of terms are theirs.
@@ -130,7 +130,7 @@ class KeywordIndex:
             postings.counts.append(count)
 
     def _rows(self, live: NDArray[np.int64]) -> NDArray[np.int64]:
-        """For each position the row of its entry among the live ones; -1 where it is gone."""
+        """For each position the row of its entry among the live ones; -1 if it was deleted."""
         known = np.frombuffer(self._seqs, dtype=np.int64)
         if not len(live):
             return np.full(len(known), -1)
@@ -149,7 +149,7 @@ class KeywordIndex:
         return positions[kept], counts[kept]
 
     def forget_gone(self, live: int) -> None:
-        """Make the index again with the next query, where less than half of it is still there."""
+        """Build the index again with the next query if more than half of its entries were deleted."""
         with self._lock:
             if len(self._seqs) > 2 * max(live, AT_ONCE):
                 self._clear()

@@ -1,6 +1,6 @@
-"""A collection in memory: its vectors, and the fields that filters have asked for, following the file.
+"""A collection in memory: its vectors, and the fields that filters have used, kept in step with the file.
 
-Readers share it, a change has it to itself: no question sees half a change.
+A read-write lock protects it: no query sees a partial change.
 """
 
 import json
@@ -26,7 +26,7 @@ AT_ONCE = 4096
 """Entries read in one step. What an interrupted reader has read before its last step is kept."""
 
 MOST_COLUMNS = 64
-"""Fields held at a time; the one that was not asked for the longest goes first."""
+"""Fields in memory at a time; the least recently used one is dropped first."""
 
 _NEW = """
 SELECT e.seq, e.id, e.metadata, v.vector
@@ -39,7 +39,7 @@ _METADATA = "SELECT seq, metadata FROM entries WHERE collection = ?"
 _NEWEST_DELETION = "SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'entry_deletions'"
 
 _CHANGING = -1
-"""The version of what is between two versions; it is brought to the one that was begun, or to a newer one."""
+"""The version during a change; the change must be completed up to it, or to a newer one."""
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class LoadedCollection:
     def __init__(self, key: int) -> None:
         self._key = key
         self.keywords = KeywordIndex(key)
-        self._gate = ReadWriteLock()
+        self._lock = ReadWriteLock()
         self._changing = threading.Lock()
         self._clear()
 
@@ -72,16 +72,16 @@ class LoadedCollection:
         question: Callable[[CollectionView], T],
         connection: sqlite3.Connection,
     ) -> tuple[T] | None:
-        """Bring it up to the snapshot's version, and put a question to it that needs the columns of these fields.
+        """Bring it up to the snapshot's version, and run a query that needs the columns of these fields.
 
         Returns:
-            the answer; None where another thread has brought it further than this snapshot: ask in a newer one.
+            the result; None if another thread has brought it beyond this snapshot: repeat it in a newer one.
         """
         with self._changing:
             if self._version < version and self._begun <= version:
                 self._follow(version, connection)
             columns = self._provided(paths, connection) if self._version == version else {}
-        with self._gate.reading():
+        with self._lock.reading():
             if self._version != version:
                 return None
             return (question(CollectionView(self._ids, self._seqs, self._vectors, columns, self._order)),)
@@ -100,9 +100,9 @@ class LoadedCollection:
         self._order = IdOrder()
 
     def _follow(self, version: int, connection: sqlite3.Connection) -> None:
-        """Read before changing: an interrupted reader leaves whole steps behind."""
+        """Read before changing, so that an interrupted reader leaves only complete steps."""
         if self._last_deletion is not None and self._last_deletion < _forgotten(connection):
-            with self._gate.writing():
+            with self._lock.writing():
                 self._clear()
         self._begun = version
         newest: int = connection.execute(_NEWEST_DELETION).fetchone()[0]
@@ -132,7 +132,7 @@ class LoadedCollection:
 
     def _change(self, gone: Sequence[str], new: Sequence[_Stored]) -> None:
         metadata = _parsed([row.metadata for row in new]) if self._columns else []
-        with self._gate.writing():
+        with self._lock.writing():
             self._version = _CHANGING
             self._order.forget()
             for id_ in gone:
@@ -166,7 +166,7 @@ class LoadedCollection:
             self._rows[moved] = row
 
     def _provided(self, paths: Sequence[Path], connection: sqlite3.Connection) -> dict[Path, FieldColumn]:
-        """The fields' columns; for those that are not there the metadata of all entries is read."""
+        """The fields' columns; for missing ones the metadata of all entries is read."""
         missing = [path for path in dict.fromkeys(paths) if path not in self._columns]
         if missing:
             self._columns.update(zip(missing, self._built(missing, connection), strict=True))

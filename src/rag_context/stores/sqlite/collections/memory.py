@@ -1,4 +1,4 @@
-"""Which collections are in memory."""
+"""The collections that are loaded in memory."""
 
 import threading
 from collections.abc import Callable, Collection
@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection
 from rag_context.stores.sqlite.collections.loaded import LoadedCollection
 
 IDLE_S = 600.0
-"""A collection that nobody asked for so long leaves the memory."""
+"""A collection that was not used for so long is dropped from memory."""
 
 
 class Memory:
-    """Collections that were asked for, by key. Safe to use from several threads.
+    """Loaded collections, by key. Safe to use from several threads.
 
     Args:
         clock: seconds.
@@ -27,7 +27,7 @@ class Memory:
         return len(self._loaded)
 
     def of(self, key: int, generation: int) -> LoadedCollection:
-        """The collection with this key, empty where it is new; of another generation of the file nothing is kept."""
+        """The collection with this key, empty if it is new; those of another generation of the file are dropped."""
         with self._lock:
             if generation != self._generation:
                 self._forget_all()
@@ -38,14 +38,14 @@ class Memory:
             return self._loaded[key]
 
     def keep_only(self, keys: Collection[int]) -> None:
-        """Forget collections other than these, and those that nobody asked for in a long time."""
+        """Drop collections other than these, and those that were not used for a long time."""
         with self._lock:
             oldest = self._clock() - IDLE_S
             for key in [key for key, used in self._used.items() if key not in keys or used < oldest]:
                 del self._loaded[key], self._used[key]
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all collections."""
         with self._lock:
             self._forget_all()
 

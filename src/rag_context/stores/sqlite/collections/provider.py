@@ -35,7 +35,7 @@ from rag_context.stores.sqlite.database import Database
 LOCK_TIMEOUT_S = 4.0
 
 PATIENCE = 8
-"""So often in a row what is in memory may be newer than a snapshot, before the file must be an older copy of itself."""
+"""How often in a row the memory may be newer than a snapshot; then the file must be an older copy."""
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,10 @@ class SqliteCollections:
     """Collections in a file, which is opened by the first call.
 
     Args:
-        file: the file, beside whatever else it holds; made when it is not there.
+        file: the file, which may have other data too; created if it is missing.
         lock_timeout_s: how long a write waits for others that write.
-        clock: seconds, for what is idle.
-        now: the date of what is made.
+        clock: seconds, for idle collections.
+        now: the date of new collections.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class SqliteCollections:
         return Capabilities()
 
     async def collections(self) -> list[Collection]:
-        """All of them, by name."""
+        """All collections, by name."""
         return await self._opened().read(reading.read_collections)
 
     async def collection(self, name: str) -> Collection | None:
-        """One by name; None where there is none."""
+        """One collection; None if it does not exist."""
         return await self._opened().read(partial(reading.look_for, name))
 
     async def create(self, collection: Collection) -> bool:
-        """Make an empty collection; False where the name is taken."""
+        """Create an empty collection; False if the name exists."""
         return await self._opened().write(partial(changes.create, collection, collection.created or self._now()))
 
     async def drop(self, name: str) -> None:
@@ -147,7 +147,7 @@ class SqliteCollections:
             row = reading.find(name, connection)
             loaded = self._memory.of(row.key, database.file.generation)
             loaded.keywords.forget_gone(row.entries)
-            loaded.keywords.follow(connection)  # before the view is taken: nobody that follows the file waits for it
+            loaded.keywords.follow(connection)  # before the view is created, so that other readers do not wait for it
 
             def scored(view: CollectionView) -> dict[str, KeywordScore]:
                 best, every = loaded.keywords.scores(text, view.ids, view.seqs, view.mask(where), limit)
@@ -210,7 +210,7 @@ class SqliteCollections:
         return ProviderHealth(status, checked, (self._clock() - started) * 1000.0, error, count, size)
 
     async def close(self) -> None:
-        """Let what was asked for end, and close the file."""
+        """Wait for the calls under way, and close the file."""
         if self._sweeping is not None:
             self._sweeping.cancel()
             await asyncio.wait({self._sweeping})
@@ -230,7 +230,7 @@ class SqliteCollections:
         paths: Iterable[Path],
         question: Callable[[CollectionRow, CollectionView, sqlite3.Connection], T],
     ) -> T:
-        """Put a question to the collection in memory, brought up to the state of the file."""
+        """Run a query on the collection in memory, brought up to the state of the file."""
         asked = list(paths)
         database = self._opened()
 
@@ -242,7 +242,7 @@ class SqliteCollections:
         return await self._answered(answer)
 
     async def _answered(self, answer: Callable[[sqlite3.Connection], tuple[T] | None]) -> T:
-        """Ask in newer snapshots until one is not behind what is in memory."""
+        """Repeat in newer snapshots until one is not behind the memory."""
         attempts = 0
         while (answered := await self._opened().read(answer)) is None:
             attempts += 1
@@ -260,7 +260,7 @@ class SqliteCollections:
             self._sweeping = asyncio.create_task(self._sweep(), name="sweep discarded collections")
 
     async def _sweep(self) -> None:
-        """Free what is discarded; what is left when this is cut short is swept after the next opening."""
+        """Free the space of discarded collections; after an interruption it continues at the next opening."""
         database = self._opened()
         try:
             while self._to_sweep:
@@ -277,10 +277,10 @@ async def open_collections(
 ) -> AsyncIterator[SqliteCollections]:
     """The collections in the file at `path`; nothing is opened or started before the first call.
 
-    A file that is broken or locked is no error here: the calls raise `BackendError` until it can be used.
+    A damaged or locked file is not an error here: the calls raise `BackendError` until it can be used.
 
     Raises:
-        ConfigurationError: the file can never be kept there.
+        ConfigurationError: the path can never be a database file.
     """
     collections = SqliteCollections(checked(path), lock_timeout_s=lock_timeout_s)
     try:

@@ -1,4 +1,4 @@
-"""What is read of collections from the file itself. Each function runs in one read snapshot."""
+"""Reads collections from the file itself. Each function runs in one read snapshot."""
 
 import json
 import sqlite3
@@ -46,7 +46,7 @@ WHERE e.collection = ? AND e.id = ?
 
 
 class CollectionRow(NamedTuple):
-    """A collection as the tables know it."""
+    """A row of the table of collections."""
 
     key: int
     dimension: int | None
@@ -55,7 +55,7 @@ class CollectionRow(NamedTuple):
 
 
 def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
-    """Where a collection's entries are.
+    """The row of a collection.
 
     Raises:
         NotFoundError: there is no collection of this name.
@@ -69,7 +69,7 @@ def find(name: str, connection: sqlite3.Connection) -> CollectionRow:
 
 
 def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
-    """A collection with all that is said of it.
+    """A collection with its metadata.
 
     Raises:
         NotFoundError: there is no collection of this name.
@@ -81,7 +81,7 @@ def read_collection(name: str, connection: sqlite3.Connection) -> Collection:
 
 
 def look_for(name: str, connection: sqlite3.Connection) -> Collection | None:
-    """As `read_collection`; None where there is none."""
+    """As `read_collection`; None if it does not exist."""
     row = connection.execute(f"{_COLLECTIONS} WHERE name = ?", (name,)).fetchone()
     return None if row is None else _collection(row)
 
@@ -92,14 +92,14 @@ def read_collections(connection: sqlite3.Connection) -> list[Collection]:
 
 
 def read_page(name: str, limit: int, offset: int, connection: sqlite3.Connection) -> EntryPage:
-    """Entries by id, whatever they are."""
+    """A page of all entries, by id."""
     place = find(name, connection)
     rows = connection.execute(_PAGE, (place.key, limit, offset))
     return EntryPage(tuple([Entry(id_, text, json.loads(metadata)) for id_, text, metadata in rows]), place.entries)
 
 
 def read_entries(seqs: Sequence[int], connection: sqlite3.Connection) -> list[Entry]:
-    """The entries of these numbers, which must be there, in this order."""
+    """The entries of these numbers, which must exist, in this order."""
     rows = connection.execute(_BY_SEQ, (json.dumps(seqs),))
     found = {seq: Entry(id_, text, json.loads(metadata)) for seq, id_, text, metadata in rows}
     return [found[seq] for seq in seqs]
@@ -139,12 +139,12 @@ def count_collections(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def has_discarded(connection: sqlite3.Connection) -> bool:
-    """Whether anything is left of collections that are gone."""
+    """Whether rows of discarded collections are left."""
     return connection.execute("SELECT 1 FROM discarded_collections LIMIT 1").fetchone() is not None
 
 
 def not_found(name: str) -> NotFoundError:
-    """The error for a name that is nobody's."""
+    """The error for a collection that does not exist."""
     return NotFoundError(f"Collection '{name}' not found")
 
 

@@ -1,4 +1,4 @@
-"""A question to a collection in memory: which entries a filter lets through, and which vectors are nearest."""
+"""Queries on a collection in memory: which entries pass a filter, and which vectors are nearest."""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class IdOrder:
 
 @dataclass(frozen=True, slots=True)
 class CollectionView:
-    """The entries of a collection row by row, with the columns that a question needs. Nobody changes them meanwhile."""
+    """The entries of a collection row by row, with the columns that a query needs. They must not change meanwhile."""
 
     ids: Sequence[str]
     seqs: Sequence[int]
@@ -120,7 +120,7 @@ class CollectionView:
 
 
 def paths_of(clause: Clause) -> Iterator[Path]:
-    """The fields that a clause asks for."""
+    """The fields that a clause uses."""
     match clause:
         case Comparison(path) | Membership(path):
             yield path
