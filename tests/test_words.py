@@ -1,9 +1,10 @@
-"""The check of the documentation's words finds them in prose, and only there."""
+"""The check of words finds them in pages, docstrings and comments, and only there."""
 
 import runpy
 from pathlib import Path
 
-FINDINGS = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "words.py"))["findings"]
+WORDS = runpy.run_path(str(Path(__file__).parents[1] / "scripts" / "words.py"))
+FINDINGS, CODE_FINDINGS = WORDS["findings"], WORDS["code_findings"]
 
 
 def test_a_word_of_the_list_is_found_with_its_line_and_a_better_one() -> None:
@@ -16,3 +17,9 @@ def test_code_and_parts_of_words_are_not_prose() -> None:
 
 def test_a_line_after_a_block_of_code_is_counted_right() -> None:
     assert FINDINGS("```\na\nb\n```\n`x` by words\n") == [(5, "by words", "by keyword search")]
+
+
+def test_docstrings_and_comments_are_prose_and_code_is_not() -> None:
+    source = '"""It is made\nanew."""\n\nnobody = "refused"  # by the door\nLIMIT = 1\n"""Held anew."""\n'
+    found = [(line, word) for line, word, _ in CODE_FINDINGS(source)]
+    assert found == [(2, "anew"), (4, "door"), (6, "anew")]

@@ -107,7 +107,7 @@ async def test_vectors_of_another_norm_are_normalised_with_one_warning(caplog: p
             vectors = [await embedder.embed_query(text) for text in ("a", "b")]
         np.testing.assert_allclose(vectors, [stub.vector("a"), stub.vector("b")], atol=1e-6)
         assert [record.getMessage() for record in caplog.records] == [
-            "the embedding model answers vectors that are not of norm 1; they are normalised"
+            "the embedding model returns vectors that are not of norm 1; they are normalised"
         ]
 
 

@@ -89,7 +89,7 @@ def test_a_message_longer_than_what_is_sniffed_is_recognised_and_whole() -> None
 
 def test_a_file_in_which_nobody_says_anything_says_what_it_holds() -> None:
     line = {"type": "user", "sessionId": "s", "isSidechain": True, "message": {"role": "user", "content": "Look."}}
-    with pytest.raises(ConversionError, match=r"person or a model said; left out: 1 subagent message") as caught:
+    with pytest.raises(ConversionError, match=r"person or a model; left out: 1 subagent message") as caught:
         taken("agent-1.jsonl", transcripts.lines(line))
     assert caught.value.expected
 

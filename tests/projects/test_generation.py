@@ -79,7 +79,7 @@ async def test_a_document_that_is_not_in_the_context_is_taken_out_of_the_answer(
         (reply({"error": "boom"}, 500), "failed (500)"),
         (reply({"error": "later"}, 429), "failed (429)"),
         (reply({"error": "who"}, 401), "rejects the key"),
-        (reply({"error": "no"}, 404), "refused (404)"),
+        (reply({"error": "no"}, 404), "rejected the request (404)"),
         (reply(b"<html>"), "returned no text"),
         (reply({"error": "Unexpected endpoint"}), "returned no text"),
         (reply({"choices": []}), "returned no text"),

@@ -63,7 +63,7 @@ def _redacted(content: str) -> Redacted:
 
 
 class _Search:
-    """Where words begin in a text, whatever their case; each word is looked for once, though many rules ask."""
+    """Where words begin in a text, whatever their case; each word is searched once, though many rules need it."""
 
     def __init__(self, content: str) -> None:
         self._folded = _fold(content)

@@ -109,7 +109,7 @@ class TwoStoreWriter:
             return False
 
     async def attach(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str | None = None) -> bool:
-        """Add the vectors of a pending document; False where it changed or went away meanwhile.
+        """Add the vectors of a pending document; False where it was changed or deleted meanwhile.
 
         Raises:
             BackendError: they could not be stored, or were made by another model; the document stays pending.
@@ -130,7 +130,7 @@ class TwoStoreWriter:
     async def rechunk(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None
     ) -> bool:
-        """Put other chunks in place of this version's; False where the document changed or went away meanwhile.
+        """Put other chunks in place of this version's; False where the document was changed or deleted meanwhile.
 
         Raises:
             BackendError: they could not be stored, or were made by another model; the document is pending.

@@ -59,7 +59,7 @@ class VectorRebuilder(Protocol):
         ...
 
     async def add(self, document_id: str, content_hash: str, vectors: Matrix, made_by: str) -> bool:
-        """Store the new vectors of this version of a document; False where it changed or went away meanwhile."""
+        """Store the new vectors of this version of a document; False where it was changed or deleted meanwhile."""
         ...
 
     async def switch(self, made_by: str, without: Collection[str]) -> bool:

@@ -151,8 +151,8 @@ class Breaker:
                 self._settle(admission.verdict)
 
     def _is_known(self, admission: Admission) -> bool:
-        """Whether a failure belongs to an event that was counted. One caller that asks and asks again has each counted:
-        only what ran beside others, and began so near the event, may have failed for the same moment's reason."""
+        """Whether a failure belongs to an event that was counted. Each failure of a caller that retries is counted:
+        only calls that ran beside others and began shortly after the event may have failed for the same reason."""
         if admission.verdict:
             return False
         if not admission.alone and admission.began < self._event_began + self._event_s:

@@ -24,8 +24,8 @@ def vector_weight(content_type: str) -> float:
 def fuse(cosines: Floats, text_scores: Floats, weights: Floats, presumed_best: float = 0.0) -> Floats:
     """`a * max(cos, 0) / max cos + (1 - a) * text / max text`, element by element.
 
-    An unknown cosine is not a cosine of 0. What is expected of it is what the words say: its share of the best cosine
-    is taken to be the candidate's share of the best text score, so that such a candidate is placed by its text score
+    An unknown cosine is not a cosine of 0. It is estimated from the keyword score: its share of the best cosine
+    is the candidate's share of the best keyword score, so that such a candidate is placed by its text score
     alone, on the scale of all the others. The best cosine may then be among the unknown ones, and the best of the
     known ones may be poor: it counts as best only from `presumed_best` up.
 

@@ -112,7 +112,7 @@ class Client:
         format: its name.
         is_own: whether a record, or the beginning of a file that is one object, is of this client.
         record: reads the content of a record.
-        session: fields that name the conversation, looked for in each record.
+        session: fields that name the conversation, read from each record.
         title: fields with its title.
         user: how text is marked that is injected into the person's messages.
         model: how text is marked that is not the model's answer.

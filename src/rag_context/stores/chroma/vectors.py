@@ -55,9 +55,9 @@ T = TypeVar("T")
 class ChromaVectors:
     """Fits `ports.VectorStore` and `ports.VectorWriter`.
 
-    A collection that was never there is an empty one. One that was there and is gone is an error to searches, rather
-    than no hits, until something is written, which creates it again. All cosines are computed here, from the vectors
-    that Chroma returns, so that every method gives the same ones.
+    A missing collection counts as empty, unless it existed before: then searches raise instead of returning no hits,
+    until a write creates it again. All cosines are computed here, from the vectors that Chroma returns, so that every
+    method gives the same ones.
 
     Args:
         api: the calls.
@@ -195,7 +195,7 @@ class ChromaVectors:
         await self._open()
 
     async def remove(self) -> None:
-        """Remove the collection; it may be gone already. Raises: BackendError."""
+        """Remove the collection, which may be removed already. Raises: BackendError."""
         await self._api.drop(self._name)
         self._opened = None
 

@@ -10,7 +10,7 @@ from rag_context.stores.mongodb.state import Snapshot
 
 REMEMBERED = 16_384
 TOLERATED_DRIFT = 100
-"""A term is counted again once more than one chunk in this many of those that hold it may have come or gone."""
+"""A term is counted again once more than one in this many of its chunks may have been added or deleted."""
 
 AT_ONCE = 8
 """Terms that one query counts at the same time."""

@@ -146,7 +146,7 @@ class MongoTexts:
             question = await self._question(query)
             if question.holders is not None:
                 return _from_holders(question, question.holders, chunks)
-            # A chunk's id follows from its text, so that the record of any write tells its terms.
+            # A chunk's id follows from its text, so the record of any write has its terms.
             records = await self._find({"chunkId": {"$in": list(asked)}})
             rows = {record["chunkId"]: _row(record, question) for record in records}
             if others := [id_ for id_ in asked if id_ not in rows]:

@@ -20,7 +20,7 @@ PROGRESS_S = 1.0
 """How long the record of the progress may be behind."""
 
 STALLED_S = 5.0
-"""After so long without a moment at which no change was open, one of them broke off in the middle."""
+"""If some change was open at any time for so long, one of them was interrupted."""
 
 INDEXES_S = 60.0
 """How often it is made sure that all indexes are there."""
@@ -55,7 +55,7 @@ class Watch:
         self._failed = False
 
     async def run(self, clock: Callable[[], float]) -> None:
-        """Look until cancelled; a server that fails is looked at less often."""
+        """Run until cancelled; a server that fails is read less often."""
         pause_s = INTERVAL_S
         while True:
             try:
@@ -83,10 +83,10 @@ class Watch:
             self._shown, self._shown_at = seen.totals, now_s
 
     def _is_off(self, seen: Snapshot, now_s: float) -> bool:
-        """Whether the counters must be counted again, and now is a moment for it.
+        """Whether the counters must be counted again, and can be counted now.
 
-        Changes that broke off stay open, others come and go: the fewest that were ever open for a while are those that
-        broke off, and when no more than these are open, nothing is under way that would be counted twice.
+        Interrupted changes stay open, others are completed: the least number of open changes over a while is that of
+        the interrupted ones, and when no more than these are open, no change is under way that would be counted twice.
         """
         still_open = seen.begun - seen.version
         if self._index != seen.name or seen.settled:

@@ -128,7 +128,7 @@ class CollectionStorage:
         await self._remove(models.FilterSelector(filter=models.Filter()))
 
     async def count(self) -> int:
-        """How many points there are, exactly; 0 where all of it is gone, which what reads them will say."""
+        """The exact number of points; 0 if the collection was deleted, for which reading them raises."""
         if self._dimension is None:
             return 0
         try:

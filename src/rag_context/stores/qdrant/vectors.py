@@ -97,8 +97,8 @@ async def open_qdrant(
 class QdrantVectors:
     """`VectorStorage` over one collection; a point per chunk, its id the chunk's.
 
-    A collection that was never there is an empty one. One that this process has seen and that is gone is an error to
-    searches (an empty result would be wrong), and the next `put` creates it again.
+    A missing collection counts as empty, unless this process has used it before: then searches raise (an empty result
+    would be wrong), and the next `put` creates it again.
     """
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
@@ -113,7 +113,7 @@ class QdrantVectors:
         """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
 
         Raises:
-            BackendRejectedError: the collection is gone.
+            BackendRejectedError: the collection was deleted.
             BackendDataError: it has vectors of another dimension.
             BackendError: the server is unavailable.
         """
@@ -246,7 +246,7 @@ class QdrantVectors:
         await self._collection.remove()
 
     async def remove(self) -> None:
-        """Remove the collection; it may be gone already. Raises: BackendError."""
+        """Remove the collection, which may be removed already. Raises: BackendError."""
         await self._collection.remove()
 
     def sibling(self, suffix: str) -> "QdrantVectors":

@@ -319,7 +319,7 @@ def _log(path: Path) -> Path:
 
 def _existing(path: Path) -> list[Path]:
     """The database's own files, as far as they are there."""
-    return [file for file in (path, _log(path), path.with_name(f"{path.name}-shm")) if os.path.exists(file)]  # noqa: PTH110  (no error where it may not be looked at)
+    return [file for file in (path, _log(path), path.with_name(f"{path.name}-shm")) if os.path.exists(file)]  # noqa: PTH110  (no error without the permission to read it)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
