@@ -251,10 +251,10 @@ def open_sync(
     key += [RULES, *generated.include]
     digest = blake2b(json.dumps(key).encode(), digest_size=16).digest()
     with ExitStack() as stack:
-        ledger = stack.enter_context(open_file_manifest(settings.data_dir))
+        manifest = stack.enter_context(open_file_manifest(settings.data_dir))
         converter = stack.enter_context(Converter())
         recipe = ReadingSettings(labels, indexing.max_file_bytes, digest, generated)
-        yield FolderSync(target, ledger, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
+        yield FolderSync(target, manifest, recipe, converter, gone, listen, own=(settings.data_dir.resolve(),))
 
 
 async def send_documents(documents: Iterator[BulkLine | Rejected], target: Target, listen: Listener) -> None:

@@ -108,7 +108,7 @@ class FileJobs:
     """Makes jobs of files, in a thread.
 
     Args:
-        ledger: the manifest of files.
+        manifest: the manifest of files.
         recipe: how they are read.
         converter: reads files that are not text.
         soon: runs a function on the event loop.
@@ -117,14 +117,14 @@ class FileJobs:
 
     def __init__(
         self,
-        ledger: FileManifest,
+        manifest: FileManifest,
         recipe: ReadingSettings,
         converter: Converter,
         *,
         soon: Callable[[Callable[[], None]], object],
         listen: Callable[[FileReceipt], None],
     ) -> None:
-        self._ledger = ledger
+        self._manifest = manifest
         self._recipe = recipe
         self._converter = converter
         self._soon = soon
@@ -183,7 +183,7 @@ class FileJobs:
 
     def _twin(self, loaded: Loaded) -> FileEntry | None:
         path = loaded.path.as_posix()
-        twins = [twin for twin in self._ledger.with_digest(loaded.digest, _TWINS) if twin.path != path]
+        twins = [twin for twin in self._manifest.with_digest(loaded.digest, _TWINS) if twin.path != path]
         return next((twin for twin in twins if not os.path.lexists(twin.path)), next(iter(twins), None))
 
     def _documents(self, file: OpenFile) -> Iterator[Job]:
@@ -209,7 +209,7 @@ class FileJobs:
             documents = [*file.sent, *(each for each in file.old if each.id not in new)]
             entries.append(file.remembered(self._recipe.key, documents, digest=b""))
         self._touched.clear()
-        self._ledger.put(entries)
+        self._manifest.put(entries)
 
     def _refuse(self, made: BulkLine | Rejected, file: OpenFile) -> None:
         if isinstance(made, Rejected):

@@ -54,7 +54,7 @@ class FolderSync:
 
     Args:
         target: the index.
-        ledger: the manifest of files.
+        manifest: the manifest of files.
         recipe: how they are read.
         converter: reads files that are not text.
         gone: what happens to documents whose file was deleted.
@@ -64,7 +64,7 @@ class FolderSync:
     """
 
     target: Target
-    ledger: FileManifest
+    manifest: FileManifest
     recipe: ReadingSettings
     converter: Converter
     gone: Gone
@@ -119,7 +119,7 @@ class _Pass:
     def __post_init__(self) -> None:
         sync = self.sync
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        self.jobs = FileJobs(sync.ledger, sync.recipe, sync.converter, soon=soon, listen=sync.listen)
+        self.jobs = FileJobs(sync.manifest, sync.recipe, sync.converter, soon=soon, listen=sync.listen)
 
     async def send(self, items: Iterator[Found | Rejected]) -> None:
         try:
@@ -164,7 +164,7 @@ class _Pass:
 
     def _known(self, page: Sequence[Found]) -> list[tuple[Found, FileEntry | None, FileStamp | None]]:
         paths = {found.path: printable_path for found in page if (printable_path := _text(found.path)) is not None}
-        entries = self.sync.ledger.entries(list(paths.values()))
+        entries = self.sync.manifest.entries(list(paths.values()))
         return [(found, entries.get(paths.get(found.path, "")), _stamp(found.path)) for found in page]
 
     async def _missing(self, versions: dict[str, str]) -> set[str]:
@@ -181,11 +181,11 @@ class _Pass:
 
     def _was_file(self, path: str) -> bool:
         """Whether a path led to a file, and its folder exists without it."""
-        return not os.path.lexists(path) and Path(path).parent.is_dir() and path in self.sync.ledger.entries([path])
+        return not os.path.lexists(path) and Path(path).parent.is_dir() and path in self.sync.manifest.entries([path])
 
     async def remove_gone(self, place: Path, root: Root) -> None:
         """Handle the documents of files at or below a path that the walk did not find."""
-        gone = (entry for entry in self.sync.ledger.below(place.as_posix()) if self._is_gone(entry, root))
+        gone = (entry for entry in self.sync.manifest.below(place.as_posix()) if self._is_gone(entry, root))
         while page := await asyncio.to_thread(lambda: list(islice(gone, PAGE))):
             await self._part_with(page)
 
@@ -235,13 +235,13 @@ class _Pass:
                 self.sync.listen(FileReceipt(status="removed", source=each.source, document_id=each.id))
 
     async def _remember(self) -> None:
-        jobs, ledger = self.jobs, self.sync.ledger
+        jobs, manifest = self.jobs, self.sync.manifest
         finished, jobs.finished = jobs.finished, []
         forgotten, jobs.forgotten = jobs.forgotten, []
         if finished:
-            await asyncio.to_thread(ledger.put, finished)
+            await asyncio.to_thread(manifest.put, finished)
         if forgotten:
-            await asyncio.to_thread(ledger.forget, forgotten)
+            await asyncio.to_thread(manifest.forget, forgotten)
 
 
 def _stamp(path: Path) -> FileStamp | None:

@@ -55,7 +55,7 @@ class GenerationRegistry(Protocol):
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
         """Record a run, in place of another one, and the generation that it builds.
 
-        False, and no change, where `inactive` is not what is recorded: another process was faster.
+        False, and no change, where `inactive_generation` is not what is recorded: another process was faster.
         """
         ...
 

@@ -121,11 +121,11 @@ def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
     except (sqlite3.Error, OSError) as error:
         logger.warning("%s cannot be used, so every file is read: %s", FILE_NAME, error)
         connection = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
-    ledger = SqliteFileManifest(connection)
+    manifest = SqliteFileManifest(connection)
     try:
-        yield ledger
+        yield manifest
     finally:
-        ledger.close()
+        manifest.close()
 
 
 def _opened_or_anew(path: Path) -> sqlite3.Connection:
