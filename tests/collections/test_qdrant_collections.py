@@ -186,7 +186,7 @@ async def test_documents_that_are_gone_are_no_empty_answer(provider: Provider, c
         provider.delete("docs", "0001"),
         provider.values("docs", ("even",)),
     ):
-        with pytest.raises(BackendDataError, match="is gone"):
+        with pytest.raises(BackendDataError, match="was deleted"):
             await work
     assert [collection.count for collection in await provider.collections()] == [0]
     await provider.upsert("docs", notes(1), axes(1))

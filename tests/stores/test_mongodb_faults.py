@@ -281,8 +281,8 @@ async def test_a_wrong_password_is_said_without_it(tmp_path: Path) -> None:
             BackendUnavailableError,
             "No space left",
         ),
-        (InvalidBSON("secret text"), BackendDataError, "cannot be read"),
-        (OverflowError("too big"), BackendRejectedError, "cannot hold"),
+        (InvalidBSON("secret text"), BackendDataError, "returned an invalid response"),
+        (OverflowError("too big"), BackendRejectedError, "cannot store"),
         (PyMongoError("secret text"), BackendUnavailableError, "PyMongoError"),
     ],
 )

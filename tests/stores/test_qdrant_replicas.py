@@ -87,7 +87,7 @@ async def test_a_write_that_was_taken_and_not_done_is_repeated(
 
 async def test_a_write_that_is_never_done_is_an_error(vectors: QdrantVectors, server: Running) -> None:
     server.server.statuses = [LATE] * 9
-    with pytest.raises(BackendTimeoutError, match="did not say that it is done"):
+    with pytest.raises(BackendTimeoutError, match="did not confirm it"):
         await put(vectors)
 
 

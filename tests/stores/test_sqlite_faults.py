@@ -352,7 +352,7 @@ async def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
 
 async def test_text_that_no_file_can_hold_is_refused(path: Path) -> None:
     async with open_database(path) as store:
-        with pytest.raises(BackendError, match="cannot hold"):
+        with pytest.raises(BackendError, match="cannot store"):
             await put(store, document("a", "half a pair: \ud800"), "its chunk")
         await works(store)
 
