@@ -1,6 +1,7 @@
 """New vectors beside those that answer, in the embedded file: never mixed, never half."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,7 @@ async def test_what_an_abandoned_run_has_made_is_forgotten(file: SqliteStore, ho
         case "abandon":
             await file.rebuilder.abandon()
         case "begin":
-            await file.rebuilder.begin(NEW)
+            await file.rebuilder.begin(replace(NEW, fingerprint="another"))
         case "drop":
             await file.documents.drop_vectors()
     left = await file.database.read(

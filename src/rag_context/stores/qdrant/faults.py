@@ -83,7 +83,7 @@ def backend_error(error: BaseException, collection: str) -> BackendError:
         case grpc.aio.AioRpcError():
             return _failed_call(error, collection)
         case PydanticSerializationError() | UnicodeEncodeError():
-            return BackendRejectedError(COMPONENT, "Qdrant cannot hold this text: it is no valid Unicode.")
+            return BackendRejectedError(COMPONENT, "Qdrant cannot store this text: it is not valid Unicode.")
         case AssertionError():
             return BackendDataError(COMPONENT, "Qdrant's response has no result.")
         case _:
