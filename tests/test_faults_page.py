@@ -26,7 +26,7 @@ def test_a_fault_is_proved_by_tests_that_exist(row: str) -> None:
         assert not test or test in defined(path), f"{file} has no {test}"
 
 
-def test_every_kind_of_flaw_is_explained() -> None:
+def test_every_kind_of_issue_is_explained() -> None:
     assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {kind.value for kind in IssueKind}
 
 

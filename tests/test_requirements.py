@@ -39,10 +39,10 @@ def test_a_requirement_is_proved_by_tests_that_exist(id_: str) -> None:
         assert not test or test in defined(path), f"{id_}: {file} has no {test}"
 
 
-def test_the_ledger_has_every_requirement_of_the_specification_and_no_other() -> None:
+def test_the_file_has_every_requirement_of_the_specification_and_no_other() -> None:
     assert list(LEDGER) == IDS
 
 
-def test_the_ledger_is_in_order() -> None:
+def test_the_requirements_are_in_order() -> None:
     order = [(id_.split("-")[0], int(id_.split("-")[1])) for id_ in LEDGER]
     assert order == sorted(order)

@@ -206,7 +206,7 @@ class TestBackends:
 
         assert load(tmp_path).settings.stores.vectors == "embedded"
 
-    def test_two_urls_for_one_place_need_a_word(self, tmp_path: Path) -> None:
+    def test_two_urls_for_one_backend_need_an_explicit_choice(self, tmp_path: Path) -> None:
         environ = {"QDRANT_URL": "http://q", "CHROMA_URL": "http://c"}
 
         assert "QDRANT_URL and CHROMA_URL both select a backend" in refusal(tmp_path, environ=environ)
@@ -263,7 +263,7 @@ class TestBackends:
         with pytest.raises(ConfigurationError, match=r"rag-context\[chroma\]"):
             check_available(load(tmp_path, environ=inside).settings)
 
-    def test_every_missing_client_is_told_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_every_missing_client_is_reported_at_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "rag-context.toml").write_text('[stores]\ndocuments = "mongodb"\nvectors = "qdrant"\n')
         loaded = load(tmp_path)
         for module in ("pymongo", "qdrant_client"):
@@ -323,15 +323,15 @@ class TestRefusals:
             '[server]\napi_key = ""\n',
         ],
     )
-    def test_values_outside_their_limits_are_refused(self, tmp_path: Path, toml: str) -> None:
+    def test_values_outside_their_limits_are_rejected(self, tmp_path: Path, toml: str) -> None:
         assert "(file rag-context.toml) must be" in refusal(tmp_path, toml=toml)
 
-    def test_all_problems_are_told_at_once(self, tmp_path: Path) -> None:
+    def test_all_problems_are_reported_at_once(self, tmp_path: Path) -> None:
         environ = {"MCP_SERVER_PORT": "x", "LOG_LEVEL": "y", "RAG_CONTEXT_NONSENSE": "z"}
 
         assert len(refusal(tmp_path, toml="[serve]\na = 1\n", environ=environ).splitlines()) == 4
 
-    def test_problems_of_a_key_are_told_without_its_hash(self, tmp_path: Path) -> None:
+    def test_problems_of_a_key_are_reported_without_its_hash(self, tmp_path: Path) -> None:
         text = refusal(tmp_path, toml='[[server.api_keys]]\nname = "ci"\nhash = "abc123"\nacess = "read"\n')
 
         assert "server.api_keys[0].hash (file rag-context.toml) must be" in text
@@ -396,7 +396,7 @@ class TestSecrets:
     def test_urls_lose_their_secrets(self, url: str, masked: str) -> None:
         assert mask_url(url) == masked
 
-    def test_neither_shown_nor_printed_settings_hold_one(self, tmp_path: Path) -> None:
+    def test_neither_shown_nor_printed_settings_contain_a_secret(self, tmp_path: Path) -> None:
         environ = {
             "RAG_CONTEXT_API_KEY": "hush-1",
             "RAG_CONTEXT_EMBEDDER__API_KEY": "hush-2",

@@ -48,7 +48,7 @@ def refused(**changes: object) -> tuple[FieldError, ...]:
         ("metadata", {"note": "a" * 16_400}, "metadata too large (max 16 KiB as JSON)"),
     ],
 )
-def test_messages_are_the_seeds_or_as_plain(field: str, value: object, message: str) -> None:
+def test_messages_are_those_of_the_specification_or_as_plain(field: str, value: object, message: str) -> None:
     """T-6."""
     assert refused(**{field: value}) == (FieldError(field, message),)
 
@@ -67,7 +67,7 @@ def test_any_category_is_kept_on_index() -> None:
     assert metadata.to_metadata().category == "gardening"
 
 
-def test_metadata_speaks_the_domains_words_inside() -> None:
+def test_metadata_uses_the_configured_vocabulary() -> None:
     given_metadata = {
         "agent": "oracle",
         "tags": ["b", "a", "b"],

@@ -46,7 +46,7 @@ def refused(body: object) -> tuple[FieldError, ...]:
     return caught.value.details
 
 
-def test_the_schema_is_the_seeds_where_the_seed_speaks() -> None:
+def test_the_schema_is_the_specifications_where_it_has_one() -> None:
     """T-1."""
     assert SCHEMA["required"] == ["query"]
     assert SCHEMA["additionalProperties"] is False
@@ -117,7 +117,7 @@ def test_every_rfc_3339_time_is_read(text: str, moment: datetime) -> None:
         "2026-01-31T12:00:00Z\n",
     ],
 )
-def test_other_times_are_refused_with_an_example(text: str) -> None:
+def test_other_times_are_rejected_with_an_example(text: str) -> None:
     assert refused({"query": "q", "since": text}) == (
         FieldError("since", "since must be a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z"),
     )
@@ -153,7 +153,7 @@ def test_messages_say_what_to_do(body: object, field: str, message: str) -> None
     assert refused(body) == (FieldError(field, message),)
 
 
-def test_a_field_without_a_name_is_refused_as_any_other() -> None:
+def test_a_field_without_a_name_is_rejected_as_any_other() -> None:
     (detail,) = refused({"query": "q", "": 1})
     assert detail.message.startswith("Unknown field ''; known are query, ")
 

@@ -30,7 +30,7 @@ def test_a_sound_index_exits_0(commands: Commands, database: Path) -> None:
     assert commands("check", "--full", "--json").json()["sound"]
 
 
-def test_what_is_wrong_exits_1_and_a_repair_mends_it(commands: Commands, database: Path) -> None:
+def test_an_issue_exits_1_and_a_repair_fixes_it(commands: Commands, database: Path) -> None:
     sabotage(database, "DELETE FROM vectors WHERE chunk = 1")
     sabotage(database, "UPDATE chunks SET start = 3 WHERE key = 2")
     found = commands("check")
@@ -46,7 +46,7 @@ def test_what_is_wrong_exits_1_and_a_repair_mends_it(commands: Commands, databas
     assert answer["results"][0]["title"] == "Valves"
 
 
-def test_what_cannot_be_mended_is_left_and_exits_1(commands: Commands, database: Path) -> None:
+def test_what_cannot_be_repaired_is_left_and_exits_1(commands: Commands, database: Path) -> None:
     sabotage(database, "UPDATE documents SET content_hash = 'x' WHERE key = 1")
     ended = commands("check", "--repair")
     assert ended.status == 1
@@ -100,7 +100,7 @@ def test_a_locked_file_exits_75(commands: Commands, database: Path) -> None:
     ("statement", "says"),
     [("PRAGMA application_id = 7", "another program"), ("PRAGMA user_version = 9000", "upgrade")],
 )
-def test_a_file_that_is_not_ours_exits_78(commands: Commands, database: Path, statement: str, says: str) -> None:
+def test_a_file_of_another_program_exits_78(commands: Commands, database: Path, statement: str, says: str) -> None:
     sabotage(database, statement)
     ended = commands("check", "--repair")
     assert (ended.status, ended.out) == (78, "")

@@ -124,7 +124,7 @@ def test_documents_are_listed_and_filtered(beside: Inside) -> None:
     assert wrong.err.startswith("error: Invalid 'where' filter: ")
 
 
-def test_lines_that_are_refused_are_said_and_the_others_come_in(beside: Inside) -> None:
+def test_rejected_lines_are_reported_and_the_others_are_indexed(beside: Inside) -> None:
     beside("collections", "create", "partly")
     good = {"text": "good", "embedding": [1, 2]}
     beside.write(
@@ -152,13 +152,13 @@ def test_a_line_that_is_there_twice_is_no_fault(beside: Inside) -> None:
     assert beside("collections", "show", "twice", "--json").json()["count"] == 2
 
 
-def test_a_condition_that_json_would_lose_is_refused(beside: Inside) -> None:
+def test_a_condition_that_json_would_lose_is_rejected(beside: Inside) -> None:
     beside("collections", "create", "strict")
     refused = beside("collections", "query", "strict", "--embedding", "[1]", "--where", '{"$not": {"a": 1, "a": 2}}')
     assert (refused.status, refused.err) == (2, "error: --where has 'a' twice.\n")
 
 
-def test_what_is_deleted_is_asked_for_or_said_with_yes(beside: Inside) -> None:
+def test_a_deletion_is_confirmed_at_the_prompt_or_with_yes(beside: Inside) -> None:
     beside("collections", "create", "doomed")
     beside.write("doomed.jsonl", lines(*({**poem, "embedding": [1]} for poem in POEMS)))
     beside("collections", "add", "doomed", "doomed.jsonl")

@@ -103,7 +103,7 @@ class TestIndex:
             f"{stream}:4": "rejected",
         }
 
-    def test_a_pipe_and_a_pattern_are_taken_too(self, commands: Commands) -> None:
+    def test_a_pipe_and_a_pattern_are_accepted_too(self, commands: Commands) -> None:
         commands.write("src/a.py", "def a(): ...")
         commands.write("src/b.md", "no code")
         with commands.start("index", "src/**/*.py", "-", "--json", stdin=subprocess.PIPE) as process:
@@ -125,7 +125,7 @@ class TestIndex:
             "error: --receipts 'no/where.jsonl' cannot be written: No such file or directory.\n",
         )
 
-    def test_a_full_disk_for_receipts_is_told_with_what_is_safe(self, commands: Commands) -> None:
+    def test_a_full_disk_for_receipts_is_reported_with_what_is_safe(self, commands: Commands) -> None:
         commands.write("a.md", DECISION)
 
         ended = commands("index", ".", "--receipts", "/dev/full")
@@ -140,7 +140,7 @@ class TestIndex:
         assert commands("index", "a").status == 0
         assert commands("index", picture).status == 1
 
-    def test_a_missing_path_is_told_and_stops_no_other(self, commands: Commands) -> None:
+    def test_a_missing_path_is_reported_and_stops_no_other(self, commands: Commands) -> None:
         commands.write("a.md", DECISION)
 
         ended = commands("index", "no", "a.md")
@@ -149,7 +149,7 @@ class TestIndex:
         assert "1 indexed, 1 rejected" in ended.err
         assert f"{commands.folder}/no: cannot be read: No such file or directory" in ended.err
 
-    def test_an_unknown_kind_is_refused_with_the_known_ones(self, commands: Commands) -> None:
+    def test_an_unknown_kind_is_rejected_with_the_known_ones(self, commands: Commands) -> None:
         ended = commands("index", ".", "--type", "chats")
 
         assert (ended.status, ended.err) == (
@@ -179,7 +179,7 @@ class TestSearch:
         assert " notes/berths.md:1-3  documentation" in lines[2]
         assert "    The database refuses overlapping bookings" in ended.out
 
-    def test_a_rare_name_is_found_with_what_is_known_of_it(self, indexed: Commands) -> None:
+    def test_a_rare_name_is_found_with_its_metadata(self, indexed: Commands) -> None:
         result = indexed("search", "Torvald Eskerine", "--json").json()["results"][0]
 
         assert result["source"] == str(indexed.folder / "notes" / "talk.chat")
@@ -217,7 +217,7 @@ class TestSearch:
         assert ended.status == 0
         assert "`rag-context index PATH...` fills it" in ended.out
 
-    def test_a_wrong_question_is_refused_in_a_sentence(self, commands: Commands) -> None:
+    def test_a_wrong_question_is_rejected_in_a_sentence(self, commands: Commands) -> None:
         ended = commands("search", "")
 
         assert (ended.status, ended.out, ended.err) == (2, "", "error: Query cannot be empty\n")
@@ -250,7 +250,7 @@ class TestStatus:
         assert ended.status == 1
         assert ended.json()["lmStudioStatus"] == "unavailable"
 
-    def test_without_a_model_words_still_answer_with_a_warning(self, indexed: Commands) -> None:
+    def test_without_a_model_keyword_search_still_answers_with_a_warning(self, indexed: Commands) -> None:
         broken = indexed.with_variables(RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(indexed.folder / "no-model"))
 
         ended = broken("search", "HBR-5210")
@@ -270,7 +270,7 @@ class TestStatus:
 class TestReindex:
     """D-10: another model's index stops with 78, and `reindex` is the way out."""
 
-    def test_an_index_of_another_model_is_refused_until_reindexed(self, commands: Commands) -> None:
+    def test_an_index_of_another_model_is_rejected_until_reindexed(self, commands: Commands) -> None:
         commands.write("a.md", DECISION)
         commands("index", "a.md")
         _pretend_another_model_made_it(commands.data_dir / "rag-context.db")

@@ -164,7 +164,7 @@ def test_what_is_not_understood_exits_2(here: Here, words: list[str]) -> None:
     assert (ended.status, ended.out) == (2, "")
 
 
-def test_our_own_errors_have_no_traceback(commands: Commands) -> None:
+def test_rag_context_errors_have_no_traceback(commands: Commands) -> None:
     """M-5."""
     commands.write("rag-context.toml", "[server]\nprot = 1\n")
 
@@ -213,7 +213,7 @@ class TestRefusals:
     """M-5: exit 78 and a sentence, never a traceback."""
 
     @pytest.mark.parametrize("words", [["config", "--config", "own.toml"], ["index", "own.toml", "--type", "code"]])
-    def test_rights_are_judged_by_who_reads(
+    def test_rights_are_checked_by_who_reads(
         self, here: Here, monkeypatch: pytest.MonkeyPatch, words: list[str]
     ) -> None:
         """Typer would end with status 2 before one file of many is read (C-4)."""
@@ -302,7 +302,7 @@ class TestKey:
 
         assert keys == [{"name": "ci", "hash": "********", "access": "write"}]
 
-    def test_a_name_is_taken_once(self, here: Here) -> None:
+    def test_a_name_can_be_used_once(self, here: Here) -> None:
         ended = here("key", "ci")
         here.write("rag-context.toml", ended.err[ended.err.index("[[") :])
 

@@ -22,7 +22,7 @@ def repository(commands: Commands) -> Path:
     return commands.folder
 
 
-def test_without_a_server_the_project_of_the_folder_is_asked(commands: Commands, repository: Path) -> None:
+def test_without_a_server_the_project_of_the_folder_is_queried(commands: Commands, repository: Path) -> None:
     activated = commands("project", "activate", "--json")
     assert (activated.status, activated.json()["total_docs"], activated.json()["complete"]) == (0, 3, True)
     asked = commands("project", "query", ASK, "--critical", "never", "--max-sources", "1")
@@ -35,7 +35,7 @@ def test_without_a_server_the_project_of_the_folder_is_asked(commands: Commands,
     assert "promotion_level: important" in (repository / "docs/pool.md").read_text()
 
 
-def test_a_branch_that_is_not_checked_out_is_asked_as_it_is_stored(commands: Commands, repository: Path) -> None:
+def test_a_branch_that_is_not_checked_out_is_queried_as_it_is_stored(commands: Commands, repository: Path) -> None:
     head = write(repository / ".git/HEAD", "ref: refs/heads/main\n")
     activated = commands("project", "activate", str(repository / "docs"), "--json")
     assert (activated.status, activated.json()["branch_name"]) == (0, "main")
@@ -53,7 +53,7 @@ def test_where_there_is_no_project_the_next_step_is_named(commands: Commands) ->
     assert "--project" in asked.err
 
 
-def test_a_running_server_is_asked_and_follows_the_files(commands: Commands, repository: Path) -> None:
+def test_a_running_server_is_used_and_follows_the_files(commands: Commands, repository: Path) -> None:
     with serving(commands) as served:
         activated = commands("project", "activate")
         assert activated.out.startswith("shop (branch main, ")

@@ -20,7 +20,7 @@ def request_fields(typed: Fields, cwd: Path, settings: Settings | None = None) -
     return request.model_dump(exclude_unset=True)
 
 
-def test_only_what_was_said_is_sent(tmp_path: Path) -> None:
+def test_only_given_options_are_sent(tmp_path: Path) -> None:
     assert request_fields({"query": "x"}, tmp_path) == {"query": "x", "agent": "cli"}
 
 
@@ -59,7 +59,7 @@ def test_every_option_has_its_field(tmp_path: Path) -> None:
     }
 
 
-def test_words_of_the_configuration_are_known(tmp_path: Path) -> None:
+def test_the_vocabulary_of_the_configuration_is_accepted(tmp_path: Path) -> None:
     settings = Settings.model_validate({"vocabulary": {"categories": ["harbour"], "content_types": ["ticket"]}})
     question = {"query": "x", "category": "harbour", "content_type": "ticket"}
 
@@ -78,14 +78,14 @@ def test_words_of_the_configuration_are_known(tmp_path: Path) -> None:
         ({"query": "\udcff"}, "query"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_field(tmp_path: Path, typed: Fields, field: str) -> None:
+def test_invalid_questions_are_rejected_by_field(tmp_path: Path, typed: Fields, field: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         request_fields(typed, tmp_path)
 
     assert [detail.field for detail in caught.value.details] == [field]
 
 
-def test_a_refusal_names_what_was_typed_a_line_each(tmp_path: Path) -> None:
+def test_a_rejection_names_each_typed_field_on_its_own_line(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError) as caught:
         request_fields({"query": "", "limit": 0, "content_type": "poem", "min_score": 2, "tags": ["a", ""]}, tmp_path)
 
@@ -143,7 +143,7 @@ class TestMoments:
             ("2026-01-31T12:00:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
         ],
     )
-    def test_a_moment_is_read(self, text: str, expected: datetime) -> None:
+    def test_a_time_is_parsed(self, text: str, expected: datetime) -> None:
         assert parse_time(text, "--since", NOW) == expected
 
     def test_a_date_begins_at_midnight_of_this_machine(self) -> None:
@@ -152,7 +152,7 @@ class TestMoments:
         assert local.isoformat().startswith("2026-01-31T00:00:00")
 
     @pytest.mark.parametrize("text", ["yesterday", "", "2026-13-01", "7 parsecs", "999999w"])
-    def test_what_is_no_moment_is_refused(self, text: str) -> None:
+    def test_an_invalid_time_is_rejected(self, text: str) -> None:
         with pytest.raises(InvalidInputError, match=r"--until .* is not a moment"):
             parse_time(text, "--until", NOW)
 
@@ -160,7 +160,7 @@ class TestMoments:
 class TestSnippets:
     """The beginning of a passage, harmless on any terminal (X-3)."""
 
-    def test_a_short_passage_is_shown_whole(self) -> None:
+    def test_a_short_passage_is_shown_completely(self) -> None:
         assert snippet("one\r\n\r\ntwo\n") == "one\n\ntwo"
 
     def test_a_long_one_ends_at_a_word(self) -> None:

@@ -38,7 +38,7 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert modules_of(["--help"], "rag_context.cli.search", "rag_context.cli.options", "pydantic", "numpy") == []
 
 
-def test_a_command_loads_no_other_ones() -> None:
+def test_a_command_loads_no_other_commands() -> None:
     commands = ("rag_context.cli.search", "rag_context.cli.serve", "rag_context.cli.status", "rag_context.wiring")
 
     assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.search"]

@@ -100,7 +100,7 @@ def test_both_work_beside_a_server_which_sees_what_came_in(source: Commands, tar
         assert title(other, "at what pressure does valve 7 open") == "Valves"
 
 
-def test_vectors_of_another_model_are_made_anew(source: Commands, target: Commands) -> None:
+def test_vectors_of_another_model_are_recreated(source: Commands, target: Commands) -> None:
     header, *rest = source("export", "-").out.splitlines(keepends=True)
     another = json.loads(header)
     another["model"] |= {"name": "another", "fingerprint": "x"}
@@ -153,7 +153,7 @@ def test_a_newer_version_stays_unless_it_is_to_be_overwritten(commands: Commands
     ("content", "says"),
     [("{}\n", "no export"), ('{"format":"rag-context-export","version":9}\n', "upgrade")],
 )
-def test_what_is_no_export_of_ours_exits_2(target: Commands, content: str, says: str) -> None:
+def test_a_foreign_export_exits_2(target: Commands, content: str, says: str) -> None:
     ended = fed(target, content, "import", "-")
     assert ended.status == 2
     assert says in ended.err
@@ -177,7 +177,7 @@ def test_without_an_index_there_is_nothing_to_export_and_none_is_made(target: Co
     assert not (target.folder.parent / "other").exists()
 
 
-def test_a_file_is_replaced_only_by_a_whole_one(source: Commands) -> None:
+def test_a_file_is_replaced_only_by_a_complete_one(source: Commands) -> None:
     before = source.write("backup.jsonl", "precious")
     (source.data_dir / "rag-context.db").write_bytes(b"garbage " * 4096)
     assert source("export", "backup.jsonl").status != 0

@@ -91,7 +91,7 @@ def test_a_server_that_goes_away_is_no_end(commands: Commands) -> None:
         assert watch.stop().status == 0
 
 
-def test_a_server_keeps_folders_in_step_and_takes_in_the_last_change(commands: Commands) -> None:
+def test_a_server_keeps_folders_in_step_and_indexes_the_last_change(commands: Commands) -> None:
     commands.write("notes/a.md", TEXT)
     with serving(commands, "--watch", "notes") as served:
         _until(served.url, {f"{commands.folder}/notes/a.md"})
@@ -105,7 +105,7 @@ def test_a_server_keeps_folders_in_step_and_takes_in_the_last_change(commands: C
 
 
 @pytest.mark.parametrize("words", [["watch", "no"], ["serve", "--port", "0", "--watch", "no"]])
-def test_a_place_that_is_not_there_is_refused(commands: Commands, words: list[str]) -> None:
+def test_a_path_that_does_not_exist_is_rejected(commands: Commands, words: list[str]) -> None:
     refused = commands(*words)
 
     assert (refused.status, refused.err) == (2, "error: 'no' cannot be watched: it is not there.\n")

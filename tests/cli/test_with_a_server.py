@@ -61,7 +61,7 @@ class TestBesideAServer:
         assert place("health").out.startswith(f"healthy · the server at {server.url} · ")
         assert place("stats", "--json").status == 0
 
-    def test_without_the_key_the_server_refuses(self, place: Commands, server: Served) -> None:
+    def test_without_the_key_the_server_rejects_requests(self, place: Commands, server: Served) -> None:
         """X-1."""
         keyless = Commands(place.folder)
 
@@ -72,7 +72,7 @@ class TestBesideAServer:
         assert refused.err.endswith("Set RAG_CONTEXT_API_KEY to a key it knows.\n")
         assert keyless("index", "notes").status == 78
 
-    def test_the_file_that_tells_of_it_is_for_this_user_only(self, place: Commands, server: Served) -> None:
+    def test_the_announcement_file_is_for_this_user_only(self, place: Commands, server: Served) -> None:
         path = place.data_dir / "server.json"
 
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -107,7 +107,7 @@ class TestStopping:
         assert "Traceback" not in stopped.err
         assert read_announcement(commands.data_dir) is None
 
-    def test_a_taken_port_is_told(self, commands: Commands) -> None:
+    def test_a_port_in_use_is_reported(self, commands: Commands) -> None:
         """M-5."""
         with serving(commands) as served:
             again = commands("serve", "--port", served.url.rpartition(":")[2])
@@ -120,7 +120,7 @@ class TestStopping:
 class TestStaleAnnouncements:
     """A file of a server that is gone is not believed."""
 
-    def test_nobody_listens_there(self, commands: Commands) -> None:
+    def test_no_server_listens_there(self, commands: Commands) -> None:
         commands.data_dir.mkdir(exist_ok=True)
         announce(commands.data_dir, Announcement(1, "http://127.0.0.1:1", "gone"))
 
@@ -132,7 +132,7 @@ class TestStaleAnnouncements:
 
         assert read_announcement(tmp_path) is None
 
-    def test_somebody_else_listens_there_and_gets_no_key(self, commands: Commands) -> None:
+    def test_another_program_listens_there_and_gets_no_key(self, commands: Commands) -> None:
         """X-5."""
         keyed = commands.with_variables(RAG_CONTEXT_API_KEY="the-key")
         script = Script(instance="somebody else")
@@ -209,7 +209,7 @@ class TestAServerThatFails:
         assert sentence in answered.err
         assert [path for path, _ in script.asked] == ["/live", "/tools/rag_context_search"]  # no second try
 
-    def test_a_refused_bulk_run_says_why(self, files: Commands) -> None:
+    def test_a_rejected_bulk_run_says_why(self, files: Commands) -> None:
         script = Script(status=403, body=b'{"error": "This API key may only read"}')
         with standing_in(files.data_dir, script):
             refused = files("index", ".")

@@ -41,7 +41,7 @@ async def test_the_server_of_a_data_directory_is_found(data_dir: Path) -> None:
         assert (await async_client.health()).healthy
 
 
-async def test_a_stranger_at_the_announced_address_is_neither_asked_nor_shown_the_key(
+async def test_another_program_at_the_announced_address_gets_neither_request_nor_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MCP_SERVER_PORT", "1")
@@ -109,7 +109,7 @@ def test_settings_say_where_the_server_is_and_with_which_key(
     assert "k-2" not in repr(address_of(None, None, None))
 
 
-def test_with_address_and_key_told_no_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_address_and_key_given_no_settings_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rag-context.toml").write_text("this is no TOML")
     assert address_of("http://host:1/", "k", None).url == "http://host:1"

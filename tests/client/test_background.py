@@ -120,7 +120,7 @@ async def test_a_server_that_comes_back_is_all_that_is_needed() -> None:
         ([ZeroDivisionError()], 1),
     ],
 )
-async def test_what_cannot_be_kept_is_told_and_the_rest_goes_on(errors: list[Exception], tries: int) -> None:
+async def test_what_cannot_be_kept_is_reported_and_the_rest_goes_on(errors: list[Exception], tries: int) -> None:
     told: list[Failure] = []
     doorkeeper = Doorkeeper(failures=list(errors))
     async with indexer(doorkeeper, on_failure=told.append, concurrency=1) as behind:
@@ -144,7 +144,7 @@ async def test_a_listener_that_fails_does_not_stop_the_rest() -> None:
     assert (behind.indexed, behind.failed) == (1, 1)
 
 
-async def test_what_is_no_document_is_refused_at_once() -> None:
+async def test_an_invalid_document_is_rejected_at_once() -> None:
     async with indexer(Doorkeeper()) as behind:
         with pytest.raises(InvalidInputError, match="Content cannot be empty"):
             behind.queue_chat_session("s", " ")
@@ -153,7 +153,7 @@ async def test_what_is_no_document_is_refused_at_once() -> None:
         assert behind.waiting == 0
 
 
-async def test_a_full_queue_refuses_and_tells_when_there_is_room() -> None:
+async def test_a_full_queue_rejects_and_says_when_there_is_room() -> None:
     doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
     async with indexer(doorkeeper, capacity=2, concurrency=1) as behind:
         behind.queue_chat_session("s1", "text")
@@ -189,13 +189,13 @@ async def test_the_end_says_what_is_left_when_time_is_up() -> None:
         indexer(doorkeeper).queue_chat_session("s9", "text")
 
 
-def test_a_client_without_coroutines_is_refused_at_once() -> None:
+def test_a_client_without_coroutines_is_rejected_at_once() -> None:
     with Client("http://localhost:3000", api_key="") as client, pytest.raises(TypeError, match="AsyncClient"):
         BackgroundIndexer(cast("Context", client))
 
 
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"capacity": 0}])
-def test_a_queue_that_could_keep_nothing_is_refused_at_once(options: dict[str, int]) -> None:
+def test_a_queue_that_could_keep_nothing_is_rejected_at_once(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         indexer(Doorkeeper(), **options)
 
@@ -209,7 +209,7 @@ async def test_an_error_in_the_block_loses_nothing() -> None:
     assert doorkeeper.kept == [("s", "text")]
 
 
-async def test_any_thread_may_hand_over() -> None:
+async def test_any_thread_may_submit() -> None:
     doorkeeper = Doorkeeper()
     async with indexer(doorkeeper) as behind:
         await asyncio.gather(
@@ -243,7 +243,7 @@ async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
     assert [document.session_id for document in behind.left] == ["s1", "s2"]
 
 
-async def test_what_a_thread_hands_over_at_the_end_is_taken_or_refused_but_never_forgotten() -> None:
+async def test_what_a_thread_submits_at_the_end_is_accepted_or_rejected_but_never_lost() -> None:
     lanes: KeyedQueue[str] = KeyedQueue(9, lambda item: item)
     assert lanes.put("before")
     lanes.shut()

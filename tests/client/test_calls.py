@@ -25,7 +25,7 @@ def test_a_span_becomes_the_shortest_time_range_that_covers_it(span: timedelta, 
     assert calls.stats(span).body == f'{{"timeRange":"{named}"}}'.encode()
 
 
-def test_only_what_was_said_is_sent() -> None:
+def test_only_given_options_are_sent() -> None:
     assert calls.search("q", {}).body == (b'{"query":"q","limit":5,"mode":"hybrid","explain":false,"strict":false}')
     assert calls.index("c", "chat", "s", "t", {}).body == (
         b'{"content":"c","contentType":"chat","sessionId":"s","source":"t"}'

@@ -71,14 +71,14 @@ async def test_a_collection_lives_from_its_making_to_its_end(context: Context, n
     assert str(gone.value) == f"Collection '{name}' not found"
 
 
-async def test_the_server_embeds_where_it_is_asked_to(context: Context, name: str) -> None:
+async def test_the_server_embeds_where_it_is_requested(context: Context, name: str) -> None:
     await context.collections.create(name, embedding_provider="rag-context")
     await context.collections.add(name, [{"text": "Barn owls hunt voles."}, {"text": "Deer eat leaves."}])
     found = await context.collections.query(name, text="birds of the night", top_k=1)
     assert [hit.text for hit in found.results] == ["Barn owls hunt voles."]
 
 
-async def test_what_is_wrong_is_told(context: Context, name: str) -> None:
+async def test_what_is_wrong_is_reported(context: Context, name: str) -> None:
     await context.collections.create(name)
     with pytest.raises(BadRequestError) as told:
         await context.collections.add(name, [{"text": "one", "embedding": [float("nan")]}])
@@ -91,7 +91,7 @@ async def test_what_is_wrong_is_told(context: Context, name: str) -> None:
         await context.collections.on("nowhere").list()
 
 
-async def test_providers_are_told_and_tried(context: Context) -> None:
+async def test_providers_are_listed_and_checked(context: Context) -> None:
     names = {provider.name for provider in (await context.collections.providers()).providers}
     assert {"embedded", "qdrant", "chroma"} <= names
     assert (await context.collections.provider("embedded")).available

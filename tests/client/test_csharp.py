@@ -71,7 +71,7 @@ def test_every_field_is_published_with_its_type(server: Served, name: str, tool:
         assert set(schema.get("required", ())) <= members()[name].keys()
 
 
-def test_the_shape_of_an_error_is_known() -> None:
+def test_the_shape_of_an_error_is_recognised() -> None:
     assert mismatches(members()["ErrorResponse"], json_schema(ErrorResponse, "serialization"), "ErrorResponse") == []
 
 

@@ -66,7 +66,7 @@ def test_an_example_says_what_it_should(name: str, capsys: pytest.CaptureFixture
     assert EXPECTED[name] in capsys.readouterr().out
 
 
-def test_the_example_for_a_server_takes_its_address_and_says_where_nobody_listens(server: Served) -> None:
+def test_the_example_for_a_server_takes_its_address_and_says_where_no_server_listens(server: Served) -> None:
     command = [sys.executable, str(EXAMPLES / "remember.py")]
     well = subprocess.run([*command, server.url], capture_output=True, text=True, check=True)
     assert "one file to back up.  [adr-7]" in well.stdout

@@ -50,7 +50,7 @@ async def keep(context: Context, content: str, session: str, source: str = "note
     return receipt.document_id
 
 
-async def test_what_is_indexed_is_found_with_all_that_was_said_of_it(context: Context, session: str) -> None:
+async def test_what_is_indexed_is_found_with_all_its_metadata(context: Context, session: str) -> None:
     metadata = Metadata(agent="scout", tags=("birds", "night"), category="nature", game="Owls", extra={"page": 7})
     receipt = await context.index(
         OWL, content_type="chat", session_id=session, source="talk", metadata=metadata, agent="scout"
@@ -76,7 +76,7 @@ async def test_the_same_text_again_changes_nothing(context: Context, session: st
     assert (again.status, again.document_id) == ("unchanged", first)
 
 
-async def test_a_secret_is_masked_and_the_writer_is_told(context: Context, session: str) -> None:
+async def test_a_secret_is_masked_and_the_writer_is_warned(context: Context, session: str) -> None:
     text = "deploy with AKIAIOSFODNN7EXAMQLE as the key"
     receipt = await context.index(text, content_type="chat", session_id=session, source="talk")
     assert receipt.redactions is not None
@@ -113,7 +113,7 @@ async def test_documents_are_read_listed_and_deleted(context: Context, session: 
     assert (gone.value.status, gone.value.code) == (404, "NOT_FOUND")
 
 
-async def test_moments_narrow_a_search(context: Context, session: str) -> None:
+async def test_times_narrow_a_search(context: Context, session: str) -> None:
     await keep(context, OWL, session)
     now = datetime.now(UTC)
     recent = await context.search("owl", session_id=session, since=now - timedelta(minutes=5))
@@ -148,7 +148,7 @@ async def test_documents_of_a_bulk_run_may_be_awaited(server: Served, session: s
     assert [(receipt.line, receipt.status) for receipt in receipts] == [(n, "indexed") for n in (1, 2, 3)]
 
 
-async def test_health_and_statistics_are_told(context: Context, session: str) -> None:
+async def test_health_and_statistics_are_reported(context: Context, session: str) -> None:
     await keep(context, OWL, session)
     await context.search("owl", agent=session)
     report = await context.health()
@@ -160,7 +160,7 @@ async def test_health_and_statistics_are_told(context: Context, session: str) ->
     assert (await context.reindex(status_only=True)).status == "current"
 
 
-async def test_a_fast_search_is_remembered_until_something_is_written(context: Context, session: str) -> None:
+async def test_a_fast_search_is_cached_until_something_is_written(context: Context, session: str) -> None:
     for n in range(5):
         await context.index(
             f"{OWL} {n}", content_type="chat", session_id=session, source="talk", metadata={"game": session}
@@ -214,14 +214,14 @@ async def test_what_is_no_json_is_no_metadata_and_no_argument(context: Context, 
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "\ud800"])
-async def test_a_name_that_no_address_can_hold_is_refused(context: Context, name: str) -> None:
+async def test_a_name_that_no_address_can_contain_is_rejected(context: Context, name: str) -> None:
     with pytest.raises(InvalidInputError, match="cannot be the name"):
         await context.call(name)
     with pytest.raises(InvalidInputError, match="cannot be the name"):
         await context.collections.get(name)
 
 
-async def test_a_bulk_run_takes_whatever_a_file_may_hold(context: Context, session: str) -> None:
+async def test_a_bulk_run_accepts_whatever_a_file_may_contain(context: Context, session: str) -> None:
     good = {"content": OWL, "content_type": "chat", "session_id": session, "source": "talk"}
     lines: list[Any] = [None, 3, "text", [1], {}, {**good, "content": "\ud800"}, good]
     receipts = [receipt async for receipt in context.bulk(lines)]
@@ -230,7 +230,7 @@ async def test_a_bulk_run_takes_whatever_a_file_may_hold(context: Context, sessi
     assert [receipt async for receipt in context.bulk([])] == []
 
 
-async def test_what_only_the_server_can_refuse_carries_status_code_and_request_id(context: Context) -> None:
+async def test_what_only_the_server_can_reject_carries_status_code_and_request_id(context: Context) -> None:
     with pytest.raises(BadRequestError) as told:
         await context.search("owl", category="unheard-of", request_id="mine-1")
     error = told.value

@@ -57,7 +57,7 @@ def test_what_a_caller_does_to_an_answer_stays_with_the_caller() -> None:
     assert len(again.results) == 1
 
 
-def test_an_answer_that_a_write_overtook_is_not_remembered() -> None:
+def test_an_answer_that_a_write_overtook_is_not_cached() -> None:
     fast = FastAnswers()
     writes = fast.writes
     fast.clear()
@@ -76,7 +76,7 @@ def test_only_so_many_are_remembered() -> None:
 
 
 @pytest.mark.parametrize("level", [2, 3, 4])
-def test_a_degraded_answer_is_given_without_an_error_and_not_remembered(level: int) -> None:
+def test_a_degraded_answer_is_given_without_an_error_and_not_cached(level: int) -> None:
     stub = StubService(level=level)
     with running(stub, ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
         for _ in range(2):
@@ -86,7 +86,7 @@ def test_a_degraded_answer_is_given_without_an_error_and_not_remembered(level: i
         assert (stub.searches[0].limit, stub.searches[0].agent) == (3, "scout")
 
 
-def test_an_answer_that_lacks_a_leg_is_not_remembered() -> None:
+def test_an_answer_without_one_of_its_retrievers_is_not_cached() -> None:
     fast = FastAnswers()
     fast.put("q", None, answer(1, "Text search unavailable"), fast.writes)
     assert fast.get("q", None) is None

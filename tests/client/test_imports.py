@@ -18,7 +18,7 @@ def test_importing_the_package_loads_nothing() -> None:
     assert loaded("import rag_context") == []
 
 
-def test_a_client_does_not_load_the_model_the_stores_or_the_door() -> None:
+def test_a_client_does_not_load_the_model_the_stores_or_the_server() -> None:
     assert loaded("from rag_context import Client, AsyncClient, open_context") == [
         "numpy",
         "pydantic",

@@ -32,7 +32,7 @@ async def test_only_so_many_calls_are_worked_on_at_once_and_the_others_wait() ->
     assert most == CALLS_AT_ONCE
 
 
-async def test_the_configured_words_are_known(tmp_path: Path) -> None:
+async def test_the_configured_vocabulary_is_accepted(tmp_path: Path) -> None:
     words = VocabularySettings(content_types=("ticket",), categories=("billing",))
     async with open_context(Settings(data_dir=tmp_path, vocabulary=words)) as context:
         await context.index("The invoice was paid twice.", content_type="ticket", session_id="t-1", source="desk")
@@ -47,7 +47,7 @@ async def test_two_of_them_share_a_directory_as_two_processes_would(tmp_path: Pa
         assert (await two.get(receipt.document_id)).content == "Barn owls hunt voles."
 
 
-async def test_a_configuration_that_cannot_work_is_told_in_a_sentence(tmp_path: Path) -> None:
+async def test_a_configuration_that_cannot_work_is_reported_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="file"):
         async with open_context(data_dir=tmp_path / "file"):

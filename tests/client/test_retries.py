@@ -90,7 +90,7 @@ async def test_what_passes_is_tried_again_under_the_same_id(way: str, trouble: A
     assert [asked.headers["x-request-id"] for asked in server.asked] == ["r-1", "r-1", "r-1"]
 
 
-async def test_after_three_tries_it_is_told(way: str) -> None:
+async def test_after_three_tries_it_is_reported(way: str) -> None:
     with scripted([BUSY] * 3) as server:
         error = await failure(way, server)
     assert isinstance(error, ServerBusyError)
@@ -102,7 +102,7 @@ async def test_after_three_tries_it_is_told(way: str) -> None:
     assert len(server.asked) == 3
 
 
-async def test_a_longer_wait_than_a_caller_would_sit_out_is_told_at_once(way: str) -> None:
+async def test_a_longer_wait_than_a_caller_would_sit_out_is_reported_at_once(way: str) -> None:
     with scripted(
         [reply(429, {"error": "Circuit breaker is open", "code": "CIRCUIT_OPEN"}, Retry_After="60")]
     ) as server:
@@ -130,14 +130,14 @@ async def test_what_would_fail_again_is_not_tried_again(way: str, status: int, k
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"{}", b"\xff\xfe", b"[]"])
-async def test_an_answer_that_is_none_of_ours_is_called_that(way: str, body: bytes) -> None:
+async def test_a_response_of_another_server_is_reported_as_one(way: str, body: bytes) -> None:
     with scripted([reply(200, body)]) as server:
         error = await failure(way, server)
     assert isinstance(error, InvalidResponseError)
     assert "another server, or another version" in str(error)
 
 
-async def test_an_error_without_our_words_still_says_where_and_what(way: str) -> None:
+async def test_an_error_without_a_message_still_says_where_and_what(way: str) -> None:
     with scripted([reply(500, b"<html>oops</html>")]) as server:
         error = await failure(way, server)
     assert isinstance(error, BackendError)
@@ -145,7 +145,7 @@ async def test_an_error_without_our_words_still_says_where_and_what(way: str) ->
     assert error.server_message is None
 
 
-async def test_where_nobody_listens_the_error_says_what_to_do(way: str) -> None:
+async def test_where_no_server_listens_the_error_says_what_to_do(way: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     url = f"http://name:secret@127.0.0.1:{port}/under"
@@ -158,7 +158,7 @@ async def test_where_nobody_listens_the_error_says_what_to_do(way: str) -> None:
     assert "under" not in str(told.value)
 
 
-async def test_a_server_that_does_not_answer_in_time_is_not_asked_again(way: str) -> None:
+async def test_a_server_that_does_not_answer_in_time_is_not_queried_again(way: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         async with connected(way, url, timeout_s=0.05) as context:
@@ -174,7 +174,7 @@ async def test_an_answer_that_trickles_in_is_given_up_like_one_that_does_not_com
     assert isinstance(error, ServerTimeoutError)
 
 
-async def test_a_server_that_does_not_speak_tls_is_not_said_to_be_away(way: str) -> None:
+async def test_a_server_that_does_not_speak_tls_is_not_reported_as_down(way: str) -> None:
     with running(StubService(), ServerOptions(port=0)) as door:
         async with connected(way, door.url.replace("http:", "https:")) as context:
             with pytest.raises(ServerUnreachableError, match="There is no TLS connection to https://127") as told:
@@ -182,7 +182,7 @@ async def test_a_server_that_does_not_speak_tls_is_not_said_to_be_away(way: str)
     assert told.value.sent is False
 
 
-async def test_who_is_sent_on_is_told_where_to(way: str) -> None:
+async def test_a_redirect_names_its_target(way: str) -> None:
     moved = reply(308, b"", Location="https://memory.example/tools/rag_context_stats")
     with scripted([moved]) as server:
         error = await failure(way, server)
@@ -241,7 +241,7 @@ async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(way: str) -> None
     assert [asked.body.count(b"\n") for asked in server.asked] == [3, 2]
 
 
-async def test_a_bulk_run_with_too_few_receipts_is_not_taken_for_a_success(way: str) -> None:
+async def test_a_bulk_run_with_too_few_receipts_is_not_a_success(way: str) -> None:
     one = reply(200, b'{"status":"indexed"}\n')
     with scripted([one, one, one]) as server:
         async with connected(way, server.url) as context:
@@ -296,18 +296,18 @@ async def test_a_key_opens_what_it_may(way: str) -> None:
 
 @pytest.mark.parametrize("timeout_s", [0, -1, None, "3", float("nan"), float("inf")])
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_a_time_out_that_cannot_be_one_is_refused_when_it_is_given(kind: Any, timeout_s: Any) -> None:
+def test_a_time_out_that_cannot_be_one_is_rejected_when_it_is_given(kind: Any, timeout_s: Any) -> None:
     with pytest.raises(ConfigurationError, match="timeout_s must be a number of seconds above 0"):
         kind("http://localhost:3000", api_key="", timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize("url", ["localhost:3000", "ftp://host", "http://", "http://a b", "http://host?x=1"])
-def test_an_address_that_cannot_be_one_is_refused_when_it_is_given(url: str) -> None:
+def test_an_invalid_address_is_rejected_when_it_is_given(url: str) -> None:
     with pytest.raises(ConfigurationError, match="address"):
         Client(url)
 
 
-def test_a_key_that_cannot_be_one_is_refused_without_being_shown() -> None:
+def test_a_key_that_cannot_be_one_is_rejected_without_being_shown() -> None:
     with pytest.raises(ConfigurationError) as told:
         Client("http://localhost:3000", api_key="geheim\nniß")
     assert "geheim" not in str(told.value)

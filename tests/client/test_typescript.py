@@ -11,7 +11,7 @@ from tests.mcp.javascript import node
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript" / "example.ts"
 
 
-def test_it_keeps_finds_and_is_refused(server: Served) -> None:
+def test_it_stores_finds_and_gets_a_rejection(server: Served) -> None:
     done = node(EXAMPLE, server.url)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -20,13 +20,13 @@ def test_it_keeps_finds_and_is_refused(server: Served) -> None:
     assert lines[-1] == "refused: Query cannot be empty (400)"
 
 
-def test_where_nobody_listens_it_says_so() -> None:
+def test_where_no_server_listens_it_says_so() -> None:
     done = node(EXAMPLE, "http://127.0.0.1:9")
     assert done.stdout.splitlines() == ["refused: http://127.0.0.1:9 cannot be reached (no answer)"]
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"null"])
-def test_an_answer_that_is_none_of_ours_is_called_that_and_not_asked_for_again(body: bytes) -> None:
+def test_a_response_of_another_server_is_reported_as_one_and_not_retried(body: bytes) -> None:
     with scripted([reply(200, body)]) as server:
         done = node(EXAMPLE, server.url)
     assert done.stdout.splitlines() == [f"refused: {server.url} returned an invalid response (200)"]

@@ -93,7 +93,7 @@ async def test_others_collections_are_listed_as_such_and_never_touched(
             await api.drop(name)
 
 
-async def test_a_name_is_taken_once_however_many_ask_for_it(provider: Provider) -> None:
+async def test_a_name_can_be_used_once_however_many_request_it(provider: Provider) -> None:
     made = await asyncio.gather(*(provider.create(Collection("docs", {"by": number})) for number in range(8)))
     assert sum(made) == 1
     described = await provider.collection("docs")
@@ -101,7 +101,7 @@ async def test_a_name_is_taken_once_however_many_ask_for_it(provider: Provider) 
     assert described.metadata == {"by": made.index(True)}
 
 
-async def test_merges_at_the_same_moment_lose_nothing_within_a_process(provider: Provider) -> None:
+async def test_simultaneous_merges_within_a_process_lose_nothing(provider: Provider) -> None:
     await provider.create(Collection("docs"))
     await asyncio.gather(*(provider.merge_metadata("docs", {f"{number}": number}) for number in range(10)))
     described = await provider.collection("docs")
@@ -216,7 +216,7 @@ async def test_a_write_to_what_was_just_emptied_is_not_lost(provider: Provider) 
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 8
 
 
-async def test_a_row_that_is_not_ours_is_an_error_of_the_backend(provider: Provider, api: ChromaServer) -> None:
+async def test_a_foreign_row_is_a_backend_error(provider: Provider, api: ChromaServer) -> None:
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(1), axes(1))
     assert isinstance(provider, ChromaCollections)
@@ -243,7 +243,7 @@ async def test_a_folder_is_kept_and_measured_and_shared_with_the_vectors_of_docu
         assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 5
 
 
-async def test_a_folder_that_can_never_be_one_is_an_error_of_the_backend(tmp_path: Path) -> None:
+async def test_a_folder_that_can_never_be_one_is_a_backend_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     async with open_chroma_dir_collections(tmp_path / "file") as provider:
         with pytest.raises(BackendError):

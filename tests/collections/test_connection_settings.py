@@ -28,11 +28,11 @@ def load(folder: Path, text: str = "", environ: Mapping[str, str] | None = None)
     return load_settings(flags={}, environ=environ or {}, cwd=folder)
 
 
-def test_there_are_none_if_not_said(tmp_path: Path) -> None:
+def test_there_are_none_by_default(tmp_path: Path) -> None:
     assert load(tmp_path).settings.connections == {}
 
 
-def test_a_table_names_the_provider_and_what_that_is_told(tmp_path: Path) -> None:
+def test_a_table_names_the_provider_and_its_configuration(tmp_path: Path) -> None:
     archive = load(tmp_path, FILE).settings.connections["archive"]
     assert archive.provider == "qdrant"
     assert archive.configuration == {
@@ -106,7 +106,7 @@ def test_what_is_malformed_is_one_sentence_without_values(tmp_path: Path, text: 
     assert str(caught.value) == said
 
 
-def test_an_unknown_key_of_an_embedder_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_key_of_an_embedder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"connections\.a\.embedder\.modle .* is not a setting; known are kind"
     ):

@@ -91,7 +91,7 @@ async def test_an_opening_that_failed_is_tried_again() -> None:
     await connection.close()
 
 
-async def test_a_set_up_that_turns_out_wrong_is_a_backend_that_cannot_be_had() -> None:
+async def test_a_set_up_that_turns_out_wrong_is_an_unavailable_backend() -> None:
     house = House(failure=ConfigurationError("The folder cannot be written."))
     with pytest.raises(BackendUnavailableError, match="The folder cannot be written"):
         await used(house.connection("a"))
@@ -148,7 +148,7 @@ async def test_a_provider_that_hangs_is_given_up_in_time_and_then_skipped_at_onc
     await connection.close()
 
 
-async def test_the_health_of_what_cannot_be_opened_is_told_not_raised() -> None:
+async def test_the_health_of_what_cannot_be_opened_is_reported_not_raised() -> None:
     house = House(failure=BackendUnavailableError("qdrant", "refused"))
     before = datetime.now(UTC)
     health = await house.connection("a").health()
@@ -156,7 +156,7 @@ async def test_the_health_of_what_cannot_be_opened_is_told_not_raised() -> None:
     assert health.checked >= before
 
 
-def test_a_place_is_a_name_or_a_name_behind_the_id_of_a_connection() -> None:
+def test_a_collection_ref_is_a_name_or_a_name_behind_the_id_of_a_connection() -> None:
     house = House()
     connections = Connections([house.connection(name) for name in ("default", "archive")])
     assert connections.place("a") == CollectionRef("a")

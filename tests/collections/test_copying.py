@@ -65,7 +65,7 @@ async def test_a_copy_has_the_documents_the_vectors_the_metadata_and_the_labels(
     )
 
 
-async def test_progress_is_told_to_the_end() -> None:
+async def test_progress_is_reported_to_the_end() -> None:
     source, target = await filled(1200), MemoryCollections()
     told: list[CopyProgress] = []
     await copy_collection(Located(source, "a"), Located(target, "b"), progress=told.append)
@@ -106,7 +106,7 @@ async def test_a_repeat_copies_nothing() -> None:
         (Entry("own", "text"), r"holds 1 document \('own'\) that the source does not"),
     ],
 )
-async def test_a_target_that_holds_something_else_is_left_as_it_is_unless_told_otherwise(
+async def test_a_target_with_other_content_is_left_as_it_is_unless_overwriting_is_requested(
     changed: Entry, said: str
 ) -> None:
     source, target = await filled(5), await filled(3, "b")
@@ -136,7 +136,7 @@ async def test_another_vector_is_a_difference() -> None:
         (Collection("b", SAID, "somewhere", "some-model"), 3, "bound to dimension 3, not 8"),
     ],
 )
-async def test_what_was_said_of_a_target_is_not_lost_by_accident(
+async def test_the_description_of_a_target_is_not_lost_by_accident(
     existing: Collection, dimension: int | None, said: str
 ) -> None:
     source, target = await filled(5), MemoryCollections()
@@ -160,7 +160,7 @@ async def test_what_was_said_of_a_target_is_not_lost_by_accident(
     )
 
 
-async def test_an_empty_target_of_which_nothing_was_said_takes_everything_over() -> None:
+async def test_an_empty_target_without_a_description_inherits_everything() -> None:
     source, target = await filled(5), MemoryCollections()
     await target.create(Collection("b"))
     await copy_collection(Located(source, "a"), Located(target, "b"))
@@ -191,7 +191,7 @@ async def test_what_a_target_lost_is_found_out() -> None:
         await copy_collection(Located(await filled(5), "a"), Located(Lossy(), "b"))
 
 
-async def test_there_must_be_a_source_and_another_place() -> None:
+async def test_there_must_be_a_source_and_another_target() -> None:
     source = await filled(1)
     with pytest.raises(NotFoundError, match="Collection 'none' not found"):
         await copy_collection(Located(source, "none"), Located(source, "b"))

@@ -118,7 +118,7 @@ async def test_it_fits_the_port_and_touches_nothing_before_the_first_call(path: 
         assert content(path) is not None
 
 
-async def test_a_place_that_cannot_be_is_a_configuration_that_cannot_work(tmp_path: Path) -> None:
+async def test_an_impossible_location_is_a_configuration_that_cannot_work(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="data directory"):
         async with open_collections(tmp_path / "file" / FILE_NAME):
@@ -190,7 +190,7 @@ async def test_rows_of_many_blocks_come_and_go(collections: SqliteCollections) -
     assert page.total == len(kept)
 
 
-async def test_one_that_is_far_behind_loads_anew(collections: SqliteCollections, path: Path) -> None:
+async def test_one_that_is_far_behind_reloads(collections: SqliteCollections, path: Path) -> None:
     async with open_collections(path) as other:
         await put(other, {name: {"n": 1} for name in "abc"})
         assert await found(other, parse({"n": 1})) == ["a", "b", "c"]
@@ -223,7 +223,7 @@ async def test_all_of_an_upsert_is_seen_or_nothing_of_it(collections: SqliteColl
     assert all(len(editions) == 1 for editions in seen)
 
 
-async def test_what_is_refused_changes_nothing(collections: SqliteCollections) -> None:
+async def test_what_is_rejected_changes_nothing(collections: SqliteCollections) -> None:
     await put(collections, {"a": {"n": 1}})
     with pytest.raises(InvalidInputError, match=r"^The id 'x' is given twice\.$"):
         await collections.upsert(NAME, [Entry("x", ""), Entry("y", ""), Entry("x", "")], vectors(3))
@@ -265,7 +265,7 @@ async def test_documents_and_collections_share_the_file_and_not_the_version(path
         assert (await store.documents.counts()).documents == 0
 
 
-async def test_a_question_that_was_given_up_keeps_nobody_from_an_answer(collections: SqliteCollections) -> None:
+async def test_a_question_that_was_given_up_delays_no_other_answer(collections: SqliteCollections) -> None:
     await put(collections, {f"{number:05d}": {"n": number} for number in range(10_000)})
     for _ in range(5):
         asked = asyncio.create_task(collections.entries(NAME, parse({"n": {"$gte": 0}}), limit=1))
@@ -303,7 +303,7 @@ async def test_what_an_interrupted_reader_has_begun_is_no_answer_to_an_older_sna
         assert total(newer) == steps
 
 
-async def test_a_killed_process_loses_nothing_that_it_acknowledged_and_keeps_no_half(path: Path) -> None:
+async def test_a_killed_process_loses_nothing_acknowledged_and_keeps_nothing_partial(path: Path) -> None:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.collections.provider_process", str(path), NAME, stdout=PIPE, cwd=ROOT
     )
@@ -322,7 +322,7 @@ async def test_a_killed_process_loses_nothing_that_it_acknowledged_and_keeps_no_
             assert page.total == len(page.entries) == 20
 
 
-async def test_a_file_that_is_none_is_said_so_and_left_alone(path: Path) -> None:
+async def test_a_file_of_another_format_is_reported_and_left_alone(path: Path) -> None:
     fill(path, b"no database" * 1000)
     async with open_collections(path) as provider:
         with pytest.raises(BackendDataError, match="not a usable rag-context database"):
@@ -333,7 +333,7 @@ async def test_a_file_that_is_none_is_said_so_and_left_alone(path: Path) -> None
     assert content(path) == b"no database" * 1000
 
 
-async def test_a_locked_file_is_read_and_refuses_what_cannot_be_stored(path: Path) -> None:
+async def test_a_locked_file_is_read_and_rejects_what_cannot_be_stored(path: Path) -> None:
     async with open_collections(path, lock_timeout_s=0.1) as provider:
         await provider.create(Collection(NAME))
         with closing(raw(path)) as connection:
@@ -372,7 +372,7 @@ async def test_an_older_copy_of_the_file_in_its_place_is_noticed(collections: Sq
     assert await found(collections, parse({"n": 1})) == ["a"]
 
 
-async def test_vectors_of_different_lengths_are_said_to_be_damaged(collections: SqliteCollections, path: Path) -> None:
+async def test_vectors_of_different_lengths_are_reported_as_damaged(collections: SqliteCollections, path: Path) -> None:
     await put(collections, {"a": {}, "b": {}})
     with closing(raw(path)) as connection:
         connection.execute("UPDATE entry_vectors SET vector = zeroblob(12) WHERE entry = 2")
@@ -433,7 +433,7 @@ def test_a_field_whose_values_have_mostly_gone_says_so() -> None:
     assert column.ordered(Operator.GREATER, "value 0").tolist() == [True]
 
 
-async def test_fields_beyond_those_held_are_read_again(collections: SqliteCollections) -> None:
+async def test_fields_beyond_those_cached_are_read_again(collections: SqliteCollections) -> None:
     fields: dict[str, Json] = {f"f{number}": number for number in range(100)}
     await put(collections, {"a": fields, "b": {}})
     for _ in range(2):

@@ -51,7 +51,7 @@ def with_embedding(*numbers: Any) -> dict[str, Any]:
         ([1, True], "documents[1].embedding must be an array of numbers"),
     ],
 )
-async def test_an_embedding_that_is_none_is_named_by_its_place(
+async def test_an_invalid_embedding_is_named_by_its_position(
     client: httpx2.AsyncClient, embedding: list[Any], said: str
 ) -> None:
     body = await refused(client, GOOD, with_embedding(*embedding))
@@ -120,7 +120,7 @@ async def test_half_a_surrogate_pair_and_nul_are_no_text(client: httpx2.AsyncCli
     await refused(client, {**GOOD, "metadata": {"a": "\ud800"}})
 
 
-async def test_all_that_is_wrong_is_said_at_once(client: httpx2.AsyncClient) -> None:
+async def test_all_that_is_wrong_is_reported_at_once(client: httpx2.AsyncClient) -> None:
     """T-6."""
     body = await refused(
         client, {"text": "t"}, {**GOOD, "text": ""}, {**GOOD, "id": "e", "metadata": 3}, with_embedding(0)
@@ -137,21 +137,21 @@ async def test_all_that_is_wrong_is_said_at_once(client: httpx2.AsyncClient) -> 
     )
 
 
-async def test_duplicate_ids_in_one_request_are_refused(client: httpx2.AsyncClient) -> None:
+async def test_duplicate_ids_in_one_request_are_rejected(client: httpx2.AsyncClient) -> None:
     body = await refused(client, GOOD, {**GOOD, "id": "other"}, {**GOOD, "text": "another"})
     assert body["details"] == [
         {"field": "documents[2].id", "message": "documents[2].id is the same as documents[0].id"}
     ]
 
 
-async def test_the_same_document_twice_in_one_request_is_refused(client: httpx2.AsyncClient) -> None:
+async def test_the_same_document_twice_in_one_request_is_rejected(client: httpx2.AsyncClient) -> None:
     twin = with_embedding(1, 2)
     said = "documents[1] is the same as documents[0]: leave one out, or give each an id of its own"
     assert (await refused(client, twin, twin))["error"] == said
 
 
 @pytest.mark.parametrize("metadata", [{"a.b": 1}, {"": 1}, {"$a": 1}, {"x": [{"a.b": 1}]}, {"n": float("nan")}])
-async def test_metadata_that_no_filter_could_ask_for_is_refused(
+async def test_metadata_that_no_filter_could_match_is_rejected(
     client: httpx2.AsyncClient, metadata: dict[str, Any]
 ) -> None:
     body = await refused(client, {**GOOD, "metadata": metadata})
@@ -183,7 +183,7 @@ async def test_metadata_that_no_filter_could_ask_for_is_refused(
         b'{"documents": [{"text": ' + b"9" * 10_000 + b"}]}",
     ],
 )
-async def test_a_body_that_is_not_documents_is_refused(client: httpx2.AsyncClient, body: bytes) -> None:
+async def test_a_body_that_is_not_documents_is_rejected(client: httpx2.AsyncClient, body: bytes) -> None:
     reply = await client.post("/collections/docs/documents", content=body, headers=JSON)
     assert reply.status_code == 400
     assert reply.json()["code"] == "INVALID_INPUT"
@@ -209,7 +209,7 @@ async def test_a_body_of_another_kind_is_415(client: httpx2.AsyncClient) -> None
         (None, "name required"),
     ],
 )
-async def test_a_name_that_cannot_be_is_refused(client: httpx2.AsyncClient, name: object, said: str) -> None:
+async def test_an_invalid_name_is_rejected(client: httpx2.AsyncClient, name: object, said: str) -> None:
     reply = await client.post("/collections", json={"name": name})
     assert (reply.status_code, reply.json()["error"]) == (400, said)
     assert (await client.get("/collections")).json()["count"] == 1
@@ -284,7 +284,7 @@ async def test_an_unknown_document_is_404(client: httpx2.AsyncClient) -> None:
         ("where={", "Invalid 'where' filter: must be valid JSON"),
     ],
 )
-async def test_a_wrong_query_string_is_refused(client: httpx2.AsyncClient, fields: str, said: str) -> None:
+async def test_a_wrong_query_string_is_rejected(client: httpx2.AsyncClient, fields: str, said: str) -> None:
     reply = await client.get(f"/collections/docs/documents?{fields}")
     assert (reply.status_code, reply.json()["error"]) == (400, said)
 
@@ -302,7 +302,7 @@ async def test_an_unknown_operator_is_named(client: httpx2.AsyncClient, where: d
 
 
 @pytest.mark.parametrize("where", ['{"a":1,"a":2}', '{"$not":{"$or":[{"b":3},{"a":1,"a":1}]}}'])
-async def test_a_condition_that_json_would_lose_is_refused(client: httpx2.AsyncClient, where: str) -> None:
+async def test_a_condition_that_json_would_lose_is_rejected(client: httpx2.AsyncClient, where: str) -> None:
     """V-5: in an address and in a body."""
     by_address = await client.get("/collections/docs/documents", params={"where": where})
     by_body = await client.post("/collections/docs/query", content=f'{{"embedding":[1],"where":{where}}}', headers=JSON)
@@ -312,7 +312,7 @@ async def test_a_condition_that_json_would_lose_is_refused(client: httpx2.AsyncC
 
 
 @pytest.mark.parametrize("depth", [33, 1000, 50_000])
-async def test_a_filter_too_deep_is_refused(client: httpx2.AsyncClient, depth: int) -> None:
+async def test_a_filter_too_deep_is_rejected(client: httpx2.AsyncClient, depth: int) -> None:
     """V-5."""
     deep = '{"$not":' * depth + '{"a":1}' + "}" * depth
     by_address = await client.get("/collections/docs/documents", params={"where": deep}) if depth < 5000 else None
@@ -344,7 +344,7 @@ async def test_a_filter_too_deep_is_refused(client: httpx2.AsyncClient, depth: i
         ({"text": " "}, "text must not be empty; leave it out instead"),
     ],
 )
-async def test_a_wrong_query_is_refused(client: httpx2.AsyncClient, body: object, said: str) -> None:
+async def test_a_wrong_query_is_rejected(client: httpx2.AsyncClient, body: object, said: str) -> None:
     reply = await client.post("/collections/docs/query", json=body)
     assert (reply.status_code, reply.json()["error"]) == (400, said)
 
@@ -364,13 +364,13 @@ async def test_values_need_the_name_of_a_field(client: httpx2.AsyncClient, field
     assert (await client.get("/collections/docs/metadata-values", params={"field": field})).status_code == 400
 
 
-async def test_values_without_a_field_are_refused(client: httpx2.AsyncClient) -> None:
+async def test_values_without_a_field_are_rejected(client: httpx2.AsyncClient) -> None:
     reply = await client.get("/collections/docs/metadata-values")
     assert (reply.status_code, reply.json()["error"]) == (400, "field required")
 
 
 @pytest.mark.parametrize("merge", ["true", "false"])
-async def test_a_label_that_is_none_is_refused_and_the_old_one_stays(client: httpx2.AsyncClient, merge: str) -> None:
+async def test_an_invalid_label_is_rejected_and_the_old_one_stays(client: httpx2.AsyncClient, merge: str) -> None:
     """V-4: it would hide the label that there is."""
     address = f"/collections/docs/metadata?merge={merge}"
     await client.put(address, json={"metadata": {"embedding_provider": "second"}})

@@ -147,7 +147,7 @@ async def test_the_values_of_a_field_are_sorted(client: httpx2.AsyncClient) -> N
     assert (await client.get(at("c", "/metadata-values?field=none"))).json()["values"] == []
 
 
-async def test_a_page_beyond_the_end_is_empty_and_tells_the_total(client: httpx2.AsyncClient) -> None:
+async def test_a_page_beyond_the_end_is_empty_and_reports_the_total(client: httpx2.AsyncClient) -> None:
     await client.post("/collections", json={"name": "c"})
     await client.post(at("c", "/documents"), json={"documents": [{"text": "t", "embedding": [1]}]})
     for offset in ("1", "1000000000000000000000000000000"):
@@ -169,7 +169,7 @@ async def test_a_query_is_narrowed_by_its_filter(client: httpx2.AsyncClient) -> 
 class TestOwnEmbeddings:
     """V-4: `embedding_provider: "rag-context"`."""
 
-    async def test_texts_are_embedded_and_asked_for_by_text(self, client: httpx2.AsyncClient) -> None:
+    async def test_texts_are_embedded_and_queried_by_text(self, client: httpx2.AsyncClient) -> None:
         await client.post("/collections", json={"name": "c", "embedding_provider": "rag-context"})
         texts = ["valve seven opens at nine bar", "the pump in the cellar is blue"]
         added = await client.post(at("c", "/documents"), json={"documents": [{"text": text} for text in texts]})
@@ -266,7 +266,7 @@ class TestKeys:
             assert (await client.get("/collections")).status_code == 401
 
 
-async def test_more_large_bodies_than_there_is_room_for_are_told_to_wait() -> None:
+async def test_more_large_bodies_than_there_is_room_for_get_a_retry_delay() -> None:
     """Memory is bounded whatever arrives at once."""
     async with door_to(memory_service(), collection_body_bytes=1000) as client:
         await client.post("/collections", json={"name": "c"})

@@ -61,7 +61,7 @@ async def test_a_collection_whose_making_was_not_answered_is_made(*, is_done: bo
 
 
 @pytest.mark.parametrize("is_done", [True, False])
-async def test_a_name_that_is_taken_stays_so_when_an_answer_is_lost(*, is_done: bool) -> None:
+async def test_a_name_in_use_stays_in_use_when_a_response_is_lost(*, is_done: bool) -> None:
     provider = Forgetful(is_done=is_done)
     await provider.create(Collection(NAME, {"a": 1}, created=datetime(2020, 1, 1, tzinfo=UTC)))
     provider.loses = True

@@ -67,7 +67,7 @@ def under(provider: Provider, embedder: FakeEmbedder) -> Collections:
 
 
 @pytest.mark.parametrize("dimension", [64, 32])
-async def test_another_model_is_rejected_until_the_vectors_are_made_again(provider: Provider, dimension: int) -> None:
+async def test_another_model_is_rejected_until_the_vectors_are_recreated(provider: Provider, dimension: int) -> None:
     """V-4, D-13: also of another dimension; metadata, labels, date and documents stay."""
     await filled(provider)
     before = await provider.collection("docs")
@@ -210,7 +210,7 @@ async def test_a_write_during_the_switch_is_not_lost(provider: Provider) -> None
     assert {f"late {number}" for number in range(10)} <= {entry.id for entry in page.entries}
 
 
-async def test_only_filters_that_let_through_what_can_be_read_are_asked_for_keywords() -> None:
+async def test_keyword_search_needs_a_filter_that_selects_few_enough_documents() -> None:
     """V-7: the best of a part would look like the best of all."""
     provider = MemoryCollections()
     await filled(provider)

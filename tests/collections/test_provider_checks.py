@@ -38,7 +38,7 @@ async def test_a_configuration_or_a_connection_is_tried(client: httpx2.AsyncClie
         assert (reply.status_code, reply.json()["status"]) == (200, "healthy")
 
 
-async def test_both_at_once_are_refused(client: httpx2.AsyncClient) -> None:
+async def test_both_at_once_are_rejected(client: httpx2.AsyncClient) -> None:
     reply = await tried(client, "good", configuration={"plaice": "here"}, connection="default")
     assert (reply.status_code, reply.json()["error"]) == (400, "Name configuration or connection, not both")
 
@@ -50,7 +50,7 @@ async def test_what_is_wrong_with_a_configuration_is_named_as_in_the_request(cli
 
 
 @pytest.mark.parametrize("field", ["place", "index"])
-async def test_a_place_on_the_disk_is_not_taken_from_outside(client: httpx2.AsyncClient, field: str) -> None:
+async def test_a_path_on_the_disk_is_not_accepted_from_outside(client: httpx2.AsyncClient, field: str) -> None:
     """X-2: neither made nor looked for."""
     reply = await tried(client, "in-folders", configuration={field: "/"})
     assert (reply.status_code, [detail["field"] for detail in reply.json()["details"]]) == (
@@ -60,7 +60,7 @@ async def test_a_place_on_the_disk_is_not_taken_from_outside(client: httpx2.Asyn
     assert "names a place on the server's disk" in reply.json()["error"]
 
 
-async def test_a_provider_that_breaks_its_promise_is_told_not_raised(client: httpx2.AsyncClient) -> None:
+async def test_a_provider_that_breaks_its_promise_is_reported_not_raised(client: httpx2.AsyncClient) -> None:
     """V-1: a broken plug-in is reported, never fatal."""
     for name, body in (("erratic", {}), ("good", {"connection": "odd"})):
         reply = await tried(client, name, **body)

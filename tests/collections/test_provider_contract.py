@@ -47,7 +47,7 @@ async def ids(provider: Provider, where: Clause, *, limit: int = 1000, offset: i
     return [entry.id for entry in page.entries]
 
 
-async def test_a_collection_is_made_once_and_keeps_all_that_was_said_of_it(provider: Provider) -> None:
+async def test_a_collection_is_created_once_and_keeps_its_whole_description(provider: Provider) -> None:
     said: dict[str, Json] = {"owner": "ä", "nested": {"deep": [1, 2.5, None, True]}, "large": LARGE}
     created = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     collection = Collection(NAME, said, "somewhere", "some-model", created=created)
@@ -79,7 +79,7 @@ async def test_names_that_look_alike_are_different_collections(provider: Provide
         assert [entry.text for entry in page.entries] == [f"text {number}"]
 
 
-async def test_an_unknown_collection_is_said_to_be_unknown(provider: Provider) -> None:
+async def test_an_unknown_collection_is_reported_as_unknown(provider: Provider) -> None:
     assert await provider.collection("nobody's") is None
     calls = (
         lambda: provider.drop("nobody's"),
@@ -136,7 +136,7 @@ async def test_entries_come_back_exactly_as_they_were_stored(provider: Provider)
     assert (await provider.vectors(NAME, [entry.id, "unknown"]))[entry.id].tolist() == axis(2).tolist()
 
 
-async def test_a_known_id_is_replaced_whole(provider: Provider) -> None:
+async def test_a_known_id_is_replaced_completely(provider: Provider) -> None:
     await filled(provider, [{"a": 1, "b": 1}, {"a": 1}])
     await provider.upsert(NAME, [Entry("0000", "new", {"a": 2})], rows(axis(3)))
     assert await ids(provider, parse({"a": 1})) == ["0001"]

@@ -126,7 +126,7 @@ async def contents(provider: Provider) -> list[Entry]:
     ],
     ids=lambda value: repr(value)[:40],
 )
-async def test_every_fault_is_an_error_of_ours_and_heals(
+async def test_every_fault_is_a_rag_context_error_and_heals(
     provider: Provider, behind: Behind, fault: Fault, error: type[BackendError]
 ) -> None:
     behind.proxy.fault = fault
@@ -166,7 +166,7 @@ async def test_a_write_whose_answer_is_lost_may_be_repeated(provider: Provider, 
     assert (await provider.entries("docs", parse({"even": {"$exists": True}}), limit=5)).total == 0
 
 
-async def test_opening_asks_nothing_of_a_server_that_is_down(behind: Behind) -> None:
+async def test_opening_sends_no_request_to_a_server_that_is_down(behind: Behind) -> None:
     behind.proxy.fault = Refuse()
     async with behind.opening() as opened:
         with pytest.raises(BackendUnavailableError):
@@ -175,7 +175,7 @@ async def test_opening_asks_nothing_of_a_server_that_is_down(behind: Behind) -> 
         assert await opened.collections() == []
 
 
-async def test_an_id_that_is_given_twice_is_refused_and_nothing_stored(provider: Provider) -> None:
+async def test_an_id_that_is_given_twice_is_rejected_and_nothing_stored(provider: Provider) -> None:
     twice = [Entry("new", "one"), Entry("new", "two")]
     with pytest.raises(InvalidInputError, match="'new' is given twice"):
         await provider.upsert("docs", twice, AXES[:2])

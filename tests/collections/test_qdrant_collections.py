@@ -94,7 +94,7 @@ async def test_two_prefixes_on_one_server_know_nothing_of_each_other(qdrant_serv
         assert (await other.entries("docs", EVERYTHING, limit=5)).total == 2
 
 
-async def test_merges_at_the_same_moment_lose_nothing(qdrant_server: Endpoint) -> None:
+async def test_simultaneous_merges_lose_nothing(qdrant_server: Endpoint) -> None:
     """Of two processes, as it were: neither knows what the other is about to write."""
     async with qdrant_collections(qdrant_server) as one:
         assert isinstance(one, QdrantCollections)
@@ -144,7 +144,7 @@ async def test_the_nearest_are_found_behind_many_that_a_filter_takes_away(provid
     assert [hit.entry.id for hit in hits] == [f"{number:03d}" for number in range(50)]
 
 
-async def test_more_than_one_operation_holds_is_completed_by_a_repeat(provider: Provider) -> None:
+async def test_more_than_one_operation_covers_is_completed_by_a_repeat(provider: Provider) -> None:
     large = "x" * (9 << 20)
     await provider.create(Collection("docs"))
     with pytest.raises(BackendRejectedError) as caught:  # the second operation is one that no server takes
@@ -224,9 +224,7 @@ async def test_what_a_removal_left_behind_is_never_found_again(provider: Provide
     assert await storages(client, provider) == []
 
 
-async def test_a_point_that_is_not_ours_is_an_error_of_the_backend(
-    provider: Provider, client: AsyncQdrantClient
-) -> None:
+async def test_a_foreign_point_is_a_backend_error(provider: Provider, client: AsyncQdrantClient) -> None:
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(1), axes(1))
     (storage,) = await storages(client, provider)
@@ -238,7 +236,7 @@ async def test_a_point_that_is_not_ours_is_an_error_of_the_backend(
             await provider.entries("docs", where, limit=1)
 
 
-async def test_a_wrong_key_is_said_and_not_repeated(keyed: Running) -> None:
+async def test_a_wrong_key_is_reported_and_not_shown(keyed: Running) -> None:
     async with open_qdrant_collections(keyed.url, api_key=SECRET) as provider:
         with pytest.raises(BackendRejectedError, match="rejected the key") as caught:
             await provider.collections()

@@ -42,7 +42,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(data_dir=tmp_path)
 
 
-def test_the_built_in_kinds_are_listed_with_what_they_can_do_and_want(settings: Settings) -> None:
+def test_the_built_in_kinds_are_listed_with_their_capabilities_and_options(settings: Settings) -> None:
     kinds = {kind.name: kind for kind in provider_registry(settings) if kind.distribution is None}
     assert list(kinds) == ["chroma", "embedded", "qdrant"]
     for kind in kinds.values():
@@ -78,7 +78,7 @@ def test_a_plug_in_is_found_by_its_entry_point() -> None:
         ("this is no reference", "It cannot be loaded: "),
     ],
 )
-def test_a_broken_plug_in_is_listed_with_its_reason_and_harms_nobody(value: str, reason: str) -> None:
+def test_a_broken_plug_in_is_listed_with_its_reason_and_affects_no_other(value: str, reason: str) -> None:
     both = registry(broken=value, good=f"{HERE}:GOOD")
     broken = both.get("broken")
     assert broken is not None
@@ -105,7 +105,7 @@ def test_what_cannot_be_listed_makes_a_plug_in_broken(name: str) -> None:
     assert broken.reason == "Its title must be a text, and its capabilities a Capabilities."
 
 
-def test_of_two_with_one_name_the_built_in_one_wins_and_it_is_said() -> None:
+def test_of_two_with_one_name_the_built_in_one_wins_with_a_warning() -> None:
     found = [kind for kind in registry(qdrant=f"{HERE}:QDRANT") if kind.name == "qdrant"]
     assert [(kind.title, kind.available) for kind in found] == [("Qdrant", True), ("Not Qdrant", False)]
     assert found[1].reason == "The name is taken by the provider that is built in."
@@ -142,7 +142,7 @@ def test_a_kind_that_lacks_something_says_how_to_get_it_and_cannot_be_used() -> 
         kind.validated({"place": "x"})
 
 
-def test_all_that_is_wrong_with_a_configuration_is_said_at_once_and_no_value_repeated(settings: Settings) -> None:
+def test_all_that_is_wrong_with_a_configuration_is_reported_at_once_and_no_value_repeated(settings: Settings) -> None:
     kind = provider_registry(settings).get("qdrant")
     assert kind is not None
     wrong = {"url": f"ftp://user:{SECRET}@host", "api_key": "", "prefix": "Ä.b", "grpc_port": 0, "collection": SECRET}
@@ -169,7 +169,7 @@ def test_all_that_is_wrong_with_a_configuration_is_said_at_once_and_no_value_rep
         ("qdrant", {"grpc_port": True}, "grpc_port is a boolean"),
     ],
 )
-def test_what_cannot_work_is_refused(
+def test_what_cannot_work_is_rejected(
     settings: Settings, name: str, configuration: dict[str, object], said: str
 ) -> None:
     kind = provider_registry(settings).get(name)
@@ -178,7 +178,7 @@ def test_what_cannot_work_is_refused(
         kind.validated(configuration)
 
 
-def test_a_plug_in_that_ignores_what_it_does_not_know_still_refuses_misspelt_keys() -> None:
+def test_a_plug_in_that_ignores_what_it_does_not_know_still_rejects_misspelt_keys() -> None:
     kind = registry(good=f"{HERE}:GOOD").get("good")
     assert kind is not None
     with pytest.raises(InvalidInputError) as caught:
@@ -212,7 +212,7 @@ async def test_a_provider_is_opened_and_closed_through_its_kind() -> None:
     assert OPENED == ["open here", "close here"]
 
 
-async def test_a_strangers_failure_to_open_is_a_backends() -> None:
+async def test_a_plug_ins_failure_to_open_is_a_backend_error() -> None:
     kind = registry(good=f"{HERE}:GOOD").get("good")
     assert kind is not None
     with pytest.raises(BackendRejectedError, match="'good' cannot be opened: ValueError: the place exploded"):
@@ -231,7 +231,7 @@ async def test_what_goes_wrong_inside_the_block_is_not_the_providers() -> None:
             raise ZeroDivisionError
 
 
-async def test_a_probe_tells_how_a_provider_is_and_never_fails(settings: Settings) -> None:
+async def test_a_probe_reports_how_a_provider_is_and_never_fails(settings: Settings) -> None:
     kinds = provider_registry(settings)
     embedded, qdrant, chroma = kinds.get("embedded"), kinds.get("qdrant"), kinds.get("chroma")
     assert embedded is not None

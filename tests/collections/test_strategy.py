@@ -32,10 +32,10 @@ async def filled(
 
 class TestSelection:
     @pytest.mark.parametrize("topic", [None, "", "   ", "\n\t "])
-    def test_a_first_message_is_asked_as_it_is(self, topic: str | None) -> None:
+    def test_a_first_message_is_queried_as_it_is(self, topic: str | None) -> None:
         assert choose("  What is  InstructLab? ", topic) == Question("  What is  InstructLab? ", Strategy.FIRST_MESSAGE)
 
-    def test_a_follow_up_is_asked_by_the_normalised_topic(self) -> None:
+    def test_a_follow_up_is_queried_by_the_normalised_topic(self) -> None:
         question = choose("Does it integrate with that?", "  InstructLab\n and  OpenShift AI\tintegration ")
         assert question == Question("InstructLab and OpenShift AI integration", Strategy.FOLLOW_UP)
 
@@ -82,7 +82,7 @@ class TestEmbeddings:
 
 
 class TestLeavingOut:
-    async def test_what_cannot_be_asked_is_said_and_the_rest_answers(self) -> None:
+    async def test_what_cannot_be_queried_is_reported_and_the_rest_answers(self) -> None:
         dead = Faulty(MemoryCollections())
         dead.fault = Fault(BackendUnavailableError("qdrant", "refused"))
         service = service_over({"default": MemoryCollections(), "dead": dead.port})
@@ -100,7 +100,7 @@ class TestLeavingOut:
             (CollectionRef("a", "dead"), BackendUnavailableError),
         ]
 
-    async def test_where_nothing_can_be_asked_it_is_the_first_failure(self) -> None:
+    async def test_where_no_backend_can_be_queried_the_first_failure_is_raised(self) -> None:
         conversations = Conversations(service_over({"default": MemoryCollections()})._collections)
         with pytest.raises(NotFoundError, match="Collection 'none' not found"):
             await conversations.ask(choose("x", None), [CollectionRef("none"), CollectionRef("neither")], limit=5)
@@ -138,7 +138,7 @@ class TestTool:
             {"collection": "none", "connection": "default", "error": "Collection 'none' not found"}
         ]
 
-    async def test_a_wrong_request_is_refused(self) -> None:
+    async def test_a_wrong_request_is_rejected(self) -> None:
         reply = await self.asked(service_over({"default": MemoryCollections()}), userMessage=" ", collections=[])
         assert reply.status_code == 400
         assert [detail["field"] for detail in reply.json()["details"]] == ["userMessage", "collections"]

@@ -50,7 +50,7 @@ def test_the_schema_would_notice_a_misspelt_key() -> None:
 
 
 @pytest.mark.parametrize(("names", "missing"), [((ALONE,), "RAG_CONTEXT_API_KEY"), ((ALONE, FULL), "BACKEND_PASSWORD")])
-def test_a_missing_key_is_refused_by_name(names: tuple[str, ...], missing: str) -> None:
+def test_a_missing_key_is_rejected_by_name(names: tuple[str, ...], missing: str) -> None:
     with pytest.raises(KeyError, match=missing):
         compose(*names, environment={name: value for name, value in GIVEN.items() if name != missing})
 
@@ -189,7 +189,7 @@ def test_qdrants_health_check_needs_no_more_than_bash(backend: HTTPServer, statu
     assert checked.returncode == exit_status
 
 
-def test_qdrants_health_check_fails_where_nobody_listens(backend: HTTPServer) -> None:
+def test_qdrants_health_check_fails_where_no_server_listens(backend: HTTPServer) -> None:
     command = services()["qdrant"]["healthcheck"]["test"][1:]
     port = backend.server_port
     backend.server_close()

@@ -73,7 +73,7 @@ def test_every_pin_has_a_hash() -> None:
         assert all("--hash=sha256:" in block for block in blocks)
 
 
-def test_the_lock_holds_the_package_with_its_server_backends() -> None:
+def test_the_lock_file_covers_the_package_with_its_server_backends() -> None:
     wanted = [*PROJECT["dependencies"], *(each for extra in EXTRAS for each in PROJECT["optional-dependencies"][extra])]
 
     assert {normalised(each) for each in wanted} <= pins("requirements.lock").keys()

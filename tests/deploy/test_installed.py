@@ -86,7 +86,7 @@ def test_it_is_the_wheel_that_runs(installed: Path) -> None:
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
-def test_it_serves_finds_and_stops_when_told_to(installed: Path, tmp_path: Path) -> None:
+def test_it_serves_finds_and_stops_when_requested(installed: Path, tmp_path: Path) -> None:
     announcement, headers = tmp_path / "server.json", {"X-API-Key": KEY}
     with container(installed, tmp_path) as process:
         wait_until(lambda: announcement.exists() or process.poll() is not None)
@@ -121,7 +121,7 @@ def test_without_a_key_it_says_what_is_missing(installed: Path, tmp_path: Path) 
     assert "Traceback" not in ended.stderr
 
 
-def test_what_kubernetes_adds_for_services_would_be_refused(installed: Path, tmp_path: Path) -> None:
+def test_what_kubernetes_adds_for_services_would_be_rejected(installed: Path, tmp_path: Path) -> None:
     added = {"RAG_CONTEXT_PORT": "tcp://10.0.0.1:3000", "RAG_CONTEXT_API_KEY": KEY}
     ended = subprocess.run(
         [installed / "rag-context", "config"],

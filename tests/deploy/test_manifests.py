@@ -63,7 +63,7 @@ def test_the_kustomization_lists_every_manifest() -> None:
     assert sorted(listed) == [path.name for path in manifest_files()]
 
 
-def test_qdrant_stands_where_it_was_asked_for() -> None:
+def test_qdrant_runs_at_the_requested_address() -> None:
     service = resource("Service", "qdrant")["spec"]
     claim = resource("PersistentVolumeClaim", "qdrant-pvc")["spec"]
 
@@ -77,7 +77,7 @@ def test_qdrant_stands_where_it_was_asked_for() -> None:
     assert container("qdrant")["resources"]["limits"] == {"cpu": "2", "memory": "2Gi"}
 
 
-def test_qdrants_configuration_is_the_asked_one() -> None:
+def test_qdrants_configuration_is_the_requested_one() -> None:
     config = yaml.safe_load(resource("ConfigMap", "qdrant-config")["data"]["production.yaml"])
 
     assert config["storage"]["hnsw_index"] == {"m": 16, "ef_construct": 100}

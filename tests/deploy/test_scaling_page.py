@@ -104,7 +104,7 @@ def test_bytes_of_a_chunk_by_dimension(dimension: int) -> None:
     assert f"| {dimension} | {' | '.join(cells)} |" in PAGE
 
 
-def test_the_facts_stand_on_the_page() -> None:
+def test_the_measured_figures_are_on_the_page() -> None:
     for fact in (PAYLOAD, RECORD, EMBEDDED):
         assert number(fact) in PAGE
     for sentence in (

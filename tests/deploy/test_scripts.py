@@ -135,14 +135,14 @@ def test_what_is_elsewhere_is_used_and_remembered(cluster: Cluster) -> None:
     assert {name for name in cluster.objects if name.startswith("deployment/")} == {"deployment/rag-context"}
 
 
-def test_pods_start_anew_when_their_keys_change_and_only_then(deployed: Cluster) -> None:
+def test_pods_restart_when_their_keys_change_and_only_then(deployed: Cluster) -> None:
     deployed.run("deploy.sh", RAG_CONTEXT_API_KEY="another")
 
     assert deployed.changes == ["secret/rag-context", "deployment/rag-context"]
     assert "rag-context/configuration: version-2-1\n" in deployed.objects["deployment/rag-context"]["text"]
 
 
-def test_qdrant_starts_anew_with_another_key(deployed: Cluster) -> None:
+def test_qdrant_restarts_with_another_key(deployed: Cluster) -> None:
     deployed.run("deploy.sh", RAG_CONTEXT_STORES__QDRANT_API_KEY="another")
 
     assert deployed.changes == [
@@ -163,7 +163,7 @@ def test_qdrant_starts_anew_with_another_key(deployed: Cluster) -> None:
         ("LM_STUDIO_URL", "http://[::1]:1234"),
     ],
 )
-def test_an_address_that_pods_cannot_reach_is_refused(cluster: Cluster, name: str, uri: str) -> None:
+def test_an_address_that_pods_cannot_reach_is_rejected(cluster: Cluster, name: str, uri: str) -> None:
     ended = cluster.run("deploy.sh", **{name: uri})
 
     assert ended.status == 1
@@ -204,7 +204,7 @@ def test_a_failing_validation_aborts_before_the_sample_search(deployed: Cluster)
     assert "7/7" not in ended.out
 
 
-def test_a_pod_that_cannot_be_reached_is_said(deployed: Cluster) -> None:
+def test_a_pod_that_cannot_be_reached_is_reported(deployed: Cluster) -> None:
     ended = deployed.run("deploy.sh")
 
     assert ended.status == 1
@@ -257,7 +257,7 @@ def test_context_namespace_and_image_are_used_throughout(cluster: Cluster) -> No
 
 
 @pytest.mark.parametrize("script", ["deploy.sh", "rollback.sh"])
-def test_what_is_not_understood_is_refused(cluster: Cluster, script: str) -> None:
+def test_what_is_not_understood_is_rejected(cluster: Cluster, script: str) -> None:
     for words in (["--dryrun"], ["--namespace"], ["--context", ""]):
         ended = cluster.run(script, *words)
         assert ended.status in {1, 2}

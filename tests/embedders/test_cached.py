@@ -52,7 +52,7 @@ async def counted() -> AsyncIterator[Counted]:
     await embedder.close()
 
 
-async def test_a_query_asked_twice_is_embedded_once(counted: Counted) -> None:
+async def test_a_repeated_query_is_embedded_once(counted: Counted) -> None:
     cached = CachedEmbedder(counted)
     first = await cached.embed_query("retry logic")
     second = await cached.embed_query("retry logic")
@@ -76,7 +76,7 @@ async def test_the_query_unused_longest_is_forgotten_first(counted: Counted) -> 
     assert (cached.hits, cached.misses) == (2, 4)
 
 
-async def test_a_thousand_queries_are_remembered_by_default(counted: Counted) -> None:
+async def test_a_thousand_queries_are_cached_by_default(counted: Counted) -> None:
     cached = CachedEmbedder(counted)
     for number in (*range(1001), 1, 0):
         await cached.embed_query(str(number))
@@ -101,7 +101,7 @@ async def test_documents_and_probes_pass_through(counted: Counted) -> None:
     assert (cached.hits, cached.misses) == (0, 0)
 
 
-async def test_a_failure_is_not_remembered() -> None:
+async def test_a_failure_is_not_cached() -> None:
     inner = OnnxEmbedder(workers=1)
     cached = CachedEmbedder(inner)
     with pytest.raises(BackendStartingError):

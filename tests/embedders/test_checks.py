@@ -28,17 +28,17 @@ def test_other_norms_are_normalised(norm: float) -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
-def test_values_that_are_not_finite_are_refused(bad: float) -> None:
+def test_values_that_are_not_finite_are_rejected(bad: float) -> None:
     with pytest.raises(BackendDataError, match="vector 1 of 2"):
         checked(rows([1.0, 0.0], [bad, 0.0]), 2)
 
 
-def test_a_zero_vector_is_refused() -> None:
+def test_a_zero_vector_is_rejected() -> None:
     with pytest.raises(BackendDataError, match="vector 0 of 1 is zero"):
         checked(rows([0.0, 0.0]), 2)
 
 
-def test_another_dimension_is_refused_and_named() -> None:
+def test_another_dimension_is_rejected_and_named() -> None:
     with pytest.raises(BackendDataError, match=r"\(1, 3\), expected \(n, 2\)"):
         checked(rows([1.0, 0.0, 0.0]), 2)
 

@@ -110,16 +110,16 @@ def test_base64_and_a_single_text_work(server: Open) -> None:
     np.testing.assert_allclose(numbers, server.embed(input=["red fox"]).json()["data"][0]["embedding"], atol=1e-7)
 
 
-def test_as_many_texts_as_openai_takes_are_taken(server: Open) -> None:
+def test_as_many_texts_as_openai_accepts_are_accepted(server: Open) -> None:
     assert len(server.embed(input=["fox"] * 2048).json()["data"]) == 2048
 
 
-def test_a_body_above_the_whole_servers_limit_is_taken(server: Open) -> None:
+def test_a_body_above_the_limit_of_the_whole_server_is_accepted(server: Open) -> None:
     assert server.embed(input=" " * 1_100_000 + "fox").status_code == 200
 
 
 @pytest.mark.parametrize("tokens", [[1, 2, 3], [[1, 2, 3]]])
-def test_token_ids_are_refused_by_field(server: Open, tokens: list[object]) -> None:
+def test_token_ids_are_rejected_by_field(server: Open, tokens: list[object]) -> None:
     reply = server.embed(input=tokens)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -127,7 +127,7 @@ def test_token_ids_are_refused_by_field(server: Open, tokens: list[object]) -> N
     assert error["message"].startswith("input[0] must be a string")
 
 
-def test_it_tells_its_model_and_its_health(server: Open) -> None:
+def test_it_reports_its_model_and_its_health(server: Open) -> None:
     assert [model["id"] for model in server.client.get("/v1/models").json()["data"]] == ["all-MiniLM-L6-v2"]
     assert server.client.get("/health").json() == {"healthy": True}
     assert server.client.get("/live").json()["status"] == "ok"
@@ -159,14 +159,14 @@ async def test_with_a_key_only_its_holders_may_embed_and_sigterm_ends_it_cleanly
         assert "Traceback" not in end.err
 
 
-def test_it_refuses_to_be_open_to_the_network_without_a_key(commands: Commands) -> None:
+def test_it_does_not_listen_on_the_network_without_a_key(commands: Commands) -> None:
     end = commands("embed-server", "--host", "0.0.0.0", "--port", "0")
     assert end.status == 78
     assert "without an API key" in end.err
     assert end.err.count("\n") == 1
 
 
-def test_a_taken_port_is_one_sentence(commands: Commands, server: Open) -> None:
+def test_a_port_in_use_is_one_sentence(commands: Commands, server: Open) -> None:
     end = commands("embed-server", "--port", server.url.rpartition(":")[2])
     assert end.status == 78
     assert "is in use" in end.err

@@ -233,7 +233,7 @@ async def test_the_event_loop_runs_while_the_model_loads() -> None:
     await embedder.close()
 
 
-async def test_closing_refuses_the_texts_that_wait() -> None:
+async def test_closing_rejects_the_texts_that_wait() -> None:
     embedder = await opened(workers=1)
     task = asyncio.create_task(embedder.embed_documents([f"{n} " + "long text " * 100 for n in range(50)]))
     await asyncio.sleep(0)
@@ -268,14 +268,14 @@ async def test_a_missing_model_says_what_to_do(copy: Path) -> None:
     assert "back" in message
 
 
-async def test_a_changed_model_is_refused_by_its_hash(copy: Path) -> None:
+async def test_a_changed_model_is_rejected_by_its_hash(copy: Path) -> None:
     data = bytearray((copy / "model.onnx").read_bytes())
     data[len(data) // 2] ^= 1
     (copy / "model.onnx").write_bytes(data)
     assert "model.onnx has the hash" in await failure(copy)
 
 
-async def test_a_changed_tokenizer_is_refused_by_its_hash(copy: Path) -> None:
+async def test_a_changed_tokenizer_is_rejected_by_its_hash(copy: Path) -> None:
     (copy / "tokenizer.json").write_text("{}")
     assert "tokenizer.json has the hash" in await failure(copy)
 
@@ -293,17 +293,17 @@ async def test_garbage_is_no_manifest(copy: Path, garbage: str) -> None:
     assert "manifest.json" in await failure(copy)
 
 
-async def test_a_model_without_pooling_is_refused(copy: Path) -> None:
+async def test_a_model_without_pooling_is_rejected(copy: Path) -> None:
     write_table_model(copy, np.ones((40000, 4)), outputs=3)
     assert "no output of shape (batch, dimension)" in await failure(copy)
 
 
-async def test_a_model_of_other_inputs_is_refused(copy: Path) -> None:
+async def test_a_model_of_other_inputs_is_rejected(copy: Path) -> None:
     write_table_model(copy, np.ones((40000, 4)), name="pixels")
     assert "wants ['pixels']" in await failure(copy)
 
 
-async def test_a_model_that_cannot_compute_the_probe_is_refused(copy: Path) -> None:
+async def test_a_model_that_cannot_compute_the_probe_is_rejected(copy: Path) -> None:
     write_table_model(copy, np.ones((3, 4)))
     assert "cannot be run" in await failure(copy)
 
@@ -331,7 +331,7 @@ async def test_vectors_of_another_norm_are_normalised_with_one_warning(
 
 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
-async def test_vectors_that_cannot_be_right_are_refused(copy: Path, value: float) -> None:
+async def test_vectors_that_cannot_be_right_are_rejected(copy: Path, value: float) -> None:
     write_table_model(copy, np.full((40000, 4), value))
     embedder = await opened(copy)
     for call in (embedder.embed_query("text"), embedder.embed_documents(["text"]), embedder.ping()):

@@ -31,7 +31,7 @@ async def test_it_fits_the_port_and_takes_the_model_as_the_server_answers() -> N
 
 
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/", "/v1/embeddings"])
-async def test_the_address_is_taken_with_and_without_its_version(path: str) -> None:
+async def test_the_address_is_accepted_with_and_without_its_version(path: str) -> None:
     async with embedding_stub() as stub, embedder_over(stub.url + path) as embedder:
         np.testing.assert_allclose(await embedder.embed_query("hello"), stub.vector("hello"), atol=1e-6)
 
@@ -73,7 +73,7 @@ async def test_base64_is_read_as_numbers_are() -> None:
         assert np.array_equal(await embedder.embed_query("a"), stub.vector("a"))
 
 
-async def test_an_encoding_is_asked_for_only_on_demand() -> None:
+async def test_an_encoding_is_requested_only_on_demand() -> None:
     async with embedding_stub() as stub:
         async with embedder_over(stub.url):
             assert "encoding_format" not in stub.asked[0].fields
@@ -172,7 +172,7 @@ async def test_identical_queries_in_flight_share_one_request() -> None:
         assert queries(stub) == [["same"]]
 
 
-async def test_a_query_that_nobody_waits_for_any_more_is_given_up() -> None:
+async def test_a_query_without_a_waiting_caller_is_given_up() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         stub.script.append(lambda asked: Wire(stub.embed(asked).data, until=gate))
@@ -260,7 +260,7 @@ async def test_after_an_outage_it_works_again_at_once() -> None:
         np.testing.assert_allclose(await embedder.embed_query("after"), stub.vector("after"), atol=1e-6)
 
 
-async def test_closing_ends_what_is_under_way_and_refuses_what_comes() -> None:
+async def test_closing_ends_running_work_and_rejects_new_work() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         stub.always = lambda asked: Wire(stub.embed(asked).data, until=gate)

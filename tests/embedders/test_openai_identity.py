@@ -38,7 +38,7 @@ def turned(exact: Vector, cosine: float) -> Vector:
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 384, 768, 1024, 3072])
-def test_a_fingerprint_survives_noise_and_tells_models_apart(dimension: int) -> None:
+def test_a_fingerprint_survives_noise_and_distinguishes_models(dimension: int) -> None:
     for seed in map(str, range(20)):
         exact = vector(PROBE, dimension, seed)
         noisy = (exact + 1e-3 * vector("noise", dimension, seed)).astype(np.float32)
@@ -92,7 +92,7 @@ async def test_a_restarted_server_with_float_noise_is_the_same_model(caplog: pyt
         assert not caplog.records
 
 
-async def test_documents_embedded_by_another_model_are_refused_even_if_nobody_noticed_the_change() -> None:
+async def test_documents_embedded_by_another_model_are_rejected_even_if_no_one_noticed_the_change() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         await embedder.embed_documents(["a"])
         before = embedder.model
@@ -103,7 +103,7 @@ async def test_documents_embedded_by_another_model_are_refused_even_if_nobody_no
         np.testing.assert_allclose((await embedder.embed_documents(["a"]))[0], stub.vector("a"), atol=1e-6)
 
 
-async def test_the_model_is_looked_at_again_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_model_is_checked_again_from_time_to_time(caplog: pytest.LogCaptureFixture) -> None:
     async with embedding_stub() as stub, embedder_over(stub.url, check_every_s=0.01) as embedder:
         before = embedder.model
         stub.seed = "another"
@@ -114,7 +114,7 @@ async def test_the_model_is_looked_at_again_from_time_to_time(caplog: pytest.Log
         assert "has another model than before" in caplog.text
 
 
-async def test_a_query_after_an_outage_is_refused_where_the_model_changed_meanwhile() -> None:
+async def test_a_query_after_an_outage_is_rejected_where_the_model_changed_meanwhile() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         await stub.stop()
         with pytest.raises(BackendUnavailableError):
@@ -125,7 +125,7 @@ async def test_a_query_after_an_outage_is_refused_where_the_model_changed_meanwh
             await embedder.embed_query("a")
 
 
-async def test_an_outage_that_only_the_watch_noticed_makes_the_model_doubtful_too(
+async def test_an_outage_that_only_the_probe_noticed_makes_the_model_unverified_too(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with (
@@ -141,7 +141,7 @@ async def test_an_outage_that_only_the_watch_noticed_makes_the_model_doubtful_to
             await embedder.embed_query("a")
 
 
-async def test_a_query_is_refused_where_the_server_gives_its_model_another_name_and_it_is_another() -> None:
+async def test_a_query_is_rejected_where_the_server_gives_its_model_another_name_and_it_is_another() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         await embedder.embed_query("a")
         stub.name = "renamed"
@@ -151,14 +151,14 @@ async def test_a_query_is_refused_where_the_server_gives_its_model_another_name_
             await embedder.embed_query("b")
 
 
-async def test_without_doubt_a_query_costs_one_request() -> None:
+async def test_with_a_verified_model_a_query_costs_one_request() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         for text in "abc":
             await embedder.embed_query(text)
         assert stub.texts == [[PROBE], ["a"], ["b"], ["c"]]
 
 
-async def test_a_busy_server_is_not_doubted() -> None:
+async def test_a_busy_server_is_not_suspected_of_another_model() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         stub.script.append(reply({"error": "slow down"}, 429, Retry_After="1"))
         with pytest.raises(BackendUnavailableError):
@@ -167,7 +167,7 @@ async def test_a_busy_server_is_not_doubted() -> None:
         assert stub.texts == [[PROBE], ["a"], ["a"]]
 
 
-async def test_another_dimension_is_refused_and_learnt() -> None:
+async def test_another_dimension_is_rejected_and_learnt() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         stub.dimension = 12
         with pytest.raises(BackendDataError, match=r"\(1, 12\), expected \(n, 8\)"):
@@ -213,7 +213,7 @@ async def test_a_process_that_sees_the_model_through_noise_writes_under_the_inde
                 assert (embedder.model.fingerprint == maker) == (name == "first")
 
 
-async def test_another_model_behind_the_address_is_refused_until_the_index_is_made_anew(tmp_path: Path) -> None:
+async def test_another_model_behind_the_address_is_rejected_until_the_index_is_rebuilt(tmp_path: Path) -> None:
     """D-10: found while running."""
     async with (
         open_database(tmp_path / "index.db") as store,

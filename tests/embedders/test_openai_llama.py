@@ -68,7 +68,7 @@ async def test_a_text_that_is_too_long_is_cut_and_does_not_keep_the_others_from_
     assert rows[2] @ await embedder.embed_query("last") > 0.9999
 
 
-async def test_a_wrong_key_is_refused_by_naming_the_setting(llama: Llama) -> None:
+async def test_a_wrong_key_is_rejected_by_naming_the_setting(llama: Llama) -> None:
     async with embedder_over(llama.url, model=NAME, api_key="guessed") as embedder:
         with pytest.raises(BackendUnavailableError, match=r"rejects the key in embedder\.api_key"):
             _ = embedder.model

@@ -149,14 +149,14 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(value: str, seconds: float
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 424, 408])
-async def test_a_server_that_fails_may_be_asked_again(status: int) -> None:
+async def test_a_server_that_fails_may_be_queried_again(status: int) -> None:
     error = await outcome(reply(b"<html>Bad Gateway</html>", status))
     assert isinstance(error, BackendUnavailableError)
     assert not isinstance(error, BackendStartingError)
     assert str(status) in str(error)
 
 
-async def test_an_answer_that_took_too_long_is_not_taken_for_a_text_that_is_too_long() -> None:
+async def test_a_timeout_is_not_treated_as_a_text_that_is_too_long() -> None:
     error = await outcome(reply({"error": {"message": "the request took too long"}}, 504))
     assert isinstance(error, BackendUnavailableError)
 
@@ -173,7 +173,7 @@ async def test_an_address_without_embeddings_names_the_setting(status: int) -> N
     assert "check embedder.url" in str(error)
 
 
-async def test_other_refusals_are_refusals_and_repeat_nothing_of_the_text() -> None:
+async def test_other_rejections_stay_rejections_and_show_nothing_of_the_text() -> None:
     said = {"error": {"message": "cannot embed 'a secret plan'", "type": "invalid_request_error"}}
     error = await outcome(reply(said, 400))
     assert type(error) is BackendRejectedError
@@ -187,7 +187,7 @@ async def test_what_a_server_says_of_the_probe_is_repeated() -> None:
             _ = embedder.model
 
 
-async def test_neither_password_nor_query_of_the_address_is_told() -> None:
+async def test_neither_password_nor_query_of_the_address_is_reported() -> None:
     async with embedding_stub() as stub:
         url = stub.url.replace("http://", "http://user:passw0rd@") + "/v1?api-key=t0ken"
         always = lambda asked: reply({"error": f"no {asked.path}"}, 400)(asked)  # noqa: E731
@@ -237,11 +237,11 @@ async def test_neither_password_nor_query_of_the_address_is_told() -> None:
         reply(b"not gzip", Content_Encoding="gzip"),
     ],
 )
-async def test_nonsense_is_refused(behaviour: Behaviour) -> None:
+async def test_invalid_responses_are_rejected(behaviour: Behaviour) -> None:
     assert type(await outcome(behaviour)) is BackendDataError
 
 
-async def test_vectors_of_several_dimensions_or_under_one_number_are_refused() -> None:
+async def test_vectors_of_several_dimensions_or_under_one_number_are_rejected() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         for second in ({"index": 1, "embedding": [0.1] * 7}, {"index": 0, "embedding": [0.1] * 8}):
             stub.script.append(ok(data=[{"index": 0, "embedding": [0.1] * 8}, second]))
@@ -256,7 +256,7 @@ async def test_an_answer_without_end_is_cut_off() -> None:
     assert "more than" in str(error)
 
 
-async def test_another_dimension_than_the_models_own_is_refused_and_explained() -> None:
+async def test_another_dimension_than_the_models_own_is_rejected_and_explained() -> None:
     name = "nomic-embed-text-v1.5"
     async with embedding_stub(dimension=384) as stub, embedder_over(stub.url, model=name) as embedder:
         with pytest.raises(BackendUnavailableError, match=r"384 dimensions.*has 768.*set embedder\.model"):
@@ -361,7 +361,7 @@ async def test_where_the_server_takes_less_than_the_window_it_is_halved_until_it
         np.testing.assert_allclose(await embedder.embed_query(text), stub.vector(text[:125]), atol=1e-6)
 
 
-async def test_a_text_that_fits_at_no_length_is_refused_and_opens_no_breaker() -> None:
+async def test_a_text_that_fits_at_no_length_is_rejected_and_opens_no_breaker() -> None:
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         part = Dependency("embedder", embedder.ping)
         stub.always = limited(stub, len(PROBE), LLAMA_TOO_LONG, 500)

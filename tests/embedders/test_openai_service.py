@@ -47,7 +47,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_without_the_server_words_answer_and_documents_wait_until_it_is_there(tmp_path: Path) -> None:
+async def test_without_the_server_keyword_search_answers_and_documents_wait_for_it(tmp_path: Path) -> None:
     """M-5, F-7: a server that is down never stops the start; what it missed follows."""
     async with embedding_stub() as stub:
         await stub.stop()
@@ -66,7 +66,7 @@ async def test_without_the_server_words_answer_and_documents_wait_until_it_is_th
             assert (await search(service, "mongodb again")).fallback_level == 1
 
 
-async def test_another_model_behind_the_address_is_refused_until_the_index_is_made_anew(tmp_path: Path) -> None:
+async def test_another_model_behind_the_address_is_rejected_until_the_index_is_rebuilt(tmp_path: Path) -> None:
     """D-10: its vectors are refused, words answer, documents wait, health says why."""
     async with embedding_stub() as stub, memory(tmp_path, stub) as service:
         assert (await index(service, "mongodb retry")).status == "indexed"
@@ -97,7 +97,7 @@ async def test_a_restart_on_both_sides_leaves_everything_as_it_was(tmp_path: Pat
             assert (await service.health()).healthy
 
 
-async def test_another_model_at_the_start_is_refused_in_one_sentence_and_taken_where_asked(tmp_path: Path) -> None:
+async def test_another_model_at_the_start_is_rejected_in_one_sentence_and_accepted_on_request(tmp_path: Path) -> None:
     """D-10, M-5."""
     async with embedding_stub() as stub:
         async with memory(tmp_path, stub) as service:
@@ -118,7 +118,7 @@ async def _is_whole(service: Service) -> bool:
     return report.healthy and report.pending_documents == 0
 
 
-async def test_a_server_that_has_changed_its_model_is_not_asked_for_the_one_before(tmp_path: Path) -> None:
+async def test_a_server_that_changed_its_model_is_not_queried_for_the_previous_one(tmp_path: Path) -> None:
     async with embedding_stub(dimension=384) as stub:
         model = FakeEmbedder("all-MiniLM-L6-v2", dimension=384).model
         chosen = EmbedderSettings(kind="openai_compatible", url=stub.url, model=model.name)

@@ -109,7 +109,7 @@ async def test_cancelling_drops_what_has_not_started(pool: WorkerPool, function:
     assert function.seen == ["first", "shared", "kept"]
 
 
-async def test_a_text_given_up_while_it_waited_can_be_asked_for_again(pool: WorkerPool, function: Lengths) -> None:
+async def test_a_text_given_up_while_it_waited_can_be_requested_again(pool: WorkerPool, function: Lengths) -> None:
     dropped = await begin(pool, ["text"], Urgency.DOCUMENT)
     dropped.cancel()
     await asyncio.gather(dropped, return_exceptions=True)
@@ -119,7 +119,7 @@ async def test_a_text_given_up_while_it_waited_can_be_asked_for_again(pool: Work
     assert function.seen == ["first", "text"]
 
 
-async def test_a_text_given_up_and_passed_over_can_be_asked_for_again(pool: WorkerPool, function: Lengths) -> None:
+async def test_a_text_given_up_and_passed_over_can_be_requested_again(pool: WorkerPool, function: Lengths) -> None:
     dropped = await begin(pool, ["text"], Urgency.DOCUMENT)
     dropped.cancel()
     await asyncio.gather(dropped, return_exceptions=True)
@@ -139,7 +139,7 @@ async def test_a_failing_text_fails_its_caller_and_drops_the_rest_of_that_call(
     assert [float(row[0]) for row in await pool.run(["good"], Urgency.DOCUMENT)] == [4]
 
 
-async def test_a_bug_in_the_function_reaches_the_caller_and_spares_the_worker(
+async def test_a_bug_in_the_function_reaches_the_caller_and_the_worker_survives(
     pool: WorkerPool, function: Lengths
 ) -> None:
     function.gate.set()
@@ -148,7 +148,7 @@ async def test_a_bug_in_the_function_reaches_the_caller_and_spares_the_worker(
     assert len(await pool.run(["good"], Urgency.QUERY)) == 1
 
 
-async def test_closing_refuses_what_waits_and_finishes_what_runs(pool: WorkerPool, function: Lengths) -> None:
+async def test_closing_rejects_what_waits_and_finishes_what_runs(pool: WorkerPool, function: Lengths) -> None:
     running = await begin(pool, ["first"], Urgency.QUERY)
     waiting = await begin(pool, ["waits"], Urgency.QUERY)
     closing = asyncio.create_task(pool.close())

@@ -75,7 +75,7 @@ def test_the_published_cosine_of_nomic_stands_at_its_threshold() -> None:
     assert probability("nomic-embed-text-v1.5", 0.7) == pytest.approx(0.3)
 
 
-def test_measured_models_refuse_at_the_same_probability() -> None:
+def test_measured_models_reject_at_the_same_probability() -> None:
     at = [
         probability(name, profile(name).calibration.answerable_cosine)
         for name in ("all-MiniLM-L6-v2", "all-mpnet-base-v2", "e5-small-v2")
@@ -102,7 +102,7 @@ def test_an_unknown_model_throws_nothing_away() -> None:
         ("nomic-embed-text-v2-moe", 510),
     ],
 )
-def test_a_model_is_not_taken_for_its_sibling(name: str, window: int) -> None:
+def test_a_model_is_not_confused_with_its_sibling(name: str, window: int) -> None:
     assert profile(name).window == window
 
 

@@ -37,7 +37,7 @@ def finds(server: Served, number: int) -> bool:
     return any(f"note{number}x" in result["content"] for result in answer["results"])
 
 
-def test_a_full_disk_refuses_writes_keeps_what_was_acknowledged_and_heals(tmp_path: Path) -> None:
+def test_a_full_disk_rejects_writes_keeps_what_was_acknowledged_and_heals(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with served(data_dir, RAG_CONTEXT_INDEXING__TIMEOUT_S="0.1") as server:
         server.wait_ready()
@@ -114,7 +114,7 @@ def damaged(tmp_path: Path) -> Path:
     return data_dir
 
 
-def test_a_damaged_file_is_level_3_refuses_writes_and_is_left_as_it_is(damaged: Path) -> None:
+def test_a_damaged_file_is_level_3_rejects_writes_and_is_left_as_it_is(damaged: Path) -> None:
     before = (damaged / "rag-context.db").read_bytes()
     with served(damaged) as server:
         answer = server.search("retry logic")

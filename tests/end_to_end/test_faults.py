@@ -18,7 +18,9 @@ def model_dir(tmp_path: Path) -> Path:
     return Path(shutil.copytree(BUNDLED, tmp_path / "model"))
 
 
-def test_without_its_model_file_words_answer_and_when_it_is_back_so_do_vectors(tmp_path: Path, model_dir: Path) -> None:
+def test_without_its_model_file_keyword_search_answers_and_once_it_is_back_so_do_vectors(
+    tmp_path: Path, model_dir: Path
+) -> None:
     (model_dir / "model.onnx").rename(tmp_path / "away")
     with served(tmp_path / "data", RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(model_dir)) as server:
         receipt = server.index(TEXT)
@@ -89,7 +91,7 @@ def test_a_store_replaced_by_garbage_while_running_is_level_3_and_heals(tmp_path
         assert len(server.search("mongodb retry", limit=7)["results"]) == 1
 
 
-def test_a_store_locked_by_another_writer_still_answers_and_refuses_writes_politely(tmp_path: Path) -> None:
+def test_a_store_locked_by_another_writer_still_answers_and_rejects_writes_with_a_message(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with served(data_dir) as server:
         server.wait_ready()
@@ -153,7 +155,7 @@ def test_a_configuration_that_cannot_work_stops_with_one_sentence(
     assert "Traceback" not in refused.stderr
 
 
-def test_a_taken_port_stops_with_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_stops_with_one_sentence(tmp_path: Path) -> None:
     with served(tmp_path / "one") as server:
         port = server.url.rpartition(":")[2]
         refused = command("serve", "--port", port, data_dir=tmp_path / "two")

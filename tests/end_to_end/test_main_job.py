@@ -83,7 +83,7 @@ def _finds(server: object, text: str) -> bool:
     return any(result["content"] == text for result in server.search(text)["results"])  # type: ignore[attr-defined]
 
 
-def test_it_stops_when_told_to_while_it_is_busy(tmp_path: Path) -> None:
+def test_it_stops_when_requested_while_it_is_busy(tmp_path: Path) -> None:
     with served(tmp_path / "data") as server:
         server.wait_ready()
         receipt = server.index(RETRY)

@@ -10,7 +10,7 @@ from rag_context.evaluation.datasets import load_dataset
 from .collections import FOX, WHALE, write_graded, write_lines, write_spans
 
 
-def test_judged_queries_keep_their_grades_and_the_others_go(tmp_path: Path) -> None:
+def test_graded_queries_keep_their_grades_and_the_others_are_dropped(tmp_path: Path) -> None:
     """R-4: BEIR layout."""
     dataset = load_dataset(write_graded(tmp_path / "animals"))
     assert (dataset.name, dataset.by_spans) == ("animals", False)
@@ -50,14 +50,16 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
         ("queries.jsonl", '{"_id": "1", "text": null}\n', "queries.jsonl, line 1 lacks _id or text"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_with_its_line(tmp_path: Path, name: str, content: str, said: str) -> None:
+def test_what_is_wrong_with_a_file_is_reported_with_its_line(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:
     folder = write_graded(tmp_path / "animals")
     (folder / name).write_text(content)
     with pytest.raises(InvalidInputError, match=said):
         load_dataset(folder)
 
 
-def test_a_folder_that_is_no_dataset_is_told_what_one_is(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_dataset_gets_a_message_on_what_one_is(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"a dataset is a folder with corpus\.jsonl"):
         load_dataset(tmp_path)
 
@@ -84,14 +86,14 @@ def test_queries_without_spans_are_left_out(tmp_path: Path) -> None:
         ({"corpus_id": "long", "spans": 7}, "query 'q': each of its spans must be two numbers"),
     ],
 )
-def test_a_span_that_lies_nowhere_is_refused(tmp_path: Path, query: dict[str, object], said: str) -> None:
+def test_a_span_that_lies_nowhere_is_rejected(tmp_path: Path, query: dict[str, object], said: str) -> None:
     folder = write_spans(tmp_path / "spans")
     write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "where do foxes sleep", **query}])
     with pytest.raises(InvalidInputError, match=said):
         load_dataset(folder)
 
 
-def test_what_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_utf_8_is_rejected(tmp_path: Path) -> None:
     folder = write_graded(tmp_path / "animals")
     (folder / "corpus.jsonl").write_bytes(b'{"_id": "fox", "text": "\xff"}\n')
     with pytest.raises(InvalidInputError, match=r"corpus\.jsonl is not UTF-8"):

@@ -41,14 +41,14 @@ def test_people_get_a_table(tmp_path: Path) -> None:
     assert "hybrid" in done.stdout
 
 
-def test_what_is_no_dataset_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_dataset_is_reported_in_one_sentence(tmp_path: Path) -> None:
     done = command("eval", str(tmp_path), data_dir=tmp_path / "data")
     assert done.returncode == 2
     assert "a dataset is a folder with corpus.jsonl" in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_two_datasets_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_datasets_of_one_name_are_rejected(tmp_path: Path) -> None:
     one = write_graded(tmp_path / "one" / "animals")
     done = command("eval", str(one), str(one), data_dir=tmp_path / "data")
     assert done.returncode == 2

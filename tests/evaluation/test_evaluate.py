@@ -44,7 +44,7 @@ async def test_answering_characters_are_found_where_the_title_moved_them(house: 
     assert outcome.lost is None
 
 
-async def test_progress_is_told_up_to_the_end(house: House, tmp_path: Path) -> None:
+async def test_progress_is_reported_up_to_the_end(house: House, tmp_path: Path) -> None:
     heard: list[tuple[str, int, int]] = []
     dataset = load_dataset(write_graded(tmp_path / "animals"))
     await evaluate(house.service, dataset, lambda *told: heard.append(told))
@@ -93,7 +93,7 @@ async def test_a_document_that_got_no_vectors_ends_the_measurement(house: House,
         await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
 
 
-async def test_a_document_that_no_index_takes_is_named(house: House) -> None:
+async def test_a_document_that_no_index_accepts_is_named(house: House) -> None:
     dataset = Dataset("d", (Text("a", "", "foxes\0hunt"),), (Question("q", "foxes", {"a": 1}),), False)
     with pytest.raises(InvalidInputError, match="document 'a' cannot be indexed: content must not hold the NUL"):
         await evaluate(house.service, dataset, lambda *_: None)

@@ -71,13 +71,13 @@ async def test_a_server_that_answers_ok_is_there() -> None:
         (reply()[:20], "did not answer a hello"),
     ],
 )
-async def test_what_is_not_mongodb_is_told_apart(answer: bytes, said: str) -> None:
+async def test_what_is_not_mongodb_is_recognised(answer: bytes, said: str) -> None:
     async with listening(answer) as mongo:
         with pytest.raises(BackendDataError, match=said):
             await say_hello(f"mongodb://127.0.0.1:{mongo.port}")
 
 
-async def test_nobody_there_is_said_without_the_password() -> None:
+async def test_an_unreachable_server_is_reported_without_the_password() -> None:
     async with listening(b"") as mongo:
         port = mongo.port
     with pytest.raises(BackendUnavailableError) as caught:
@@ -88,7 +88,7 @@ async def test_nobody_there_is_said_without_the_password() -> None:
 @pytest.mark.parametrize(
     "uri", ["mongodb+srv://u:secret@cluster.example", "http://127.0.0.1", "mongodb://", "mongodb://h:secret"]
 )
-async def test_addresses_that_cannot_be_used_are_refused(uri: str) -> None:
+async def test_addresses_that_cannot_be_used_are_rejected(uri: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         await say_hello(uri)
     assert "secret" not in str(caught.value)

@@ -40,7 +40,7 @@ async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: 
         assert worse.same_order == {"search": 1.0, "semantic_search": 0.0, "rag_query": 0.0}
 
 
-async def test_a_collection_that_is_judged_by_spans_is_rejected(tmp_path: Path) -> None:
+async def test_a_collection_that_is_graded_by_spans_is_rejected(tmp_path: Path) -> None:
     dataset = load_dataset(write_spans(tmp_path / "spans"))
     async with open_measured(Settings(), tmp_path / "index") as service:
         with pytest.raises(InvalidInputError, match="judged by spans"):

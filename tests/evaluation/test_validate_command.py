@@ -84,7 +84,7 @@ def test_fifty_questions_find_their_documents_among_the_first_three(tmp_path: Pa
         assert server.health()["indexedDocuments"] == 0
 
 
-def test_the_fifty_documents_are_of_the_kinds_that_were_asked_for() -> None:
+def test_the_fifty_documents_are_of_the_kinds_that_were_requested() -> None:
     """G-3: 20 chats, 15 decisions, 10 pieces of code, 5 edge cases, each with a question in other words."""
     rows = {row["id"]: row for row in documents()}
     kinds = [row["contentType"] for id_, row in rows.items() if not id_.startswith("edge")]
@@ -96,7 +96,7 @@ def test_the_fifty_documents_are_of_the_kinds_that_were_asked_for() -> None:
             assert row["question"].strip("?").lower() not in rows[row["document"]]["content"].lower()
 
 
-def test_nobody_there_is_a_failure_of_every_part(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_a_failure_of_every_component(tmp_path: Path) -> None:
     with standing_in({}) as gone:
         url = gone.url
     said = report("--url", url, data_dir=tmp_path, status=1)
@@ -104,7 +104,7 @@ def test_nobody_there_is_a_failure_of_every_part(tmp_path: Path) -> None:
     assert said["accuracy"]["value"] == 0.0
 
 
-def test_where_nobody_is_there_people_are_told_how_to_start_one(tmp_path: Path) -> None:
+def test_without_a_server_people_get_a_message_on_how_to_start_one(tmp_path: Path) -> None:
     with standing_in({}) as gone:
         url = gone.url
 
@@ -139,7 +139,7 @@ def test_unsound_vectors_fail_every_sample(tmp_path: Path, vector: tuple[float, 
     assert found == {f"Embedding Quality Sample {number}/5": said for number in range(1, 6)}
 
 
-def test_an_ailing_part_fails_by_name(tmp_path: Path) -> None:
+def test_a_failing_component_is_named(tmp_path: Path) -> None:
     ailing = {**HEALTHY, "healthy": False, "mongoStatus": "unavailable"}
     with standing_in({**healthy_server(), "/tools/rag_context_health": ailing}) as server:
         found = failed(report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1))
@@ -181,7 +181,7 @@ def test_backends_that_are_named_and_gone_fail(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--url", "localhost:3000"), ("--timeout", "0"), ("--qdrant-url", "ftp://x")])
-def test_what_cannot_be_asked_is_refused(tmp_path: Path, words: tuple[str, str]) -> None:
+def test_invalid_options_are_rejected(tmp_path: Path, words: tuple[str, str]) -> None:
     done = command("validate", *words, data_dir=tmp_path)
     assert done.returncode == 2
     assert words[0] in done.stderr

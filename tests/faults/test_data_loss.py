@@ -30,7 +30,7 @@ def test_a_wiped_vector_store_is_noticed_and_filled_again(memory: Rig) -> None:
     assert examined(memory) == []
 
 
-def test_a_dropped_text_index_is_made_again(memory: Rig) -> None:
+def test_a_dropped_text_index_is_recreated(memory: Rig) -> None:
     process = memory.backends[Role.DOCUMENTS].process
     with pymongo.MongoClient[dict[str, Any]](process.host, process.port) as client:
         documents = client[DATABASE]["C0N7EXT"]
@@ -40,7 +40,7 @@ def test_a_dropped_text_index_is_made_again(memory: Rig) -> None:
     assert probes.search(memory, WHOLE).complaints == ()
 
 
-async def test_vectors_of_another_model_are_refused_until_the_index_is_made_anew(memory: Rig) -> None:
+async def test_vectors_of_another_model_are_rejected_until_the_index_is_rebuilt(memory: Rig) -> None:
     embedder = memory.backends[Role.EMBEDDER].process
     embedder.kill()
     assert probes.search(memory, OF[Role.EMBEDDER]).complaints == ()

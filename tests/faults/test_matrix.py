@@ -12,7 +12,7 @@ REFUSED = [cell for cell in CELLS if cell.kind is Kind.REFUSED]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
-def test_a_search_is_labelled_and_in_time_and_whole_again_afterwards(memory: Rig, cell: Cell) -> None:
+def test_a_search_is_labelled_and_in_time_and_complete_again_afterwards(memory: Rig, cell: Cell) -> None:
     with fault(memory.backends[cell.role], cell.kind):
         assert probes.search(memory, cell.expected).complaints == ()
         if cell.kind is Kind.FULL:  # a store that was asked a moment ago is believed until something does not fit
@@ -23,7 +23,7 @@ def test_a_search_is_labelled_and_in_time_and_whole_again_afterwards(memory: Rig
 
 
 @pytest.mark.parametrize("cell", REFUSED, ids=[cell.role for cell in REFUSED])
-def test_a_write_is_kept_or_refused_and_completed_afterwards(memory: Rig, cell: Cell) -> None:
+def test_a_write_is_kept_or_rejected_and_completed_afterwards(memory: Rig, cell: Cell) -> None:
     with fault(memory.backends[cell.role], cell.kind):
         for _ in range(FAILURES_TO_OPEN):
             probes.search(memory, cell.expected)

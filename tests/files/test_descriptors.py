@@ -28,7 +28,7 @@ def test_no_part_of_a_path_is_followed_that_is_a_link(tmp_path: Path, link: str)
         read_start(root / "folder" / "inner" / "a", 4)
 
 
-def test_a_pipe_and_a_folder_are_no_files_and_nobody_waits_for_them(tmp_path: Path) -> None:
+def test_a_pipe_and_a_folder_are_no_files_and_are_not_waited_for(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     os.mkfifo(root / "pipe")
     (root / "folder").mkdir()

@@ -58,7 +58,7 @@ def content(path: Path) -> str:
 class TestDrafts:
     """D-7: a file's identity is its absolute POSIX path, its session `files`."""
 
-    def test_a_file_becomes_a_draft(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_file_becomes_a_document_input(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path, {"docs/a.md": "# A\n"})
         monkeypatch.chdir(tmp_path / "docs")
 
@@ -94,7 +94,7 @@ class TestDrafts:
             ("talk.chat", "chat"),
         ],
     )
-    def test_the_name_tells_the_kind(self, name: str, kind: str) -> None:
+    def test_the_name_determines_the_kind(self, name: str, kind: str) -> None:
         assert content_type_of(Path(name)) == kind
 
 
@@ -137,7 +137,7 @@ class TestReading:
 
         assert content(write(tmp_path, {"a.log": text}) / "a.log") == text
 
-    def test_the_size_limit_is_the_last_size_taken(self, tmp_path: Path) -> None:
+    def test_the_size_limit_is_the_largest_size_accepted(self, tmp_path: Path) -> None:
         path = write(tmp_path, {"a.txt": "x" * 10}) / "a.txt"
 
         assert isinstance(only(path, max_bytes=10), FileDraft)
@@ -154,7 +154,7 @@ class TestReading:
 
         assert reason(path).endswith("files are not supported yet")
 
-    def test_a_missing_path_is_told(self, tmp_path: Path) -> None:
+    def test_a_missing_path_is_reported(self, tmp_path: Path) -> None:
         assert reason(tmp_path / "no.md") == "cannot be read: No such file or directory"
 
     def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ class TestReading:
 
         assert reason(tmp_path / "pipe") == "not a regular file"
 
-    def test_a_name_that_is_not_utf8_is_told_in_print(self, tmp_path: Path) -> None:
+    def test_a_name_that_is_not_utf8_is_reported_in_print(self, tmp_path: Path) -> None:
         (Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt"))).write_text("x")
 
         (item,) = read_files([tmp_path])
@@ -193,7 +193,7 @@ class TestReading:
         assert isinstance(item, FileDraft)
         assert item.draft.source == path.as_posix()
 
-    def test_a_file_that_vanishes_before_it_is_read_is_told(self, tmp_path: Path) -> None:
+    def test_a_file_that_vanishes_before_it_is_read_is_reported(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.md": "a", "b.md": "b"})
         items = read_files([tmp_path])
 
@@ -230,7 +230,7 @@ class TestReading:
         assert isinstance(item, FileDraft)
         assert item.draft.source == (tmp_path / name).as_posix()
 
-    def test_a_socket_and_a_loop_of_links_are_told(self, tmp_path: Path) -> None:
+    def test_a_socket_and_a_loop_of_links_are_reported(self, tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(tmp_path / "s"))
             (tmp_path / "loop").symlink_to(tmp_path / "loop")

@@ -129,7 +129,7 @@ class TestOwn:
 class TestGone:
     """Documents of files that are gone: told, or removed, and never those that only cannot be seen."""
 
-    async def test_they_are_told_until_they_are_removed(self, place: Place) -> None:
+    async def test_they_are_reported_until_they_are_removed(self, place: Place) -> None:
         place.write("a.md")
         place.write("b.md")
         await place.run()
@@ -160,7 +160,7 @@ class TestGone:
         assert await place.run() == [("removed", "a.md")]
 
     @pytest.mark.parametrize("content", [b"", b"\0", b"\xff", b"x" * (MAX_BYTES + 1)])
-    async def test_a_file_that_holds_no_text_any_more_is_gone(self, place: Place, content: bytes) -> None:
+    async def test_a_file_that_contains_no_text_any_more_is_removed(self, place: Place, content: bytes) -> None:
         path = place.write("a.md")
         await place.run()
         path.write_bytes(content)
@@ -169,7 +169,7 @@ class TestGone:
         assert await place.run() == [("rejected", "a.md"), ("removed", "a.md")]
         assert await place.names() == []
 
-    async def test_a_folder_that_is_not_there_takes_nothing_with_it(self, place: Place) -> None:
+    async def test_a_missing_folder_removes_nothing_from_the_index(self, place: Place) -> None:
         """It may be a disk that is not mounted now."""
         place.write("a.md")
         await place.run()
@@ -185,7 +185,7 @@ class TestGone:
 
         assert ("removed", "a.md") in await place.run(path)
 
-    async def test_a_pattern_takes_only_what_it_names(self, place: Place) -> None:
+    async def test_a_pattern_matches_only_what_it_names(self, place: Place) -> None:
         for name in ("a.md", "b.md", "a.py", "b.py"):
             place.write(name)
         await place.run()
@@ -219,7 +219,7 @@ class TestRenamed:
         assert place.target.embeddings == embeddings
         assert [indexed for _, indexed in (await place.target.state()).values()] == [True]
 
-    async def test_it_is_told_as_what_it_is(self, place: Place) -> None:
+    async def test_it_is_reported_as_what_it_is(self, place: Place) -> None:
         place.write("sub/a.md")
         await place.run()
         (place.folder / "sub").rename(place.folder / "other")
@@ -243,7 +243,7 @@ class TestRenamed:
 class TestTrouble:
     """Nothing accepted is lost, and what was not accepted is tried again."""
 
-    async def test_an_index_that_goes_away_is_told_and_the_next_run_goes_on(self, place: Place) -> None:
+    async def test_an_index_that_goes_away_is_reported_and_the_next_run_goes_on(self, place: Place) -> None:
         for number in range(3):
             place.write(f"{number}.md")
         place.target.down = BackendUnavailableError("server", "It went away.")
@@ -254,7 +254,7 @@ class TestTrouble:
 
         assert [status for status, _ in await place.run()] == ["indexed"] * 3
 
-    async def test_a_refused_file_is_named_for_another_try(self, place: Place) -> None:
+    async def test_a_rejected_file_is_named_for_another_try(self, place: Place) -> None:
         place.write("a.md")
         bad = place.write("b.md")
         place.target.refusing.add("b.md")
@@ -266,7 +266,7 @@ class TestTrouble:
         place.heard.receipts.clear()
         assert await place.run() == [("unchanged", "a.md"), ("indexed", "b.md")]
 
-    async def test_a_document_that_was_sent_but_not_heard_of_is_removed_with_its_file(self, place: Place) -> None:
+    async def test_a_document_that_was_sent_without_a_receipt_is_removed_with_its_file(self, place: Place) -> None:
         """As after a kill between the index's word and the note of it."""
         path = place.write("a.md")
         await place.run()
@@ -279,7 +279,7 @@ class TestTrouble:
 
         assert await place.run() == [("removed", "a.md")]
 
-    async def test_a_damaged_table_is_begun_anew(self, place: Place, tmp_path: Path) -> None:
+    async def test_a_damaged_table_is_recreated(self, place: Place, tmp_path: Path) -> None:
         place.write("a.md")
         await place.run()
         other = tmp_path / "other"

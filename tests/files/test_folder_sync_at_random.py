@@ -85,7 +85,7 @@ steps = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(steps)
-def test_the_index_ends_as_if_it_had_been_made_at_the_end(done: Sequence[Step]) -> None:
+def test_the_index_ends_as_if_it_had_been_built_at_the_end(done: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(follow(Path(directory).resolve(), [Look(whole=True), *done, Look(whole=False)]))
 

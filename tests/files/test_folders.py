@@ -95,7 +95,7 @@ class TestWalking:
         assert names(tmp_path, tmp_path / "a.md") == ["a.md"]
 
     @pytest.mark.parametrize("folder", [".git", "node_modules", ".venv", "__pycache__"])
-    def test_machinery_is_never_read(self, tmp_path: Path, folder: str) -> None:
+    def test_tool_folders_and_env_files_are_never_read(self, tmp_path: Path, folder: str) -> None:
         write(tmp_path, {f"{folder}/a.md": "a", f"sub/{folder}/b.md": "b", "c.md": "c", ".env": "KEY=1"})
 
         assert names(tmp_path) == ["c.md"]
@@ -130,7 +130,7 @@ class TestWalking:
 
         assert found == ["d/" * 100 + "a.md"]
 
-    def test_a_folder_that_cannot_be_opened_is_told_and_stops_no_other(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_opened_is_reported_and_stops_no_other(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.md": "a", "z.md": "z"})
         number = os.open(tmp_path, os.O_RDONLY)
         gone = Path(f"/proc/self/fd/{number}/no")
@@ -167,7 +167,7 @@ class TestPatterns:
     def test_it_takes_what_it_names(self, root: Path, pattern: str, expected: list[str]) -> None:
         assert names(root, root / pattern) == expected
 
-    def test_one_that_matches_nothing_is_told(self, root: Path) -> None:
+    def test_one_that_matches_nothing_is_reported(self, root: Path) -> None:
         assert list(find_files([root / "*.zz"])) == [Rejected(f"{root}/*.zz", "nothing matches")]
 
     def test_a_file_of_that_very_name_comes_first(self, root: Path) -> None:
@@ -217,7 +217,7 @@ class TestChanged:
         assert len(list(found)) == 20
         assert looks == [root / "sub"]
 
-    def test_what_is_below_another_is_not_looked_at_twice(self, tmp_path: Path) -> None:
+    def test_what_is_below_another_is_not_read_twice(self, tmp_path: Path) -> None:
         paths = [tmp_path / "a" / "b", tmp_path / "a", tmp_path / "ab", tmp_path / "c" / ".ragignore"]
 
         assert outermost(paths) == [tmp_path / "a", tmp_path / "ab", tmp_path / "c"]

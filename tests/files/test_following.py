@@ -80,7 +80,7 @@ async def place(folder: Path) -> Followed:
     return Followed(folder)
 
 
-async def test_what_happened_while_nobody_watched_is_taken_in_first(place: Followed) -> None:
+async def test_changes_before_the_watch_are_indexed_first(place: Followed) -> None:
     (place.folder / "a.md").write_text("x")
     async with place.followed():
         assert place.heard.take(place.folder) == [("indexed", "a.md")]
@@ -114,7 +114,7 @@ async def test_an_index_that_goes_away_is_reached_again_and_misses_nothing(place
     assert place.opened == 2
 
 
-async def test_a_file_that_was_refused_for_the_moment_is_tried_again(place: Followed) -> None:
+async def test_a_file_that_was_rejected_temporarily_is_tried_again(place: Followed) -> None:
     place.target.refusing.add("a.md")
     async with place.followed():
         (place.folder / "a.md").write_text("x")
@@ -125,7 +125,7 @@ async def test_a_file_that_was_refused_for_the_moment_is_tried_again(place: Foll
         await place.until("a.md")
 
 
-async def test_an_index_that_is_away_at_the_end_is_told(place: Followed) -> None:
+async def test_an_index_that_is_away_at_the_end_is_reported(place: Followed) -> None:
     place.comes_back = False
     with pytest.raises(BackendUnavailableError):
         async with place.followed():
@@ -135,7 +135,7 @@ async def test_an_index_that_is_away_at_the_end_is_told(place: Followed) -> None
 
 @settings(max_examples=15, deadline=None)
 @given(steps)
-def test_whatever_happens_the_index_ends_as_if_made_at_the_end(done: Sequence[Step]) -> None:
+def test_whatever_happens_the_index_ends_as_if_built_at_the_end(done: Sequence[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(follow(Path(directory).resolve(), done))
 

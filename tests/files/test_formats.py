@@ -67,7 +67,7 @@ def test_a_page_of_a_pdf_is_named_after_its_chapter() -> None:
     ]
 
 
-def test_a_sentence_that_goes_on_over_the_page_stays_whole() -> None:
+def test_a_sentence_that_continues_over_the_page_is_not_split() -> None:
     text = one("a.pdf", samples.pdf(["It begins here and", "ends there. Another one."]))
     assert text == "## Page 1\n\nIt begins here and\nends there.\n\n## Page 2\n\nAnother one.\n\n"
 
@@ -133,7 +133,7 @@ def test_html_that_cannot_be_read_says_why(data: bytes, said: str) -> None:
     assert reason("a.html", data) == said
 
 
-def test_an_address_that_is_none_does_no_harm_to_its_page() -> None:
+def test_an_invalid_address_does_no_harm_to_its_page() -> None:
     page = b'<p>See <a href="http://[your-domain]/x">x</a>, <a href="http://[bad">y</a> and <a href="ftp://[z">z</a>.'
     assert one("a.html", page) == "See [x](http://[your-domain]/x), [y](http://[bad) and z.\n"
 
@@ -216,7 +216,7 @@ def test_a_notebook_that_cannot_be_read_says_why(data: bytes, said: str) -> None
 # Talks
 
 
-def test_each_conversation_of_a_chatgpt_export_is_a_talk() -> None:
+def test_each_conversation_of_a_chatgpt_export_is_a_document() -> None:
     first = samples.conversation(
         "c1",
         'Trip to "Rome"',
@@ -275,7 +275,7 @@ def test_a_claude_export_carries_attached_texts() -> None:
     assert (found.session_id, found.extra["startedAt"]) == ("u1", "2024-03-01T08:00:00Z")
 
 
-def test_a_session_of_claude_code_is_what_was_said() -> None:
+def test_a_session_of_claude_code_becomes_its_messages() -> None:
     def message(role: str, content: object, **more: object) -> dict[str, object]:
         said = {"role": role, "content": content}
         return {"type": role, "sessionId": "s1", "timestamp": "2025-05-01T10:00:00Z", "message": said, **more}
@@ -294,7 +294,7 @@ def test_a_session_of_claude_code_is_what_was_said() -> None:
     assert (found.session_id, own_title(found.content, "chat")) == ("s1", "Fix the build")
 
 
-def test_a_session_of_codex_is_what_was_said() -> None:
+def test_a_session_of_codex_becomes_its_messages() -> None:
     def message(role: str, kind: str, text: str) -> dict[str, object]:
         payload = {"type": "message", "role": role, "content": [{"type": kind, "text": text}]}
         return {"timestamp": "2025-06-01T10:00:00.000Z", "type": "response_item", "payload": payload}
@@ -371,7 +371,7 @@ def test_a_transcript_is_read_whatever_its_fields_are_called(transcript: object)
 
 
 @pytest.mark.parametrize("name", ["talk.json", "talk.jsonl"])
-def test_a_call_of_a_tool_is_a_turn_without_a_word(name: str) -> None:
+def test_a_tool_call_is_a_message_without_text(name: str) -> None:
     talk: list[dict[str, object]] = [
         {"role": "user", "content": "How deep is it?"},
         {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function"}]},
@@ -383,7 +383,7 @@ def test_a_call_of_a_tool_is_a_turn_without_a_word(name: str) -> None:
     assert found.left_out == {"tool-output": 1}
 
 
-def test_each_line_that_holds_a_talk_is_one() -> None:
+def test_each_line_that_contains_a_conversation_is_one() -> None:
     data = lines(
         {"id": "t1", "messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]},
         {"conversations": [{"from": "human", "value": "c"}, {"from": "gpt", "value": "d"}]},
@@ -426,7 +426,7 @@ def test_an_export_that_breaks_off_gives_what_precedes() -> None:
     assert [document.part for document in found] == ["c0", "c1"]
 
 
-def test_a_talk_longer_than_a_document_comes_in_parts_with_whole_turns() -> None:
+def test_a_conversation_longer_than_a_document_comes_in_parts_of_whole_messages() -> None:
     said = "word " * 100_000
     talk = samples.conversation("c", "Long", *[("user", f"{number} {said}", NINE) for number in range(7)])
     found = taken("conversations.json", samples.chatgpt(talk))
@@ -442,7 +442,7 @@ def test_a_talk_longer_than_a_document_comes_in_parts_with_whole_turns() -> None
         max_size=8,
     )
 )
-def test_a_turn_is_a_turn_whatever_is_said_in_it(said: list[tuple[str, str]]) -> None:
+def test_a_message_is_recognised_whatever_its_text(said: list[tuple[str, str]]) -> None:
     talk = samples.conversation("c", "", *[(role, text, NINE) for role, text in said])
     expected = [("User" if role == "user" else "Assistant", text) for role, text in said if text.strip()]
     try:

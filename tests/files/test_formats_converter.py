@@ -56,7 +56,7 @@ def laughs() -> bytes:
     return samples.word(samples.paragraph("&j;"), prologue=f"<!DOCTYPE x [{entities}]>")
 
 
-def test_what_is_taken_out_is_the_same_as_in_this_process(converter: Converter) -> None:
+def test_the_extracted_text_is_the_same_as_in_this_process(converter: Converter) -> None:
     talk = samples.conversation("c", "Täst", ("user", "hi \ud83d\ude00", 1_700_000_000.0))
     (document,) = converter.documents(Format.CHATGPT, Path("conversations.json"), samples.chatgpt(talk))
     assert document == Extracted(
@@ -112,7 +112,7 @@ def test_no_process_starts_before_the_first_file_and_one_serves_many() -> None:
     assert children() == before
 
 
-def test_a_talk_that_is_not_read_to_its_end_keeps_nobody_waiting() -> None:
+def test_a_conversation_that_is_not_read_to_its_end_keeps_no_caller_waiting() -> None:
     talks = [samples.conversation(f"c{number}", "", ("user", "words " * 50_000, 1.0)) for number in range(20)]
     before = children()
     with Converter(LIMITS, workers=1) as converter:
@@ -166,7 +166,7 @@ def by_itself(program: str, *flags: str) -> str:
     return ran.stdout.strip()
 
 
-def test_without_the_extra_the_reason_names_the_command_and_talks_are_read_all_the_same() -> None:
+def test_without_the_extra_the_reason_names_the_command_and_conversations_are_read_all_the_same() -> None:
     program = """
 from pathlib import Path
 from rag_context.files.formats import ConversionError, Converter, Format

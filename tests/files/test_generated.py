@@ -25,7 +25,7 @@ def test_what_is_built_from_other_files_is_left_out(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["lock.py", "locking.md", "package.json", "admin.js", "map.js", "requirements.txt"])
-def test_names_that_only_look_alike_are_taken(name: str) -> None:
+def test_names_that_only_look_alike_are_accepted(name: str) -> None:
     assert Generated().name(ROOT / name) is None
 
 
@@ -45,7 +45,7 @@ def test_a_file_that_says_so_at_its_top_is_left_out(head: str) -> None:
         "/* numpyconfig.h is auto-generated */\n",
     ],
 )
-def test_a_file_that_only_speaks_of_generating_is_taken(text: str) -> None:
+def test_a_file_that_only_mentions_generating_is_indexed(text: str) -> None:
     assert Generated().text(ROOT / "ids.py", text) is None
 
 
@@ -56,7 +56,7 @@ def test_minified_code_and_tables_of_numbers_are_left_out() -> None:
     assert Generated().text(ROOT / "rows.py", NUMBERS) == "data: mostly numbers and signs"
 
 
-def test_what_people_read_is_taken_however_long_its_lines() -> None:
+def test_text_for_people_is_indexed_however_long_its_lines() -> None:
     assert Generated().text(ROOT / "texts.json", SENTENCES) is None
     assert Generated().text(ROOT / "paragraphs", "One paragraph is one line in this file of notes. " * 400) is None
     assert Generated().text(ROOT / "table.md", NUMBERS) is None
@@ -64,7 +64,7 @@ def test_what_people_read_is_taken_however_long_its_lines() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["*.csv", "data/*.csv", "data/", "/repository/data/rows.csv", "rows.*"])
-def test_a_pattern_takes_what_looks_generated(pattern: str) -> None:
+def test_a_pattern_includes_what_looks_generated(pattern: str) -> None:
     generated = Generated((pattern,))
     assert generated.text(ROOT / "data" / "rows.csv", NUMBERS) is None
     assert generated.text(ROOT / "other" / "lines.tsv", NUMBERS) is not None
@@ -90,12 +90,12 @@ def test_a_vendored_folder_is_left_out_with_one_receipt(repository: Path) -> Non
 
 
 @pytest.mark.parametrize("pattern", ["vendor/", "vendor/lib/*.py", "vendor/**"])
-def test_a_vendored_folder_is_taken_when_a_pattern_names_it(repository: Path, pattern: str) -> None:
+def test_a_vendored_folder_is_indexed_when_a_pattern_names_it(repository: Path, pattern: str) -> None:
     found = [item.path for item in find_files([repository], Generated((pattern,))) if isinstance(item, Found)]
     assert repository / "vendor/lib/code.py" in found
 
 
-def test_a_vendored_folder_that_is_named_is_taken(repository: Path) -> None:
+def test_a_vendored_folder_that_is_named_is_indexed(repository: Path) -> None:
     items = list(find_files([repository / "vendor"], Generated()))
     assert [item.path for item in items] == [repository / "vendor/lib/code.py"]
 

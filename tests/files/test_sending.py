@@ -55,7 +55,7 @@ def test_batches_are_bounded_in_number_and_size() -> None:
     assert sizes(iter(())) == []
 
 
-async def test_nothing_is_made_before_there_is_somebody_to_send_it() -> None:
+async def test_nothing_is_produced_before_a_client_can_receive_it() -> None:
     gate = Gate()
     made = 0
 
@@ -77,7 +77,7 @@ async def test_nothing_is_made_before_there_is_somebody_to_send_it() -> None:
     assert gate.most == CONCURRENCY
 
 
-async def test_everybody_hears_of_his_document() -> None:
+async def test_every_caller_gets_the_result_of_its_document() -> None:
     gate, heard = Gate(), list[str]()
     gate.open.set()
     await send(in_thread(batched(job(str(number), heard=heard) for number in range(250))), gate)
@@ -99,7 +99,7 @@ async def test_versions_of_one_document_are_not_side_by_side() -> None:
     assert gate.batches == [[f"version {number}"] for number in range(6)]
 
 
-async def test_turns_of_one_talk_are_no_versions() -> None:
+async def test_messages_of_one_conversation_are_no_versions() -> None:
     gate = Gate()
 
     async def batches() -> AsyncIterator[list[Job]]:
@@ -113,7 +113,7 @@ async def test_turns_of_one_talk_are_no_versions() -> None:
     await sending
 
 
-async def test_a_failure_ends_the_rest_and_is_told_as_it_is() -> None:
+async def test_a_failure_ends_the_rest_and_is_reported_as_it_is() -> None:
     class Broken(Gate):
         async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
             raise BackendUnavailableError("server", "It went away.")

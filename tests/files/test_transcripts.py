@@ -79,7 +79,7 @@ def test_the_times_of_messages_are_kept(name: str) -> None:
     assert taken(name, FILES[name]).extra["startedAt"] == "2026-01-02T03:04:05Z"
 
 
-def test_a_message_longer_than_what_is_sniffed_is_recognised_and_whole() -> None:
+def test_a_message_longer_than_what_is_sniffed_is_recognised_and_complete() -> None:
     long = 'A word. \\ "and" é 😀 ' * 17_500
     assert len(long) > 348_853
     for name, content in FILES.items():
@@ -87,7 +87,7 @@ def test_a_message_longer_than_what_is_sniffed_is_recognised_and_whole() -> None
         assert spoken(found)[0] == ("User", long.strip())
 
 
-def test_a_file_in_which_nobody_says_anything_says_what_it_holds() -> None:
+def test_a_file_without_messages_is_reported_with_what_it_contains() -> None:
     line = {"type": "user", "sessionId": "s", "isSidechain": True, "message": {"role": "user", "content": "Look."}}
     with pytest.raises(ConversionError, match=r"person or a model; left out: 1 subagent message") as caught:
         taken("agent-1.jsonl", transcripts.lines(line))
@@ -128,10 +128,10 @@ MARKS = Marks(
         ("", ""),
     ],
 )
-def test_marked_text_goes_and_words_stay(text: str, words: str) -> None:
+def test_marked_text_is_removed_and_other_text_stays(text: str, words: str) -> None:
     assert MARKS.words(text)[0] == words
 
 
-def test_what_was_left_out_is_told_in_plain_words() -> None:
+def test_what_was_left_out_is_reported_in_plain_words() -> None:
     kinds = {"tool-output": 3, "compaction-summary": 2, "command-echo": 1, "subagent-message": 0}
     assert counted(kinds) == "1 command echo, 2 compaction summaries, 3 tool outputs"

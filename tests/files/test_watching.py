@@ -64,7 +64,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-async def test_the_first_set_is_empty_and_from_then_on_nothing_is_missed(folder: Path) -> None:
+async def test_the_first_set_is_empty_and_from_then_on_no_change_is_missed(folder: Path) -> None:
     (folder / "old.md").write_text("x")
     async with watching(folder, folder) as told:
         (folder / "new.md").write_text("x")
@@ -74,7 +74,7 @@ async def test_the_first_set_is_empty_and_from_then_on_nothing_is_missed(folder:
     assert "old.md" not in told.names
 
 
-async def test_edits_renames_and_deletions_are_told_at_any_depth(folder: Path) -> None:
+async def test_edits_renames_and_deletions_are_reported_at_any_depth(folder: Path) -> None:
     (folder / "a").mkdir()
     (folder / "a" / "edit.md").write_text("x")
     (folder / "a" / "move.md").write_text("x")
@@ -99,7 +99,7 @@ async def test_what_is_in_a_folder_that_is_moved_in_can_be_found(
         await told.until("tree/deep/a.md")
 
 
-async def test_machinery_is_not_told(folder: Path) -> None:
+async def test_changes_in_ignored_folders_are_not_reported(folder: Path) -> None:
     (folder / ".git").mkdir()
     async with watching(folder, folder) as told:
         (folder / ".git" / "index").write_text("x")
@@ -142,14 +142,14 @@ async def test_a_folder_that_is_not_there_yet_is_waited_for(folder: Path) -> Non
         await told.until("later")
 
 
-async def test_what_changed_just_before_the_end_is_told(folder: Path) -> None:
+async def test_what_changed_just_before_the_end_is_reported(folder: Path) -> None:
     async with watching(folder, folder) as told:
         (folder / "a.md").write_text("x")
 
     assert "a.md" in told.names
 
 
-async def test_changes_in_a_row_are_told_together(folder: Path) -> None:
+async def test_consecutive_changes_are_reported_together(folder: Path) -> None:
     async with watching(folder, folder) as told:
         for number in range(20):
             (folder / f"{number}.md").write_text("x")

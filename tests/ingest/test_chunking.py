@@ -57,7 +57,7 @@ def without_overlap(content: str, spans: list[Span]) -> str:
         (CODE, 100, ChunkSizes(100, 10)),
     ],
 )
-def test_the_seeds_sizes_are_upper_bounds_and_the_window_is_another(
+def test_the_specified_sizes_are_upper_bounds_and_the_window_is_another(
     content_type: str, window: int, sizes: ChunkSizes
 ) -> None:
     assert sizes_for(content_type, window) == sizes
@@ -113,7 +113,7 @@ def test_hostile_repetition_hides_nothing(unit: str, content_type: str) -> None:
     assert max(span.end - span.start for span in spans) < 1200 or not content.strip()
 
 
-def test_sentences_are_kept_whole() -> None:
+def test_sentences_are_not_split() -> None:
     content = prose(100)
     assert all(text.rstrip().endswith(".") for text in texts(content, chunks(content)))
 
@@ -184,7 +184,7 @@ def test_a_hash_in_a_code_fence_is_no_heading() -> None:
     assert {span.heading for span in chunks(content)} == {"Guide"}
 
 
-def test_turns_are_kept_whole() -> None:
+def test_messages_are_not_split() -> None:
     content = "".join(f"[{name}] {prose(5, name)}\n" for name in ["Ann", "Bob"] * 10)
     spans = chunks(content, content_type=CHAT)
     assert len(spans) > 1
@@ -192,14 +192,14 @@ def test_turns_are_kept_whole() -> None:
     assert {span.heading for span in spans} == {""}
 
 
-def test_a_chunk_that_goes_on_with_a_turn_names_the_speaker() -> None:
+def test_a_chunk_that_continues_a_message_names_the_speaker() -> None:
     content = f"[Ann] {prose(40)}\n[Bob] Right.\n"
     first, *more = chunks(content, content_type=CHAT)
     assert first.heading == ""
     assert {span.heading for span in more} == {"Ann"}
 
 
-def test_overlap_of_a_talk_repeats_whole_turns_where_they_fit() -> None:
+def test_overlap_of_a_conversation_repeats_whole_messages_where_they_fit() -> None:
     content = "".join(f"Ann: {prose(2)}\nBob: {prose(2)}\n" for _ in range(40))
     spans = chunks(content, content_type=CHAT, window=512)
     repeated = [content[right.start : left.end] for left, right in pairwise(spans)]

@@ -7,12 +7,12 @@ from rag_context.testing import WordTokenizer
 TOKENIZER = WordTokenizer()
 
 
-def test_title_and_headings_that_the_text_does_not_hold_are_its_context() -> None:
+def test_title_and_headings_that_the_text_does_not_contain_are_its_context() -> None:
     context = context_of("Pump manual", "Pump manual > Care > Weekly", "Oil the bearings.", TOKENIZER)
     assert context == "Pump manual > Care > Weekly"
 
 
-def test_what_the_text_says_itself_is_not_said_twice() -> None:
+def test_what_the_text_says_itself_is_not_repeated() -> None:
     text = "# Pump manual\n\n## Care\n\nOil the bearings."
     assert context_of("Pump manual", "Pump manual > Care", text, TOKENIZER) == ""
     assert context_of("Other title", "Pump manual > Care", text, TOKENIZER) == "Other title"

@@ -35,7 +35,7 @@ def test_documents_through_the_tool_are_known_by_source_and_session(content_type
     assert changes(replace(DRAFT, content_type=content_type)) == {"session_id", "source", "tenant"}
 
 
-def test_kinds_through_the_tool_are_told_apart() -> None:
+def test_kinds_through_the_tool_are_distinguished() -> None:
     kinds = [CHAT, CODE, DOCUMENTATION, DECISION, "recipe"]
     assert len({document_id(replace(DRAFT, content_type=kind)) for kind in kinds}) == len(kinds)
 
@@ -99,7 +99,7 @@ def test_half_a_character_is_no_obstacle() -> None:
     assert len(chunk_ids(document_id(draft), [("", draft.content)])) == 1
 
 
-def test_chunk_ids_tell_document_place_context_and_text_apart() -> None:
+def test_chunk_ids_distinguish_document_position_context_and_text() -> None:
     chunks = [("", "one "), ("", "one "), ("Guide", "one "), ("", "two")]
     here, there = document_id(DRAFT), document_id(replace(DRAFT, source="other"))
     ids = chunk_ids(here, chunks)
@@ -111,7 +111,9 @@ def test_chunk_ids_tell_document_place_context_and_text_apart() -> None:
 
 
 @given(st.text(), st.text(), st.text(), st.sampled_from([CHAT, CODE, DOCUMENTATION]), st.sampled_from(list(Origin)))
-def test_ids_are_functions_of_the_draft(content: str, source: str, session: str, kind: str, origin: Origin) -> None:
+def test_ids_are_functions_of_the_document_input(
+    content: str, source: str, session: str, kind: str, origin: Origin
+) -> None:
     first, second = (DocumentInput(content, kind, session, source, origin=origin) for _ in range(2))
     assert document_id(first) == document_id(second)
     assert content_hash(first) == content_hash(second)

@@ -32,7 +32,7 @@ def speakers(text: str) -> list[str]:
         ("Ann:\nhello", "Ann"),
     ],
 )
-def test_a_turn_begins_with_its_speaker(line: str, speaker: str) -> None:
+def test_a_message_begins_with_its_speaker(line: str, speaker: str) -> None:
     assert speakers(f"{line}\nmore of it") == [speaker]
 
 
@@ -48,33 +48,33 @@ def test_a_turn_begins_with_its_speaker(line: str, speaker: str) -> None:
         "plain words",
     ],
 )
-def test_other_lines_are_no_turns(line: str) -> None:
+def test_other_lines_are_no_messages(line: str) -> None:
     assert speakers(line) == [""]
 
 
-def test_what_precedes_the_first_turn_has_no_speaker() -> None:
+def test_what_precedes_the_first_message_has_no_speaker() -> None:
     assert speakers("Log of today\n[Ann] hi\n[Bob] ho\n") == ["", "Ann", "Bob"]
 
 
-def test_no_turn_begins_in_a_code_fence() -> None:
+def test_no_message_begins_in_a_code_fence() -> None:
     assert speakers("[Ann] see\n```\nkey: value\n```\n[Bob] ok\n```\nb: c\n```\n[Cy] so") == ["Ann", "Bob", "Cy"]
 
 
 @given(st.text(alphabet=st.sampled_from("aB[]<>:*# \n1`"), max_size=150))
-def test_turns_cover_any_text_without_gaps(text: str) -> None:
+def test_messages_cover_any_text_without_gaps(text: str) -> None:
     assert "".join(text[block.start : block.end] for block in turns(text, fences(text))) == text
 
 
-def test_where_turns_begin_with_a_name_in_brackets_no_other_line_begins_one() -> None:
+def test_where_messages_begin_with_a_name_in_brackets_no_other_line_begins_one() -> None:
     assert speakers("[Ann] so:\nNote: mine\n**Bold:** word\n[Bob] ok") == ["Ann", "Bob"]
     assert speakers("Ann: so\nNote: mine\n[Bob] ok") == ["Ann", "Note", "Bob"]
 
 
-def test_no_turn_begins_in_front_matter() -> None:
+def test_no_message_begins_in_front_matter() -> None:
     assert speakers("---\ntitle: A talk\n---\n\n[Ann] hi\n") == ["", "Ann"]
 
 
-def test_a_turn_is_of_the_time_that_was_stamped_last() -> None:
+def test_a_message_has_the_time_that_was_stamped_last() -> None:
     found = conversation("Log\n[2024-01-02 10:32] [Ann] hi\n[Bob] ho\n[2024-01-03 09:00] [Ann] so\n")
     assert list(found.clocks) == ["", "2024-01-02 10:32", "2024-01-02 10:32", "2024-01-03 09:00"]
     assert list(conversation("[10:32] Ann: hi\nBob: ho\n").clocks) == ["10:32", "10:32"]

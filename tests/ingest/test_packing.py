@@ -72,7 +72,7 @@ def test_a_wrapped_line_is_a_better_cut_than_a_word() -> None:
     assert pieces(text, 10, units=units)[0] == "a b c d e f g h\n"
 
 
-def test_a_fence_is_kept_whole_where_it_fits() -> None:
+def test_a_fence_is_not_split_where_it_fits() -> None:
     text = "a b c d e f 1 1 1\n2 2 2\n3 3 3"
     units = [
         Boundary(text.index("1"), Strength.LINE),
@@ -82,7 +82,7 @@ def test_a_fence_is_kept_whole_where_it_fits() -> None:
     assert pieces(text, 12, units=units) == ["a b c d e f ", "1 1 1\n2 2 2\n3 3 3"]
 
 
-def test_a_turn_begins_a_piece_however_empty_the_one_before_is() -> None:
+def test_a_message_begins_a_piece_however_empty_the_one_before_is() -> None:
     text = "a b c d e f g h i j k l"
     units = [Boundary(4, Strength.TURN), Boundary(16, Strength.PARAGRAPH)]
     assert pieces(text, 10, units=units) == ["a b ", "c d e f g h i j k l"]

@@ -36,7 +36,7 @@ async def put_vectors(apart: Apart, version: Document) -> None:
     await apart.vectors.put(version, chunks_of(version), await apart.embedded(chunks_of(version)))
 
 
-async def test_stores_that_agree_have_nothing_to_tell(apart: Apart) -> None:
+async def test_stores_that_agree_have_no_issues(apart: Apart) -> None:
     assert not await apart.reconciler.differ()
     assert await apart.reconciler.compare() == Divergence()
     assert await apart.reconciler.compare_some() == Divergence()
@@ -144,7 +144,7 @@ async def test_every_document_is_compared_however_many_there_are(tmp_path: Path)
         assert await apart.reconciler.compare() == Divergence()
 
 
-async def test_writes_under_way_are_not_taken_for_differences(apart: Apart) -> None:
+async def test_writes_in_progress_are_not_reported_as_differences(apart: Apart) -> None:
     done = False
     seen: list[Divergence] = []
 
@@ -190,7 +190,7 @@ async def test_a_document_replaced_between_two_looks_is_not_reported(apart: Apar
     assert await reconciler.compare() == Divergence()
 
 
-async def test_a_suspect_is_looked_at_more_than_once(apart: Apart) -> None:
+async def test_a_suspected_difference_is_checked_more_than_once(apart: Apart) -> None:
     """Whoever else writes it may overwrite the vectors after the first look."""
     reconciler = Reconciler(apart.home.documents, apart.home.writer, apart.vectors)
     fillers = [document(f"filler {number}", "Text") for number in range(2 * PAGE + 1)]
@@ -234,7 +234,7 @@ class TestAuditor:
         examined = await Audit(auditor).examine(Thoroughness.QUICK)
         assert (examined.counts.documents, examined.counts.chunks, examined.counts.vectors) == (2, 3, 3)
 
-    async def test_every_difference_is_a_flaw_that_says_what_a_repair_does(
+    async def test_every_difference_is_an_issue_that_says_what_a_repair_does(
         self, auditor: IndexAuditor, apart: Apart
     ) -> None:
         await apart.vectors.discard([ONE.id])
@@ -268,7 +268,7 @@ NOT_OURS = {IssueKind.CHANGED_CONTENT, IssueKind.WRONG_ID, IssueKind.BROKEN_CHUN
 """The documents of these tests are not made by the indexer."""
 
 
-async def test_what_is_held_names_chunks_and_versions(apart: Apart) -> None:
+async def test_stored_vectors_name_chunks_and_versions(apart: Apart) -> None:
     held = await apart.vectors.stored_vectors([ONE.id, "nobody"])
     assert held == {ONE.id: StoredVectors(frozenset(ids(ONE)), frozenset({ONE.content_hash}))}
     assert sorted([id_ async for id_ in apart.vectors.stored_documents()]) == sorted([ONE.id, TWO.id])

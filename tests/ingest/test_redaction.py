@@ -81,7 +81,9 @@ def test_a_token_of_known_shape_goes_wherever_it_stands(kind: str, secret: str) 
         ("command-line-secret", "mysqldump -u root -p", "Gh7kLmN2x", " shop"),
     ],
 )
-def test_a_secret_goes_from_its_place_and_nothing_else_does(kind: str, before: str, secret: str, after: str) -> None:
+def test_a_secret_is_removed_from_its_position_and_nothing_else_is(
+    kind: str, before: str, secret: str, after: str
+) -> None:
     redacted = redact(before + secret + after)
     assert redacted.content == f"{before}[REDACTED:{kind}]{after}"
     assert redacted.found == (Redaction(kind, 1),)
@@ -148,7 +150,7 @@ def test_a_secret_goes_from_its_place_and_nothing_else_does(kind: str, before: s
         "",
     ],
 )
-def test_talk_about_secrets_stays_whole(text: str) -> None:
+def test_text_about_secrets_stays_unchanged(text: str) -> None:
     assert redact(text).content == text
     assert redact(text).found == ()
 
@@ -158,7 +160,7 @@ def test_all_secrets_are_counted_by_kind() -> None:
     assert redact(text).found == (Redaction("github-token", 2), Redaction("assigned-secret", 2))
 
 
-def test_a_secret_that_looks_like_another_assignment_is_taken_once() -> None:
+def test_a_secret_that_looks_like_another_assignment_is_masked_once() -> None:
     redacted = redact("DB_PASSWORD=x1KEY=Ab3dEf6h!")
     assert redacted == Redacted("DB_PASSWORD=[REDACTED:assigned-secret]", (Redaction("assigned-secret", 1),))
 
@@ -170,7 +172,7 @@ def test_a_clean_text_stays_clean() -> None:
     assert redact(once).found == ()
 
 
-def test_letters_that_grow_in_lower_case_do_not_shift_the_places() -> None:
+def test_letters_that_grow_in_lower_case_do_not_shift_the_offsets() -> None:
     assert redact("İİİ ghp_" + LETTERS).content == "İİİ [REDACTED:github-token]"
 
 
@@ -208,11 +210,11 @@ def test_of_real_looking_secrets_nearly_all_go() -> None:
 
 
 @pytest.mark.parametrize("text", list(innocents()))
-def test_a_look_alike_stays_whole(text: str) -> None:
+def test_a_look_alike_stays_unchanged(text: str) -> None:
     assert redact(text).content == text
 
 
-def test_look_alikes_stay_whole_in_one_long_text() -> None:
+def test_look_alikes_stay_unchanged_in_one_long_text() -> None:
     text = "\n\n".join(innocents())
     assert redact(text).content == text
 
@@ -248,7 +250,7 @@ def test_in_every_shape_of_a_configuration_nearly_all_secrets_go() -> None:
         ("data:\n  password: VHIwdWI0ZG9yJjMhIQ==\n", "data:\n  password: [REDACTED:assigned-secret]\n"),
     ],
 )
-def test_a_secret_that_hides_or_stands_oddly_goes_whole(text: str, redacted: str) -> None:
+def test_a_secret_in_an_unusual_form_is_removed_completely(text: str, redacted: str) -> None:
     assert redact(text).content == redacted
 
 
@@ -264,5 +266,5 @@ def test_a_secret_that_hides_or_stands_oddly_goes_whole(text: str, redacted: str
         "password: see-the-team-wiki-please (ask Ann)",
     ],
 )
-def test_what_only_looks_like_such_a_place_stays_whole(text: str) -> None:
+def test_text_that_only_looks_like_a_secret_stays_unchanged(text: str) -> None:
     assert redact(text).content == text

@@ -78,7 +78,7 @@ async def test_a_renamed_file_embeds_nothing(house: House) -> None:
     await house.check(new)
 
 
-async def test_without_a_lender_everything_is_embedded(house: House) -> None:
+async def test_without_vectors_to_reuse_everything_is_embedded(house: House) -> None:
     whole = await house.embedded(file("a.md", TEXT))
     assert await house.embedded(file("b.md", TEXT)) == whole
     assert await house.embedded(file("c.md", TEXT), file("nowhere.md", "")) == whole
@@ -90,7 +90,7 @@ async def test_a_text_that_stands_twice_is_embedded_once(house: House) -> None:
     assert await house.embedded(file("a.md", part * 3)) == 1
 
 
-async def test_vectors_of_another_model_are_not_lent(house: House) -> None:
+async def test_vectors_of_another_model_are_not_reused(house: House) -> None:
     old = file("a.md", TEXT)
     whole = await house.embedded(old)
     house.store._model = FakeEmbedder("other").model
@@ -102,7 +102,7 @@ async def test_vectors_of_another_model_are_not_lent(house: House) -> None:
     assert "model" in receipt.warning
 
 
-async def test_vectors_that_cannot_be_read_are_made_anew(house: House) -> None:
+async def test_vectors_that_cannot_be_read_are_recreated(house: House) -> None:
     old, new = file("a.md", TEXT), file("b.md", TEXT)
     whole = await house.embedded(old)
     house.vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
@@ -110,7 +110,7 @@ async def test_vectors_that_cannot_be_read_are_made_anew(house: House) -> None:
     await house.check(new)
 
 
-async def test_a_lender_without_vectors_lends_none(house: House) -> None:
+async def test_a_source_without_vectors_has_none_to_reuse(house: House) -> None:
     old, new = file("a.md", TEXT), file("b.md", TEXT)
     whole = await house.embedded(old)
     await house.store.drop_vectors()

@@ -57,7 +57,7 @@ def test_a_text_is_parted_at_its_ends(expected: list[str]) -> None:
         "a. Put it down there",
     ],
 )
-def test_a_doubtful_full_stop_ends_nothing(sentence: str) -> None:
+def test_an_ambiguous_full_stop_ends_no_sentence(sentence: str) -> None:
     if sentence.startswith("Open"):
         assert parts(sentence) == ["Open https://example.com/a.b?c=d. ", "or not"]
     else:

@@ -53,14 +53,14 @@ def test_the_parts_fit_their_ports(apart: Apart) -> None:
     assert (id(models), id(kept)) == (id(writer), id(found))
 
 
-async def test_a_document_is_settled_once_its_vectors_are_in(apart: Apart) -> None:
+async def test_a_document_is_indexed_once_its_vectors_are_stored(apart: Apart) -> None:
     assert await apart.write(OLD)
     assert apart.wire.calls == ["recorded_model", "put", "put", "mark_indexed"]
     assert await apart.home.documents.counts() == Counts(documents=1, pending=0, chunks=2, vectors=2)
     await assert_is_there_whole(apart, OLD)
 
 
-async def test_without_vectors_it_is_pending_and_found_by_words(apart: Apart) -> None:
+async def test_without_vectors_it_is_pending_and_found_by_keyword_search(apart: Apart) -> None:
     assert not await apart.writer.write(OLD, chunks_of(OLD), None)
     assert await apart.home.documents.pending(10) == [OLD.id]
     assert await apart.by_text("wolf") == ids(OLD)[:1]
@@ -131,7 +131,7 @@ async def test_a_deleted_document_is_gone_from_both(apart: Apart) -> None:
     assert not await apart.reconciler.compare()
 
 
-async def test_vectors_that_do_not_fit_are_refused(apart: Apart) -> None:
+async def test_vectors_that_do_not_fit_are_rejected(apart: Apart) -> None:
     await apart.writer.write(OLD, chunks_of(OLD), None)
     with pytest.raises(BackendRejectedError, match="1 vectors were submitted for 2 chunks"):
         await apart.writer.attach(OLD.id, OLD.content_hash, np.ones((1, 16), np.float32), apart.maker)
@@ -152,7 +152,7 @@ async def test_what_another_process_completed_is_not_done_again(apart: Apart) ->
     assert apart.wire.calls == ["recorded_model"]
 
 
-async def test_a_document_cut_anew_has_the_vectors_of_its_new_chunks(apart: Apart) -> None:
+async def test_a_rechunked_document_has_the_vectors_of_its_new_chunks(apart: Apart) -> None:
     await apart.write(OLD)
     whole = chunks_of(document("a", OLD.content.replace(". ", ", ")))
     assert await apart.writer.rechunk(OLD, whole, await apart.embedded(whole), apart.maker)
@@ -164,7 +164,7 @@ async def test_a_document_cut_anew_has_the_vectors_of_its_new_chunks(apart: Apar
 class TestModels:
     """D-10: vectors of another model never get in, and a change of the model forgets all."""
 
-    async def test_vectors_of_another_model_are_refused_before_anything_changes(self, apart: Apart) -> None:
+    async def test_vectors_of_another_model_are_rejected_before_anything_changes(self, apart: Apart) -> None:
         with pytest.raises(BackendRejectedError, match="another model"):
             await apart.writer.write(OLD, chunks_of(OLD), await apart.embedded(chunks_of(OLD)), "stranger")
         assert await apart.home.documents.stored(OLD.id) is None
@@ -323,7 +323,7 @@ class TestRaces:
             await asyncio.gather(*(run(letter, each) for letter, each in work.items()))
 
     @pytest.mark.parametrize("order", merges("AAA", "BBB"))
-    async def test_two_writers_leave_one_version_whole(self, apart: Apart, order: str) -> None:
+    async def test_two_writers_leave_one_complete_version(self, apart: Apart, order: str) -> None:
         self.turns = Turns(order)
         versions = {"A": OLD, "B": NEW}
         work = {}

@@ -226,7 +226,7 @@ def test_a_file_of_another_kind_has_no_definitions() -> None:
     assert definitions(Ruler("x", Words()), "Makefile", 5) is None
 
 
-def test_definitions_on_one_line_are_told_apart() -> None:
+def test_definitions_on_one_line_are_distinguished() -> None:
     assert blocks("function a(){} function b(){}", "a.js", 1) == [("a", "function a(){} "), ("b", "function b(){}")]
 
 

@@ -62,7 +62,7 @@ def test_long_white_space_does_not_count() -> None:
     assert Ruler("a" + " " * 400, word_pieces()).count(0, 401) == 1
 
 
-def test_a_cut_leaves_marks_and_joined_characters_whole() -> None:
+def test_a_cut_splits_no_combining_or_joined_characters() -> None:
     accented = "e\u0301"
     family = "\U0001f469\u200d\U0001f467"
     ruler = Ruler("xx" + accented + family, Words())

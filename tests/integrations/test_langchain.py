@@ -60,12 +60,12 @@ def test_it_is_a_link_of_a_chain(server: Served) -> None:
         assert chain.invoke("where do foxes live?") == ["Red foxes dig their dens in sandy slopes."]
 
 
-def test_a_filter_that_does_not_exist_is_refused_when_it_is_given(server: Served) -> None:
+def test_a_filter_that_does_not_exist_is_rejected_when_it_is_given(server: Served) -> None:
     with Client(server.url, api_key="") as client, pytest.raises(InvalidInputError, match="contenttype"):
         RagContextRetriever(client=client, options={"contenttype": "chat"})  # type: ignore[typeddict-unknown-key]
 
 
-def test_a_filter_beside_the_options_is_refused_instead_of_ignored(server: Served) -> None:
+def test_a_filter_beside_the_options_is_rejected_instead_of_ignored(server: Served) -> None:
     with Client(server.url, api_key="") as client, pytest.raises(ValidationError, match="session_id"):
         RagContextRetriever(client=client, session_id="s-1")  # type: ignore[call-arg]
 

@@ -60,7 +60,7 @@ def test_a_query_engine_puts_the_passages_before_its_model(server: Served) -> No
     assert "chunk_id" not in answer.source_nodes[0].node.get_content(MetadataMode.EMBED)
 
 
-def test_a_filter_that_does_not_exist_is_refused_when_it_is_given(server: Served) -> None:
+def test_a_filter_that_does_not_exist_is_rejected_when_it_is_given(server: Served) -> None:
     with Client(server.url, api_key="") as client, pytest.raises(InvalidInputError, match="contenttype"):
         RagContextRetriever(client, contenttype="chat")  # type: ignore[call-arg]
 

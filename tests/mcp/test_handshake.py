@@ -52,7 +52,7 @@ async def test_it_is_what_the_library_would_say(version: str, toolset: Toolset) 
     assert json.loads(ahead) == await by_the_library(json.loads(negotiable(json.dumps(message).encode())), toolset)
 
 
-def test_it_knows_the_revisions_that_the_library_knows_but_the_one_with_batches() -> None:
+def test_it_supports_the_revisions_of_the_library_except_the_one_with_batches() -> None:
     assert {*VERSIONS, BATCHING} == set(HANDSHAKE_PROTOCOL_VERSIONS)
 
 
@@ -107,7 +107,7 @@ def test_it_needs_neither_the_library_nor_the_index() -> None:
     assert not {"mcp", "pydantic", "numpy", "starlette", "onnxruntime", "asyncio"} & set(loaded)
 
 
-def test_the_http_door_loads_the_library_only_for_those_who_speak_it() -> None:
+def test_the_http_server_loads_the_mcp_library_only_for_mcp_clients() -> None:
     code = "import rag_context.server.app, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "rag_context.server.mcp.mount" in loaded

@@ -120,7 +120,7 @@ def test_every_revision_gets_its_own_back(client: httpx2.Client, version: str) -
     assert reply.headers["mcp-session-id"]
 
 
-def test_the_request_id_is_the_correlation_id_of_the_exchange(client: httpx2.Client, door: Running) -> None:
+def test_the_request_id_is_the_correlation_id_of_the_response(client: httpx2.Client, door: Running) -> None:
     """T-9."""
     reply = client.post("/mcp?structured=true", json=call(), headers={"X-Request-ID": "trace-7"})
     assert reply.headers["x-request-id"] == "trace-7"
@@ -179,7 +179,7 @@ def test_arguments_that_are_no_object_are_a_protocol_error(client: httpx2.Client
     assert reply.json()["error"]["code"] == -32602
 
 
-def test_a_lone_surrogate_is_refused_and_breaks_nothing(client: httpx2.Client) -> None:
+def test_a_lone_surrogate_is_rejected_and_breaks_nothing(client: httpx2.Client) -> None:
     for body, headers in ((call("\ud800"), {}), (modern_call("\ud800"), MODERN)):
         content = json.dumps(body).encode()
         reply = client.post("/mcp", content=content, headers={"Content-Type": "application/json", **headers})
@@ -187,12 +187,12 @@ def test_a_lone_surrogate_is_refused_and_breaks_nothing(client: httpx2.Client) -
         assert "error" in reply.json() or reply.json()["result"]["isError"]
 
 
-def test_a_notification_is_taken_without_an_answer(client: httpx2.Client) -> None:
+def test_a_notification_is_accepted_without_an_answer(client: httpx2.Client) -> None:
     reply = client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert (reply.status_code, reply.content) == (202, b"")
 
 
-def test_an_unknown_method_is_told_so(client: httpx2.Client) -> None:
+def test_an_unknown_method_is_reported_as_unknown(client: httpx2.Client) -> None:
     reply = client.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/erase"})
     assert reply.json()["error"]["code"] == -32601
 
@@ -220,7 +220,7 @@ def test_revisions_without_sessions_pass_over_the_name_of_one(client: httpx2.Cli
     assert "mcp-session-id" not in reply.headers
 
 
-def test_foreign_pages_and_names_are_refused(client: httpx2.Client) -> None:
+def test_foreign_pages_and_names_are_rejected(client: httpx2.Client) -> None:
     """X-2."""
     assert client.post("/mcp", json=call(), headers={"Origin": "https://evil.example"}).status_code == 403
     assert client.post("/mcp", json=call(), headers={"Host": "evil.example"}).status_code == 403
@@ -231,7 +231,7 @@ def test_too_long_a_message_is_413(client: httpx2.Client) -> None:
     assert client.post("/mcp", json=call("x" * 300_000)).status_code == 413
 
 
-def test_a_message_of_another_kind_is_refused(client: httpx2.Client) -> None:
+def test_a_message_of_another_kind_is_rejected(client: httpx2.Client) -> None:
     reply = client.post("/mcp", content=json.dumps(call()), headers={"Content-Type": "text/plain"})
     assert reply.status_code == 415
     assert reply.json()["error"] == "Send Content-Type: application/json"
@@ -291,7 +291,7 @@ def test_who_does_not_ask_for_progress_gets_plain_json(client: httpx2.Client) ->
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern", "progress"])
-def test_a_client_that_vanishes_takes_its_work_with_it(door: Running, era: str) -> None:
+def test_a_client_that_disconnects_cancels_its_work(door: Running, era: str) -> None:
     """P-1."""
     service = cast("Patient", door.service)
     message = call("hang") if era == "legacy" else modern_call("hang")

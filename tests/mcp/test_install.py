@@ -78,7 +78,7 @@ def test_a_set_of_tools_goes_with_the_command(tmp_path: Path) -> None:
     assert read("cursor", path.read_text())["rag-context"]["args"] == ["mcp", "--tools", "all"]
 
 
-def test_what_the_client_will_not_have_of_this_environment_is_said() -> None:
+def test_what_the_client_rejects_of_this_environment_is_reported() -> None:
     """Else the agent would work on another store than its person."""
     secret = "redis://:hunter2@cache:6379/0"
     status, printed, said = run(
@@ -105,7 +105,7 @@ def test_what_the_client_will_not_have_of_this_environment_is_said() -> None:
         (("install", "cursor", "--tools", "all", "--url", "http://localhost:3000"), "offers all its tools"),
     ],
 )
-def test_what_cannot_be_configured_is_said(arguments: tuple[str, ...], says: str) -> None:
+def test_what_cannot_be_configured_is_reported(arguments: tuple[str, ...], says: str) -> None:
     status, printed, said = run(*arguments)
     assert (status, printed) == (2, "")
     assert says in said

@@ -94,7 +94,7 @@ def test_stray_output_stays_off_the_wire_and_the_end_of_input_is_the_end(tmp_pat
     assert "stray write" in said
 
 
-def test_sigterm_ends_it_well(tmp_path: Path) -> None:
+def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
     """M-6."""
     with spoken(tmp_path) as client:
         client.send(search(1))
@@ -103,7 +103,7 @@ def test_sigterm_ends_it_well(tmp_path: Path) -> None:
         assert client.process.wait(PATIENCE_S) == 0
 
 
-def test_sigterm_ends_it_well_before_anybody_spoke(tmp_path: Path) -> None:
+def test_sigterm_before_the_first_message_ends_it_cleanly(tmp_path: Path) -> None:
     """M-6."""
     process = subprocess.Popen(
         [COMMAND, "mcp", "--data-dir", str(tmp_path)],
@@ -117,7 +117,7 @@ def test_sigterm_ends_it_well_before_anybody_spoke(tmp_path: Path) -> None:
     process.communicate()
 
 
-def test_a_person_who_runs_it_is_told_who_should(tmp_path: Path) -> None:
+def test_a_person_who_runs_it_gets_a_message_on_who_should(tmp_path: Path) -> None:
     theirs, ours = os.openpty()
     process = subprocess.Popen(
         [COMMAND, "mcp", "--data-dir", str(tmp_path)],
@@ -143,7 +143,7 @@ def _reads_from_elsewhere(pid: int) -> bool:
     return Path(f"/proc/{pid}/fd/0").readlink() == Path(os.devnull)
 
 
-def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: Path) -> None:
+def test_an_index_of_another_model_is_reported_to_the_agent_and_to_people(tmp_path: Path) -> None:
     """M-5, D-10."""
     data_dir, model = tmp_path / "data", tmp_path / "model"
     note = tmp_path / "note.md"
@@ -169,7 +169,7 @@ def test_an_index_of_another_model_is_told_to_the_agent_and_to_people(tmp_path: 
         ((), {"RAG_CONTEXT_SEARCH__LIMITT": "1"}, 78, "RAG_CONTEXT_SEARCH__"),
     ],
 )
-def test_what_cannot_work_is_said_before_any_message(
+def test_what_cannot_work_is_reported_before_any_message(
     tmp_path: Path, arguments: tuple[str, ...], extra: dict[str, str], status: int, says: str
 ) -> None:
     """M-5."""

@@ -141,7 +141,7 @@ async def test_who_may_only_read_is_shown_the_tools_that_read(hall: Hall) -> Non
     assert not names & {"index_document", "update_promotion_level", "delete_documents"}
 
 
-async def test_schemas_hold_nothing_that_strict_clients_refuse(hall: Hall) -> None:
+async def test_schemas_contain_nothing_that_strict_clients_reject(hall: Hall) -> None:
     refused = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
 
     def look(node: Any) -> None:

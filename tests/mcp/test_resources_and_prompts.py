@@ -69,7 +69,7 @@ async def test_the_template_says_how_a_document_is_named(house: House) -> None:
         "rag-context://other/d1",
     ],
 )
-async def test_what_is_no_document_is_not_found(house: House, uri: str) -> None:
+async def test_what_is_not_a_document_is_not_found(house: House, uri: str) -> None:
     """X-3."""
     async with entered(house.service) as client:
         with pytest.raises(MCPError, match="Resource not found") as caught:
@@ -94,7 +94,7 @@ async def test_documents_of_a_project_are_not_among_them(house: House) -> None:
 
 
 @pytest.mark.parametrize("ask", ["list_tools", "list_resources", "list_resource_templates", "list_prompts"])
-async def test_a_cursor_that_was_made_up_is_refused(house: House, ask: str) -> None:
+async def test_a_cursor_that_was_made_up_is_rejected(house: House, ask: str) -> None:
     async with entered(house.service) as client:
         with pytest.raises(MCPError) as caught:
             await getattr(client, ask)(cursor="made up")
@@ -109,7 +109,7 @@ async def test_a_dead_store_is_an_error_without_internals(house: House) -> None:
         assert (caught.value.error.code, caught.value.error.message) == (INTERNAL_ERROR, "Database unavailable")
 
 
-async def test_recall_brings_what_is_known(house: House) -> None:
+async def test_recall_returns_what_is_stored(house: House) -> None:
     """P-1."""
     async with entered(house.service) as client:
         await house.index("Red foxes hunt mice.", source="foxes.md")
@@ -164,7 +164,7 @@ async def test_prompts_that_need_other_tools_are_not_offered(house: House) -> No
         ("remember", {"text": "x" * 100_001}, "Content too large"),
     ],
 )
-async def test_a_prompt_that_cannot_be_filled_in_is_refused(
+async def test_a_prompt_that_cannot_be_filled_in_is_rejected(
     house: House, name: str, arguments: dict[str, str], sentence: str
 ) -> None:
     async with entered(house.service) as client:

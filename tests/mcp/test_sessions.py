@@ -4,7 +4,7 @@ from rag_context.server.mcp.http import IDLE_S, MAX_SESSIONS, Sessions
 from rag_context.testing import FrozenClock
 
 
-def test_a_session_lives_as_long_as_it_is_heard_of() -> None:
+def test_a_session_lives_as_long_as_it_is_used() -> None:
     clock = FrozenClock()
     sessions = Sessions(clock)
     heard, silent = sessions.open(None), sessions.open(None)

@@ -177,7 +177,7 @@ class Gated(StubService):
         return await super().search(request, request_id=request_id)
 
 
-async def test_what_was_asked_before_the_end_is_answered_before_the_end() -> None:
+async def test_requests_before_the_end_are_answered_before_the_end() -> None:
     service = Gated()
     async with piped(service) as pipe:
         await pipe.send(search(1), search(2))
@@ -188,7 +188,7 @@ async def test_what_was_asked_before_the_end_is_answered_before_the_end() -> Non
         assert {message["id"] for message in await rest} == {1, 2}
 
 
-async def test_a_cancelled_call_stops_is_not_answered_and_does_not_hold_the_end() -> None:
+async def test_a_cancelled_call_stops_is_not_answered_and_does_not_delay_the_end() -> None:
     """P-1."""
     service = Gated()
     async with asyncio.timeout(10), piped(service) as pipe:
@@ -199,7 +199,7 @@ async def test_a_cancelled_call_stops_is_not_answered_and_does_not_hold_the_end(
         assert await pipe.rest() == []
 
 
-async def test_a_client_that_stops_reading_is_no_failure_of_ours() -> None:
+async def test_a_client_that_stops_reading_is_no_failure_of_the_server() -> None:
     async with piped(StubService()) as pipe:
         await pipe.send(search(1))
         await pipe.receive()

@@ -36,7 +36,7 @@ def search(**fields: object) -> SearchResponse:
     return SearchResponse.model_validate({**plain, **fields})
 
 
-async def test_every_tool_answers_in_words_too() -> None:
+async def test_every_tool_answers_in_text_too() -> None:
     """P-1."""
     service = StubService()
     await service.collections.create(CreateCollectionRequest(name="handbook", embedding_provider="rag-context"))
@@ -52,7 +52,7 @@ async def test_every_tool_answers_in_words_too() -> None:
             assert read(told).strip(), name
 
 
-def test_what_collections_hold_for_a_talk_is_told_with_what_was_not_asked() -> None:
+def test_a_conversation_search_reports_results_and_the_collections_not_queried() -> None:
     body = ConverseResponse(
         results=[
             ConverseResult(
@@ -115,7 +115,7 @@ NOTHING = {
 
 @pytest.mark.parametrize("kind", NOTHING)
 @pytest.mark.parametrize(("level", "was_searched"), [(1, True), (2, True), (3, False), (4, False)])
-def test_no_document_of_a_project_is_told_apart_from_no_search(
+def test_no_document_of_a_project_is_distinguished_from_no_search(
     kind: type[LabelledResponse], level: int, was_searched: bool
 ) -> None:
     body = kind.model_validate({**PROJECT, **NOTHING[kind], "fallback": level > 1, "fallback_level": level})
@@ -132,7 +132,7 @@ def test_an_unlikely_answer_is_called_so() -> None:
     assert words.endswith("[1] a · relevance 0.10 · 2026-02-18\nText.")
 
 
-def test_a_receipt_tells_of_secrets_duplicates_and_what_is_pending() -> None:
+def test_a_receipt_reports_secrets_duplicates_and_what_is_pending() -> None:
     receipt = IndexResponse(
         success=True,
         chunks_indexed=2,
@@ -152,7 +152,7 @@ def test_a_receipt_tells_of_secrets_duplicates_and_what_is_pending() -> None:
     ]
 
 
-def test_what_would_be_deleted_is_not_said_to_be_gone() -> None:
+def test_what_would_be_deleted_is_not_reported_as_deleted() -> None:
     assert (
         readable(DeleteResponse(deleted_count=1, document_ids=["d1"], dry_run=True))
         == "1 document would be deleted (nothing was): d1."
@@ -179,7 +179,7 @@ def test_a_list_says_how_to_go_on() -> None:
     ]
 
 
-def test_a_document_is_whole() -> None:
+def test_a_document_comes_back_complete() -> None:
     document = GetResponse(
         document_id="d1",
         title="Foxes",
@@ -198,7 +198,7 @@ def test_a_document_is_whole() -> None:
     assert body == "Red foxes.\n\nGrey foxes."
 
 
-def test_words_alone_are_called_words() -> None:
+def test_keyword_search_alone_is_called_keyword_search() -> None:
     similar = SimilarResponse(results=[], method="text", fallback=True, fallback_level=2, warning="No vectors")
     assert readable(similar) == "Warning: No vectors\n0 similar documents, nearest first, compared by words only."
 

@@ -56,7 +56,7 @@ async def test_every_tool_of_the_registry_is_listed_with_its_schemas_and_hints()
     }
 
 
-async def test_schemas_hold_nothing_that_strict_clients_refuse() -> None:
+async def test_schemas_contain_nothing_that_strict_clients_reject() -> None:
     """P-2."""
     refused = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not", "additionalProperties"}
 
@@ -88,7 +88,7 @@ async def test_what_is_not_listed_is_accepted_all_the_same(house: House) -> None
 
 
 @pytest.mark.parametrize("mode", BOTH_ERAS)
-async def test_an_answer_comes_once_as_words_or_as_data(house: House, mode: str) -> None:
+async def test_an_answer_comes_once_as_text_or_as_data(house: House, mode: str) -> None:
     """P-1."""
     question = {"query": "red foxes", "since": "2020-01-01T00:00:00Z"}
     async with entered(house.service, mode=mode, structured=True) as client:
@@ -110,7 +110,7 @@ async def test_an_answer_comes_once_as_words_or_as_data(house: House, mode: str)
     assert again == f"Already kept as it is; nothing changed. documentId {passage['documentId']}, 1 chunk."
 
 
-async def test_a_lesser_answer_says_its_level_and_warning_first(house: House) -> None:
+async def test_a_degraded_answer_says_its_level_and_warning_first(house: House) -> None:
     """F-1."""
     async with entered(house.service) as client:
         await client.call_tool("rag_context_index", DOCUMENT)
@@ -134,7 +134,7 @@ async def test_a_bounded_answer_says_how_much_was_left_out(house: House) -> None
 
 
 @pytest.mark.parametrize("mode", BOTH_ERAS)
-async def test_wrong_arguments_are_told_so_that_a_model_can_mend_them(house: House, mode: str) -> None:
+async def test_wrong_arguments_are_reported_so_that_a_model_can_correct_them(house: House, mode: str) -> None:
     """T-6, T-8."""
     async with entered(house.service, mode=mode) as client:
         told = await client.call_tool("rag_context_search", {"query": "", "limt": 3, "tags": "x", "limit": "3"})
@@ -153,7 +153,7 @@ async def test_null_means_absent_and_missing_arguments_are_none(house: House) ->
         assert (await client.call_tool("rag_context_search")).is_error
 
 
-async def test_too_much_is_told_with_the_limit(house: House) -> None:
+async def test_too_much_is_reported_with_the_limit(house: House) -> None:
     async with entered(house.service, structured=True) as client:
         told = await client.call_tool("rag_context_index", {**DOCUMENT, "content": "x" * 100_001})
         assert json.loads(raw(told))["error"] == "Content too large (max 100KB)"
@@ -170,14 +170,14 @@ async def test_an_unknown_tool_is_a_protocol_error(name: str) -> None:
     assert len(caught.value.error.message) < 200
 
 
-async def test_what_is_not_there_is_told_as_an_error_result(house: House) -> None:
+async def test_what_is_not_there_is_reported_as_an_error_result(house: House) -> None:
     async with entered(house.service) as client:
         told = await client.call_tool("rag_context_get", {"documentId": "d9"})
     assert told.is_error
     assert read(told) == "Document d9 not found (NOT_FOUND)"
 
 
-async def test_a_dead_backend_is_told_without_its_internals() -> None:
+async def test_a_dead_backend_is_reported_without_its_internals() -> None:
     service = StubService(failure=BackendUnavailableError("documents", "mongodb://user:secret@host is down"))
     async with entered(service) as client:
         told = await client.call_tool("rag_context_stats", {})
@@ -219,7 +219,7 @@ async def test_who_may_only_read_is_offered_only_that_and_cannot_do_more() -> No
 
 
 @pytest.mark.parametrize("mode", BOTH_ERAS)
-async def test_long_work_tells_its_progress(house: House, mode: str) -> None:
+async def test_long_work_reports_its_progress(house: House, mode: str) -> None:
     """P-1."""
     heard: list[tuple[float, float | None]] = []
 

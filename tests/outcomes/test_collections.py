@@ -327,7 +327,7 @@ async def test_a_collection_is_made_filled_and_queried_over_mcp(house: House) ->
         assert (await call("collection_list"))["count"] == 0
 
 
-def test_the_command_line_asks_by_keywords_and_deletes_by_a_filter(house: House, server: Served) -> None:
+def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(house: House, server: Served) -> None:
     """V-7."""
     filled(server, "typed")
 
@@ -346,7 +346,7 @@ def test_the_command_line_asks_by_keywords_and_deletes_by_a_filter(house: House,
     assert (code, "dry_run" in said) == (2, True)
 
 
-def test_what_an_address_of_the_network_answers_is_nobodys_business(house: House, server: Served) -> None:
+def test_the_response_of_a_network_address_is_not_revealed(house: House, server: Served) -> None:
     """X-3: the reply is the same whether something listens or not, and nobody is connected to."""
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
@@ -371,7 +371,7 @@ def test_what_an_address_of_the_network_answers_is_nobodys_business(house: House
     assert done(configured)["status"] == "healthy"
 
 
-def test_a_plug_in_that_raises_is_named_and_tells_no_secret(server: Served) -> None:
+def test_a_plug_in_that_raises_is_named_and_reveals_no_secret(server: Served) -> None:
     """T-6, V-1."""
     reply = ask(server, "GET", "/collections", connection="broken")
     body = reply.json()
@@ -381,7 +381,7 @@ def test_a_plug_in_that_raises_is_named_and_tells_no_secret(server: Served) -> N
     assert body["requestId"]
 
 
-def test_a_field_with_an_empty_part_is_told_as_what_it_is(server: Served) -> None:
+def test_a_field_with_an_empty_part_is_reported_as_what_it_is(server: Served) -> None:
     """T-6."""
     filled(server, "fields")
     for field in ("a..b", ".", "a."):

@@ -38,7 +38,7 @@ def details(report: dict[str, object]) -> dict[str, str]:
     return {each["name"]: each["detail"] for each in components}
 
 
-def test_what_a_component_says_is_as_new_as_the_counts_beside_it(server: Served) -> None:
+def test_a_component_report_is_as_new_as_the_counts_beside_it(server: Served) -> None:
     for number in range(1, 4):
         server.index(f"The key of locker {number} hangs in the harbour office.", source=f"note {number}")
         report = server.health()
@@ -57,7 +57,9 @@ def test_documents_that_are_being_embedded_are_a_healthy_state(server: Served, p
     assert server.health()["pendingDocuments"] == 0
 
 
-def test_a_full_disk_is_told_before_a_write_fails_and_until_there_is_room_again(server: Served, place: Path) -> None:
+def test_a_full_disk_is_reported_before_a_write_fails_and_until_there_is_room_again(
+    server: Served, place: Path
+) -> None:
     wait_until(lambda: server.health()["healthy"] and not server.health()["indexing"])
     pid = server.process.pid
     soft, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -104,7 +106,7 @@ class _Bombs(BaseHTTPRequestHandler):
         """Nothing."""
 
 
-def test_a_gzip_bomb_of_the_embedding_server_costs_no_memory_and_is_told(server: Served, tmp_path: Path) -> None:
+def test_a_gzip_bomb_of_the_embedding_server_costs_no_memory_and_is_reported(server: Served, tmp_path: Path) -> None:
     bomber = ThreadingHTTPServer(("127.0.0.1", 0), _Bombs)
     threading.Thread(target=bomber.serve_forever, args=(0.05,), daemon=True).start()
     try:

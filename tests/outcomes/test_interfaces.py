@@ -35,7 +35,7 @@ def initialized(server: Served, version: str) -> dict[str, Any]:
     return result
 
 
-def test_a_revision_that_wants_batches_is_not_agreed_on(server: Served, tmp_path: Path) -> None:
+def test_a_revision_that_requires_batches_is_not_negotiated(server: Served, tmp_path: Path) -> None:
     assert initialized(server, "2025-03-26")["protocolVersion"] == "2024-11-05"
     assert initialized(server, "2025-06-18")["protocolVersion"] == "2025-06-18"
     params = {"protocolVersion": "2025-03-26", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
@@ -63,7 +63,7 @@ async def test_an_answer_comes_once(server: Served) -> None:
     assert told.structured_content["results"][0]["content"] == PASSAGE
 
 
-async def test_an_agents_tools_cost_little_and_take_in_a_folder(tmp_path: Path) -> None:
+async def test_an_agents_tools_cost_little_and_index_a_folder(tmp_path: Path) -> None:
     folder = tmp_path / "notes"
     folder.mkdir()
     (folder / "pumps.md").write_text(f"# Pumps\n\n{PASSAGE}\n")
@@ -113,7 +113,7 @@ def test_errors_below_v1_are_openais(server: Served) -> None:
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found")
 
 
-def test_a_remembered_answer_does_not_repeat_the_times_of_the_first(server: Served) -> None:
+def test_a_cached_answer_does_not_repeat_the_times_of_the_first(server: Served) -> None:
     first = server.search("who checks the pump of hall seven")
     again = server.search("who checks the pump of hall seven")
     assert first["legs"]["embedding"]["latencyMs"] > 0
@@ -128,7 +128,7 @@ def test_counters_are_counters(server: Served) -> None:
         assert f"# TYPE {name}_total counter" in metrics
 
 
-def test_trying_the_system_out_leaves_the_statistics_alone(server: Served) -> None:
+def test_validating_the_system_leaves_the_statistics_alone(server: Served) -> None:
     before = server.tool("stats", {}).json()["totalQueries"]
     done = command("validate", "--url", server.url, data_dir=Path("unused"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -140,7 +140,7 @@ def test_trying_the_system_out_leaves_the_statistics_alone(server: Served) -> No
     assert "validate" not in stats["queriesByAgent"]
 
 
-def test_every_fault_of_a_request_is_told_or_counted(server: Served) -> None:
+def test_every_fault_of_a_request_is_reported_or_counted(server: Served) -> None:
     four = server.tool("search", {"query": "", "limit": 0, "mode": "x", "tags": "y"}).json()
     assert len(four["details"]) == 4
     assert "more" not in four["error"]

@@ -90,17 +90,17 @@ def test_the_label_says_how_many_vectors_are_missing(waiting: Waiting, share: in
     assert share / 100 * EACH - 10 <= int(missing) <= share / 100 * EACH + 2
 
 
-def test_keyword_search_that_was_asked_for_is_whole(waiting: Waiting) -> None:
+def test_a_requested_keyword_search_is_complete(waiting: Waiting) -> None:
     answer = waiting.server.search("river bridge", sessionId="95 per cent", mode="text")
     assert (answer["fallbackLevel"], answer.get("warning")) == (1, None)
 
 
-def test_an_answer_that_is_not_whole_is_not_remembered(waiting: Waiting) -> None:
+def test_an_incomplete_answer_is_not_cached(waiting: Waiting) -> None:
     answers = [waiting.server.search("lantern", sessionId="5 per cent") for _ in range(2)]
     assert not any(answer.get("cached") for answer in answers)
 
 
-def test_when_the_vectors_are_there_the_answer_is_whole_again(waiting: Waiting) -> None:
+def test_when_the_vectors_are_there_the_answer_is_complete_again(waiting: Waiting) -> None:
     """The last of this file: it lets the documents have their vectors."""
     question = {"query": "river glacier", "sessionId": "5 per cent"}
     assert waiting.server.search(**question)["fallbackLevel"] == 2

@@ -90,7 +90,7 @@ def test_an_identifier_has_the_same_rank_by_every_tool(shop: Shop) -> None:
     assert first >= IDENTIFIERS // 3
 
 
-def test_a_large_document_answers_by_its_best_parts_and_crowds_nobody_out(shop: Shop) -> None:
+def test_a_large_document_answers_by_its_best_parts_and_displaces_no_other(shop: Shop) -> None:
     for number in range(3):
         for budget in ({}, {"max_tokens": 1500}):
             question = f"who resets valve code {valve_code(number)}"
@@ -169,7 +169,7 @@ def test_promotion_adds_its_boost_and_nothing_else(shop: Shop) -> None:
         assert wrong == {}
 
 
-def test_an_explicit_minimum_is_one_everywhere(shop: Shop) -> None:
+def test_an_explicit_minimum_applies_everywhere(shop: Shop) -> None:
     name = "rag_context_search"
     tenant = {"project": "own", "branch": shop.own["branch"], "pathHash": shop.own["path_hash"]}
     before = ask(shop.client, "semantic_search", query=name, **shop.own)["results"]

@@ -77,7 +77,7 @@ def restarted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarted]:
         yield Restarted(server, shop, first, before)
 
 
-def test_what_changed_while_the_server_was_down_is_taken_in_without_being_asked(restarted: Restarted) -> None:
+def test_what_changed_while_the_server_was_down_is_indexed_without_a_request(restarted: Restarted) -> None:
     found = {result["path"] for result in restarted.first["results"]}
     assert "gone.md" not in found or restarted.first["warnings"], "an old answer must say that it may be old"
     reader = restarted.reader
@@ -93,7 +93,7 @@ def test_a_key_that_may_only_read_activates_what_is_followed_again(restarted: Re
     assert "kept.md" in restarted.reader.paths(activation=activated["activation"])
 
 
-def test_nobody_writes_by_an_activation_from_before_the_restart(restarted: Restarted) -> None:
+def test_no_caller_writes_by_an_activation_from_before_the_restart(restarted: Restarted) -> None:
     promoted: dict[str, Any] = {"document_path": "kept.md", "promotion_level": "critical"}
     assert restarted.writer.call("update_promotion_level", **promoted, status=409)["code"] == "PROJECT_NOT_ACTIVATED"
     handle = restarted.writer.call("activate_project", config_path=restarted.shop.config)["activation"]
@@ -138,7 +138,7 @@ def test_edited_rules_count_while_a_project_is_followed(restarted: Restarted, tm
     assert warnings() == []
 
 
-def test_a_server_that_is_told_not_to_follow_follows_nothing(restarted: Restarted) -> None:
+def test_a_server_configured_not_to_follow_follows_nothing(restarted: Restarted) -> None:
     with served(restarted.data_before, RAG_CONTEXT_PROJECTS__FOLLOW="false") as server:
         listed = Caller(server.url).call("list_projects")["projects"]
         assert {(each["project_name"], each["exists"], each["followed"]) for each in listed} == {

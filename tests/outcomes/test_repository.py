@@ -48,7 +48,7 @@ def taken(receipts: list[dict[str, Any]], root: Path) -> set[str]:
     return {Path(each["source"]).relative_to(root).as_posix() for each in receipts if each["status"] == "indexed"}
 
 
-def test_what_tools_made_is_left_out_with_a_receipt_and_taken_when_asked_for(repository: Path, tmp_path: Path) -> None:
+def test_generated_files_are_left_out_with_a_receipt_and_indexed_on_request(repository: Path, tmp_path: Path) -> None:
     receipts = indexed(repository, tmp_path / "data")
     assert taken(receipts, repository) == set(WRITTEN)
     left_out = {each["source"].removeprefix(f"{repository}/"): each["reason"] for each in receipts if "reason" in each}
@@ -60,7 +60,7 @@ def test_what_tools_made_is_left_out_with_a_receipt_and_taken_when_asked_for(rep
     assert "--include" in command("index", str(repository), data_dir=tmp_path / "data").stderr
 
 
-def test_a_long_run_tells_how_far_it_is_without_a_terminal(tmp_path: Path) -> None:
+def test_a_long_run_reports_how_far_it_is_without_a_terminal(tmp_path: Path) -> None:
     for number in range(210):
         (tmp_path / f"{number}.md").write_text(f"# Note {number}\n\nThe pump {number}.\n")
     told = command("index", str(tmp_path), data_dir=tmp_path / "data").stderr.splitlines()

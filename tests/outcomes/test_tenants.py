@@ -69,7 +69,7 @@ def activate(program: Caller, project: Repository) -> dict[str, Any]:
     return reply
 
 
-def test_projects_are_listed_with_what_is_known_of_them(server: Served, tmp_path: Path) -> None:
+def test_projects_are_listed_with_their_records(server: Served, tmp_path: Path) -> None:
     program = Caller(server.url)
     made = repository(tmp_path, "listed", one="# One\n", two="# Two\n")
     activate(program, made)
@@ -89,7 +89,7 @@ def test_projects_are_listed_with_what_is_known_of_them(server: Served, tmp_path
     assert made.path_hash in shown.stdout
 
 
-def test_what_is_left_behind_is_removed_after_the_grace_and_nothing_else(server: Served, tmp_path: Path) -> None:
+def test_what_is_left_behind_is_removed_after_the_grace_period_and_nothing_else(server: Served, tmp_path: Path) -> None:
     program = Caller(server.url)
     made = repository(tmp_path, "history", one="# One\n")
     activate(program, made)

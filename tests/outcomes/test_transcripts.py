@@ -7,7 +7,7 @@ from tests.end_to_end.process import command
 from tests.files.transcripts import AGAIN, ANSWERED, ASKED, CLOSED, FILES, INJECTED, claude_code
 
 
-def test_a_folder_of_transcripts_is_stored_as_what_was_said(tmp_path: Path) -> None:
+def test_a_folder_of_transcripts_is_stored_as_its_messages(tmp_path: Path) -> None:
     folder = tmp_path / "agents"
     long = "The pump ran dry again. " * 14_600  # 350 400 characters
     files = {**FILES, "claude/long.jsonl": claude_code().replace(ASKED, long.strip())}

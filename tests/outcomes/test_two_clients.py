@@ -148,7 +148,7 @@ async def test_two_stdio_processes_on_one_directory_work_in_two_projects(town: T
         await work_apart(town, Window(one, passes_on=False), Window(two, passes_on=False))
 
 
-async def test_a_client_that_activated_nothing_touches_nobodys_project(town: Town) -> None:
+async def test_a_client_that_activated_nothing_touches_no_project(town: Town) -> None:
     town.as_it_was()
     async with window(town, "legacy") as one, window(town, "legacy") as idle, window(town, "2026-07-28") as stateless:
         await one.activate(town.shop)
@@ -240,7 +240,7 @@ def ask(town: Town, headers: dict[str, str], tool: str = "list_doc_types", **arg
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-def test_revisions_with_sessions_get_one_that_nobody_can_guess(town: Town, version: str) -> None:
+def test_revisions_with_sessions_get_one_that_cannot_be_guessed(town: Town, version: str) -> None:
     sessions = {open_session(town, version=version)[1] for _ in range(3)}
     assert len(sessions) == 3
     assert min(map(len, sessions)) >= 32
@@ -271,7 +271,7 @@ def test_plain_http_enters_no_session(town: Town) -> None:
     assert reply.status_code == 409
 
 
-def test_a_remembered_answer_is_not_another_tenants(town: Town) -> None:
+def test_a_cached_answer_is_not_another_tenants(town: Town) -> None:
     program = Caller(town.url)
     program.call("activate_project", config_path=town.shop.config)
     program.call("activate_project", config_path=town.wiki.config)
@@ -336,7 +336,7 @@ def test_nothing_is_indexed_past_the_files_of_a_project(town: Town) -> None:
     assert [result["content"] for result in found["results"]] == ["A ghost."]
 
 
-def test_a_branch_that_is_not_checked_out_is_believed_only_when_forced(town: Town) -> None:
+def test_a_branch_that_is_not_checked_out_is_accepted_only_when_forced(town: Town) -> None:
     program = Caller(town.url)
     asked: dict[str, Any] = {"config_path": town.shop.config, "branch_name": "release-9"}
     refused = program.call("activate_project", **asked, status=400)

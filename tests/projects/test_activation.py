@@ -108,7 +108,7 @@ async def test_a_file_that_could_not_be_stored_is_tried_again(rig: Rig, projects
     await until(is_there)
 
 
-async def test_another_branch_is_followed_for_everybody(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_another_branch_is_followed_for_every_caller(rig: Rig, projects: Projects, shop: Path) -> None:
     main = await projects.activate(str(shop))
     handle = projects.activations.note(ONE, main)
     embedded = await rig.embedded()
@@ -197,7 +197,7 @@ async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_befo
     await projects.aclose()
 
 
-async def test_a_branch_that_is_not_checked_out_is_insisted_on_and_stays(projects: Projects, shop: Path) -> None:
+async def test_a_branch_that_is_not_checked_out_stays_active_when_forced(projects: Projects, shop: Path) -> None:
     with pytest.raises(InvalidInputError, match="'main' is checked out, not 'review'"):
         await projects.activate(str(shop), "review")
     activation = await projects.activate(str(shop), "review", is_forced=True)
@@ -208,7 +208,7 @@ async def test_a_branch_that_is_named_and_checked_out_is_left_with_the_checkout(
     assert (await projects.activate(str(shop), "main")).branch_is_given is False
 
 
-async def test_a_branch_that_cannot_be_read_is_believed(projects: Projects, shop: Path) -> None:
+async def test_a_branch_that_cannot_be_read_is_accepted(projects: Projects, shop: Path) -> None:
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
     assert (await projects.activate(str(shop), "topic")).branch_is_given is True
 
@@ -237,7 +237,7 @@ async def test_a_long_first_reconciliation_goes_on_behind_the_activation(rig: Ri
 
 
 @pytest.mark.parametrize("place", ["nowhere", "..", "docs/a.md", "a\0b", "", ".git/HEAD"])
-async def test_what_is_no_project_configuration_is_refused(projects: Projects, shop: Path, place: str) -> None:
+async def test_an_invalid_project_configuration_is_rejected(projects: Projects, shop: Path, place: str) -> None:
     with pytest.raises(InvalidInputError, match=r"config\.json") as caught:
         await projects.activate(str(shop / place) if place else "/")
     assert caught.value.details[0].field == "config_path"
@@ -263,7 +263,7 @@ async def test_a_configuration_that_cannot_be_used_changes_nothing(
     assert projects.followed(before.tenant) is before
 
 
-async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_refused(
+async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_rejected(
     projects: Projects, shop: Path, tmp_path: Path
 ) -> None:
     shutil.rmtree(shop / "docs")

@@ -119,7 +119,7 @@ def test_a_budget_is_shared_out_and_what_small_documents_leave_goes_to_large_one
     assert "- **Excerpt**: lines 1; " in made.text
 
 
-def test_the_most_relevant_document_has_a_place_before_any_other() -> None:
+def test_the_most_relevant_document_gets_the_budget_before_any_other() -> None:
     rules = [document(f"rule-{i}.md", "word " * 30) for i in range(20)]
     links = [linked(f"link-{i}.md", "large.md", content="word " * 30) for i in range(5)]
     made = put_together(rules, [document("large.md", "word " * 5000)], links, 400)
@@ -224,7 +224,7 @@ def test_a_budget_is_never_exceeded_and_nothing_comes_twice_or_gets_lost(
     assert made.text.count("- **Path**: ") == len(kept)
 
 
-def test_a_content_is_made_ready_once_and_counted_as_it_stands() -> None:
+def test_a_content_is_prepared_once_and_counted_as_it_stands() -> None:
     renderer = Renderer(WordTokenizer())
     first = renderer.render("# Two words")
     assert renderer.render("# Two words") is first

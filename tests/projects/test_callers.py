@@ -51,7 +51,7 @@ def test_the_same_project_twice_is_no_conflict_of_a_key_and_two_are() -> None:
     assert activations.of(BOB) == activations.of(NOBODY) == ()
 
 
-def test_a_handle_is_unknown_to_another_key_and_to_nobody() -> None:
+def test_a_handle_is_unknown_to_another_key_and_without_a_key() -> None:
     activations = Activations()
     handle = activations.note(ALICE, SHOP)
     for caller in (BOB, NOBODY):
@@ -59,7 +59,7 @@ def test_a_handle_is_unknown_to_another_key_and_to_nobody() -> None:
             activations.of(caller, handle)
 
 
-def test_what_nobody_used_for_a_day_is_forgotten() -> None:
+def test_what_was_unused_for_a_day_is_forgotten() -> None:
     clock = FrozenClock()
     activations = Activations(clock)
     session = CallerId("s")
@@ -73,7 +73,7 @@ def test_what_nobody_used_for_a_day_is_forgotten() -> None:
         activations.of(ALICE, unused)
 
 
-def test_one_key_pushes_out_its_own_oldest_handles_and_nobody_elses() -> None:
+def test_one_key_evicts_its_own_oldest_handles_and_no_others() -> None:
     activations = Activations()
     bobs, first = activations.note(BOB, WIKI), activations.note(ALICE, SHOP)
     for _ in range(MAX_HANDLES):
@@ -83,7 +83,7 @@ def test_one_key_pushes_out_its_own_oldest_handles_and_nobody_elses() -> None:
         activations.of(ALICE, first)
 
 
-def test_everybody_goes_along_to_another_branch_and_leaves_what_is_deleted() -> None:
+def test_every_caller_follows_to_another_branch_and_leaves_a_deleted_project() -> None:
     activations = Activations()
     session, nexts = CallerId("s"), activation("shop", "next")
     handle = activations.note(session, SHOP)

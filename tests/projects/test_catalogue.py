@@ -93,7 +93,7 @@ async def test_links_lead_to_existing_documents_once_and_not_to_itself(rig: Rig,
     assert paths(catalogue.related(a)) == ["c.md"]
 
 
-async def test_links_are_read_anew_after_an_edit_and_not_before(rig: Rig, tmp_path: Path) -> None:
+async def test_links_are_read_again_after_an_edit_and_not_before(rig: Rig, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "[b](b.md)\n")
     write(docs / "b.md", "b\n")
@@ -116,7 +116,7 @@ async def test_links_are_read_anew_after_an_edit_and_not_before(rig: Rig, tmp_pa
     assert counted.calls > read
 
 
-async def test_links_that_somebody_could_not_wait_for_are_read_all_the_same_and_once(rig: Rig, tmp_path: Path) -> None:
+async def test_links_that_a_caller_could_not_wait_for_are_read_once_all_the_same(rig: Rig, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "[b](b.md)\n")
     write(docs / "b.md", "b\n")

@@ -41,7 +41,7 @@ def test_a_project_name_is_all_that_is_needed(tmp_path: Path) -> None:
     )
 
 
-def test_everything_that_can_be_said_is_understood(tmp_path: Path) -> None:
+def test_every_configuration_key_is_accepted(tmp_path: Path) -> None:
     path = configure(
         tmp_path,
         **{"$schema": "https://example.com/any"},
@@ -124,7 +124,9 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
         ({"custom_doc_types": {}}, "custom_doc_types", "list"),
     ],
 )
-def test_a_mistake_is_named_with_its_place(tmp_path: Path, values: dict[str, object], place: str, message: str) -> None:
+def test_a_mistake_is_named_with_its_location(
+    tmp_path: Path, values: dict[str, object], place: str, message: str
+) -> None:
     said = refused(configure(tmp_path, **values))
     assert message in said[place]
 
@@ -147,7 +149,7 @@ def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
         (b" " * ((1 << 20) + 1), "larger"),
     ],
 )
-def test_what_is_no_json_is_refused_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
+def test_invalid_json_is_rejected_in_one_sentence(tmp_path: Path, content: bytes, message: str) -> None:
     path = configure(tmp_path)
     path.write_bytes(content)
     with pytest.raises(SchemaValidationError, match=message):
@@ -165,7 +167,7 @@ def test_a_byte_order_mark_is_no_mistake(tmp_path: Path) -> None:
     assert read_config(path).project_name == "shop"
 
 
-def test_the_other_tools_configuration_may_hold_its_own_keys(tmp_path: Path) -> None:
+def test_the_other_tools_configuration_may_contain_its_own_keys(tmp_path: Path) -> None:
     path = tmp_path / ".csharp-compounding-docs" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"project_name": "shop", "file_watcher": {}, "retrieval": {"max_results": 4}}))
@@ -192,7 +194,7 @@ def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_
     assert set(refused(path)) == {"retrieval.max_results"}
 
 
-def test_the_other_tools_documents_are_where_it_keeps_them_unless_said_otherwise(tmp_path: Path) -> None:
+def test_the_other_tools_documents_are_in_its_own_folder_by_default(tmp_path: Path) -> None:
     path = tmp_path / ".csharp-compounding-docs" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps({"project_name": "shop"}))

@@ -55,7 +55,7 @@ def test_complete_front_matter_has_nothing_against_it(name: str) -> None:
     assert built_in().complaints(name, {**WHOLE, **optional, "doc_type": name, "status": "extra"}) == []
 
 
-def test_what_is_missing_or_wrong_is_said_without_its_value() -> None:
+def test_what_is_missing_or_wrong_is_reported_without_its_value() -> None:
     said = built_in().complaints(
         "problem", {"doc_type": "problem", "significance": "s3cret", "date": "soon", "tags": [7]}
     )
@@ -114,14 +114,14 @@ def test_a_project_may_replace_a_built_in_kind(tmp_path: Path) -> None:
         ("[" * 100_000, "not valid JSON"),
     ],
 )
-def test_a_schema_that_is_none_stops_the_activation(tmp_path: Path, schema: object, message: str) -> None:
+def test_an_invalid_schema_stops_the_activation(tmp_path: Path, schema: object, message: str) -> None:
     with pytest.raises(SchemaValidationError, match=message) as caught:
         declared(tmp_path, schema, schema_file="recipe.json")
     assert caught.value.details[0].field == "custom_doc_types[0].schema_file"
 
 
 @pytest.mark.parametrize("place", ["../../outside.json", "/etc/passwd", "link.json"])
-def test_a_schema_outside_the_repository_is_refused(tmp_path: Path, place: str) -> None:
+def test_a_schema_outside_the_repository_is_rejected(tmp_path: Path, place: str) -> None:
     root = tmp_path / "repository"
     (root / ".rag-context").mkdir(parents=True)
     (tmp_path / "outside.json").write_text("{}")
@@ -178,7 +178,7 @@ def test_a_schema_whose_references_multiply_is_given_up(tmp_path: Path) -> None:
     ]
 
 
-def test_a_schema_of_too_many_patterns_is_refused(tmp_path: Path) -> None:
+def test_a_schema_of_too_many_patterns_is_rejected(tmp_path: Path) -> None:
     schema: dict[str, Json] = {"patternProperties": {f"^{i}$": {} for i in range(101)}}
     with pytest.raises(SchemaValidationError, match="more than 100 patterns"):
         declared(tmp_path, schema, schema_file="recipe.json")
@@ -191,7 +191,7 @@ def test_items_are_compared_by_value(tmp_path: Path, items: Json, found: int) ->
 
 
 @pytest.mark.parametrize("folder", ["..", "/", ".", "a/../b", "/abs"])
-def test_a_folder_outside_the_docs_folder_is_refused(tmp_path: Path, folder: str) -> None:
+def test_a_folder_outside_the_docs_folder_is_rejected(tmp_path: Path, folder: str) -> None:
     with pytest.raises(SchemaValidationError, match="below the docs folder"):
         declared(tmp_path, folder=folder)
 

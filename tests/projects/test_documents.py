@@ -69,7 +69,7 @@ def test_a_document_comes_back_as_its_front_matter_says() -> None:
     assert metadata.extra["author"] == "somebody"
 
 
-def test_front_matter_cannot_forge_what_the_index_says_of_a_file() -> None:
+def test_front_matter_cannot_forge_what_the_index_records_of_a_file() -> None:
     known, metadata, warnings = document(WHOLE)
     assert (known.path, known.revision) == ("problems/a.md", revision(WHOLE, READER.rules))
     assert metadata.tags.count("promotion:critical") == 1
@@ -98,7 +98,7 @@ def test_incomplete_front_matter_is_a_warning_that_is_kept(block: str, message: 
     assert known.warnings == warnings
 
 
-def test_what_is_wrong_is_said_once() -> None:
+def test_what_is_wrong_is_reported_once() -> None:
     _, _, warnings = document(WHOLE.replace("2026-03-01", "soon").replace("critical", "urgent"))
     assert len([warning for warning in warnings if "date" in warning]) == 1
     assert len([warning for warning in warnings if "promotion_level" in warning]) == 1

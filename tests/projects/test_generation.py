@@ -99,7 +99,7 @@ async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behav
         assert reply[field] == whole[field]
 
 
-async def test_where_nothing_was_found_the_model_is_not_asked(tmp_path: Path) -> None:
+async def test_where_nothing_was_found_the_model_is_not_called(tmp_path: Path) -> None:
     async with asked_hall(tmp_path) as (hall, stub):
         reply = await hall.call("rag_query", query="zebra", min_relevance_score=1)
         assert stub.asked == []
@@ -135,12 +135,12 @@ def test_citations_are_compared_with_the_context(
 
 
 @pytest.mark.parametrize("url", ["http://host:port", "ftp://host", "http://"])
-def test_an_address_that_cannot_be_one_is_refused_at_once(url: str) -> None:
+def test_an_invalid_address_is_rejected_at_once(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"chat\.url"):
         OpenAIChat(url, model="m")
 
 
-def test_a_key_that_no_header_can_carry_is_refused_without_being_shown() -> None:
+def test_a_key_that_no_header_can_carry_is_rejected_without_being_shown() -> None:
     with pytest.raises(ConfigurationError, match=r"chat\.api_key") as refused:
         OpenAIChat("http://localhost", model="m", api_key="sech\u00e9 ret")
     assert "sech" not in str(refused.value)

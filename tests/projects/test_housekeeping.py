@@ -61,7 +61,7 @@ def test_a_worktree_has_the_branches_of_its_repository(shop: Path, tmp_path: Pat
     assert not has_branch(tmp_path / "w", "gone")
 
 
-def test_why_a_project_is_gone_is_said(shop: Path) -> None:
+def test_why_a_project_is_gone_is_reported(shop: Path) -> None:
     kept = record(shop)
     assert why_gone(kept) is None
     write(shop / ".git/HEAD", "ref: refs/heads/next\n")
@@ -78,7 +78,7 @@ def test_why_a_project_is_gone_is_said(shop: Path) -> None:
     assert "folder" in str(why_gone(kept))
 
 
-async def test_a_grace_counts_from_when_it_was_seen_and_again_after_each_use(rig: Rig, shop: Path) -> None:
+async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_use(rig: Rig, shop: Path) -> None:
     clock = FrozenClock()
     projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
     now = datetime.now().astimezone()

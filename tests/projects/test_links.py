@@ -5,7 +5,7 @@ import pytest
 from rag_context.projects.links import links
 
 
-def test_the_links_of_the_seeds_example_are_found() -> None:
+def test_the_links_of_the_specifications_example_are_found() -> None:
     text = """\
 See [related problem](./csharp-compounding-docs/problems/db-issue.md) for context.
 Also check [tooling](../csharp-compounding-docs/tools/npgsql.md).
@@ -57,7 +57,7 @@ def test_a_link_in_any_form_is_found(text: str, found: str) -> None:
         "",
     ],
 )
-def test_what_only_looks_like_a_link_is_none(text: str) -> None:
+def test_what_only_looks_like_a_link_is_not_followed(text: str) -> None:
     assert links(text) == ()
 
 

@@ -177,7 +177,7 @@ def test_a_file_of_the_docs_folder_is_located(docs: Path, said: str) -> None:
         "a\n.md", "link.md", "within.md", "up/outside.md", "up/docs/problems/a.md", "a" * 5000,
     ],
 )  # fmt: skip
-def test_a_path_that_leads_out_or_over_a_link_is_refused(docs: Path, said: str) -> None:
+def test_a_path_that_leads_out_or_over_a_link_is_rejected(docs: Path, said: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         located(docs, said)
     assert caught.value.details[0].field == "path"

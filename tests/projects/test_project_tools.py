@@ -150,7 +150,7 @@ async def test_a_search_lists_documents_by_relevance(hall: Hall, shop: Path) -> 
     assert [each["path"] for each in critical["results"]] == ["rules/money.md"]
 
 
-async def test_doc_types_are_told_with_their_schemas(hall: Hall, shop: Path) -> None:
+async def test_doc_types_are_reported_with_their_schemas(hall: Hall, shop: Path) -> None:
     await hall.call("activate_project", config_path=str(shop))
     reply = await hall.call("list_doc_types")
     problem = reply["doc_types"][0]
@@ -179,7 +179,7 @@ async def test_a_document_just_written_is_indexed_and_promoted(hall: Hall, shop:
     assert [each["path"] for each in found["results"]] == ["insights/new.md"]
 
 
-async def test_deleting_may_be_looked_at_first_and_leaves_the_files(hall: Hall, shop: Path) -> None:
+async def test_deleting_may_be_checked_first_and_leaves_the_files(hall: Hall, shop: Path) -> None:
     await hall.call("activate_project", config_path=str(shop))
     preview = await hall.call("delete_documents", project_name="shop", dry_run=True)
     assert (preview["status"], preview["dry_run"], preview["branch_name"]) == ("preview", True, None)
@@ -229,7 +229,7 @@ async def test_external_documents_are_searched_apart(hall: Hall, shop: Path) -> 
         ("delete_documents", {}, 400, "INVALID_INPUT"),
     ],
 )
-async def test_what_cannot_be_done_is_told_with_its_code(
+async def test_what_cannot_be_done_is_reported_with_its_code(
     hall: Hall, shop: Path, tool: str, fields: dict[str, Any], status: int, code: str
 ) -> None:
     await hall.call("activate_project", config_path=str(shop))
@@ -248,7 +248,7 @@ async def test_external_documents_need_no_promotion(hall: Hall, shop: Path) -> N
     assert (await hall.call("rag_query", query=ASK, min_relevance_score=0))["sources"] == []
 
 
-async def test_folders_that_are_not_there_are_told_by_what_they_are(hall: Hall, shop: Path) -> None:
+async def test_folders_that_are_not_there_are_reported_by_what_they_are(hall: Hall, shop: Path) -> None:
     configure(shop.parent.parent, docs_path="dosc", external_docs={"path": "vendro"})
     reply = await hall.call("activate_project", config_path=str(shop))
     assert [warning.rpartition(":")[0] for warning in reply["warnings"]] == [
@@ -271,7 +271,7 @@ async def test_a_file_is_indexed_for_the_branch_that_lies_there(hall: Hall, shop
     assert stored["total_docs"] == 3
 
 
-async def test_a_configuration_that_is_none_activates_nothing(hall: Hall, shop: Path) -> None:
+async def test_an_invalid_configuration_activates_nothing(hall: Hall, shop: Path) -> None:
     configure(shop.parent.parent, project_name="Shop", retrieval={"max_results": 0})
     reply = await hall.call("activate_project", config_path=str(shop), status=400)
     assert reply["code"] == "SCHEMA_VALIDATION_FAILED"
@@ -279,7 +279,7 @@ async def test_a_configuration_that_is_none_activates_nothing(hall: Hall, shop: 
     assert (await hall.call("list_doc_types", status=409))["code"] == "PROJECT_NOT_ACTIVATED"
 
 
-async def test_without_external_documents_that_is_said(hall: Hall, tmp_path: Path) -> None:
+async def test_missing_external_documents_are_reported(hall: Hall, tmp_path: Path) -> None:
     await hall.call("activate_project", config_path=str(other(tmp_path, "plain")))
     reply = await hall.call("search_external_docs", query=ASK, status=400)
     assert reply["code"] == "EXTERNAL_DOCS_NOT_CONFIGURED"
@@ -300,7 +300,7 @@ async def test_before_anything_is_active_every_tool_names_the_next_step(hall: Ha
         assert "activate_project" in reply["error"]
 
 
-async def test_a_dead_store_is_told_in_the_tools_own_code(hall: Hall, shop: Path) -> None:
+async def test_a_dead_store_is_reported_in_the_tools_own_code(hall: Hall, shop: Path) -> None:
     await hall.call("activate_project", config_path=str(shop))
     hall.house.documents.fault = DEAD
     write(shop.parent.parent / "docs/other.md", "# Other\n")

@@ -114,7 +114,7 @@ def test_a_level_that_is_there_already_writes_nothing(tmp_path: Path) -> None:
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_what_somebody_else_wrote_meanwhile_is_not_undone(tmp_path: Path) -> None:
+def test_what_another_program_wrote_meanwhile_is_not_undone(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     path.write_text("# A\n")
     done = rewrite(path, IMPORTANT)

@@ -46,7 +46,7 @@ def paths(documents: tuple[RetrievedDocument, ...]) -> list[str]:
     return [document.path for document in documents]
 
 
-async def test_documents_come_whole_the_most_relevant_first_and_without_front_matter(base: Knowledge) -> None:
+async def test_documents_come_complete_the_most_relevant_first_and_without_front_matter(base: Knowledge) -> None:
     text = "# Leaks\n\nDatabase connection pool exhaustion.\n\n## Later\n\nNothing of the question.\n"
     await base.add("problems/leak.md", text, title="Leaking", summary="It leaks", date="2026-01-31")
     result = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions(min_relevance_score=0.1))
@@ -170,12 +170,12 @@ def match(path: str, rank: float, place: int) -> Match:
     return Match(document=document, rank=rank, raw=0.5, boosted=0.5, place=place)
 
 
-def test_the_fused_score_orders_and_of_equals_the_place_in_the_search() -> None:
+def test_the_fused_score_orders_and_equals_keep_the_order_of_the_search() -> None:
     found = [match("code", 1.0, 0), match("near", 0.7, 2), match("boosted", 1.05, 3), match("far", 0.7, 1)]
     assert [each.document.path for each in best_first(found)] == ["boosted", "code", "far", "near"]
 
 
-async def test_an_explicit_minimum_is_one_for_the_holder_of_rare_words_too(base: Knowledge) -> None:
+async def test_an_explicit_minimum_applies_to_the_holder_of_rare_terms_too(base: Knowledge) -> None:
     await base.add("codes.md", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
     found = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions())
     assert paths(found.documents) == ["codes.md"]
@@ -194,7 +194,7 @@ async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_f
     assert paths(found.documents).count("big.md") == 1
 
 
-async def test_a_vector_finds_what_its_words_mean_and_the_words_are_not_needed(base: Knowledge) -> None:
+async def test_a_vector_finds_similar_documents_without_a_text(base: Knowledge) -> None:
     vector = await base.fake.embed_query(ASK)
     base.embedder.fault = base.texts.fault = DEAD
     found = await base.service.retrieve_relevant_documents(vector * 7.0, RetrievalOptions(min_relevance_score=0.1))
@@ -215,12 +215,12 @@ async def test_a_vector_finds_what_its_words_mean_and_the_words_are_not_needed(b
     ],
     ids=["blank", "space", "zero", "not finite", "a matrix", "empty", "another model's"],
 )
-async def test_what_is_no_question_is_refused(base: Knowledge, question: object, sentence: str) -> None:
+async def test_an_invalid_question_is_rejected(base: Knowledge, question: object, sentence: str) -> None:
     with pytest.raises(InvalidInputError, match=sentence):
         await base.service.assemble_context(question, RetrievalOptions())  # type: ignore[arg-type]
 
 
-async def test_superseded_documents_are_hidden_unless_asked_for_and_then_marked(base: Knowledge) -> None:
+async def test_superseded_documents_are_hidden_unless_requested_and_then_marked(base: Knowledge) -> None:
     await base.add(
         "problems/pool-2.md", "# Pool\n\nDatabase connection pool exhaustion, anew.", supersedes="problems/pool.md"
     )
@@ -254,7 +254,7 @@ async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: Kn
         (CriticalInclusion.NEVER, [], ["rules/pool.md"]),
     ],
 )
-async def test_critical_documents_may_be_asked_for_where_they_match_or_not_at_all(
+async def test_critical_documents_may_be_requested_where_they_match_or_not_at_all(
     base: Knowledge, inclusion: CriticalInclusion, in_front: list[str], found: list[str]
 ) -> None:
     await with_critical(base)
@@ -263,7 +263,7 @@ async def test_critical_documents_may_be_asked_for_where_they_match_or_not_at_al
     assert (paths(context.critical_documents), paths(context.relevant_documents)) == (in_front, found)
 
 
-async def test_critical_documents_keep_to_the_doc_types_asked_for_and_to_what_holds(base: Knowledge) -> None:
+async def test_critical_documents_keep_to_the_doc_types_requested_and_to_what_holds(base: Knowledge) -> None:
     await with_critical(base)
     await base.add("tools/rule.md", "# Tool rule\n\nNo tabs.", promotion_level="critical")
     await base.add("tools/rule-2.md", "# New rule\n\nTabs.", promotion_level="critical", supersedes="tools/rule.md")
@@ -333,7 +333,7 @@ async def test_another_tenants_documents_are_never_seen(base: Knowledge) -> None
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
-async def test_without_vectors_the_words_find_the_documents_and_the_answer_says_so(
+async def test_without_vectors_keyword_search_finds_the_documents_and_the_answer_says_so(
     base: Knowledge, fault: Fault
 ) -> None:
     base.embedder.fault = fault
@@ -377,7 +377,7 @@ async def test_documents_that_cannot_be_read_are_shown_by_what_was_found_of_them
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
-async def test_without_the_list_of_documents_what_is_found_speaks_for_itself(fault: Fault) -> None:
+async def test_without_the_list_of_documents_results_describe_themselves(fault: Fault) -> None:
     base = Knowledge(deadline_s=0.4)
     await base.add(
         "problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.", title="Leaks"
@@ -409,7 +409,7 @@ class _Endless(DocumentList):
         return (document,)
 
 
-async def test_links_that_take_too_long_cost_nobody_else_the_time_to_be_read() -> None:
+async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
     base = Knowledge(deadline_s=1.0)
     await base.add("problems/pool.md", f"# Pool\n\nThe {ASK} came from leaks.\n\n## Elsewhere\n\nNothing of it.")
     await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")

@@ -35,7 +35,7 @@ def docs(tmp_path: Path) -> Path:
     return (tmp_path / "docs").resolve()
 
 
-async def test_new_changed_and_deleted_files_are_told_apart(rig: Rig, docs: Path) -> None:
+async def test_new_changed_and_deleted_files_are_distinguished(rig: Rig, docs: Path) -> None:
     keeper = rig.synchroniser(docs)
     write(docs / "a.md", "# A\n")
     write(docs / "sub" / "b.md", "# B\n")
@@ -169,7 +169,7 @@ async def test_following_looks_at_what_changed_and_at_nothing_else(rig: Rig, doc
     assert outcomes(await keeper.follow({docs})) == {"a.md": "unchanged", "b.md": "replaced"}
 
 
-async def test_what_could_not_be_stored_says_so_and_is_stored_the_next_time(rig: Rig, docs: Path) -> None:
+async def test_what_could_not_be_stored_is_reported_and_stored_the_next_time(rig: Rig, docs: Path) -> None:
     write(docs / "a.md", "# A\n")
     write(docs / "b.md", "# B\n")
     rig.writer.fault = Fault(BackendUnavailableError("documents", "disk full"))
@@ -180,7 +180,7 @@ async def test_what_could_not_be_stored_says_so_and_is_stored_the_next_time(rig:
     assert outcomes(await rig.synchroniser(docs).reconcile()) == {"a.md": "indexed", "b.md": "indexed"}
 
 
-async def test_progress_is_told_file_by_file(rig: Rig, docs: Path) -> None:
+async def test_progress_is_reported_file_by_file(rig: Rig, docs: Path) -> None:
     for number in range(7):
         write(docs / f"{number}.md", f"# {number}\n")
     heard: list[SyncProgress] = []

@@ -58,7 +58,7 @@ def distances(graph: Mapping[int, Sequence[int]], sources: Sequence[int]) -> dic
     st.integers(0, 5),
     st.integers(0, 8),
 )
-async def test_a_walk_ends_and_keeps_to_its_bounds(
+async def test_a_traversal_ends_and_keeps_to_its_bounds(
     graph: Mapping[int, Sequence[int]], sources: list[int], passed: list[int], depth: int, most: int
 ) -> None:
     links = await walked(graph, sources, passed, depth, most)
@@ -73,7 +73,7 @@ async def test_a_walk_ends_and_keeps_to_its_bounds(
     assert [link.depth for link in links] == sorted(link.depth for link in links)
 
 
-async def test_ten_thousand_links_are_walked_only_as_far_as_wanted() -> None:
+async def test_ten_thousand_links_are_followed_only_as_far_as_requested() -> None:
     graph = {0: [0, *range(1, 10_001)], **{number: [0, number] for number in range(1, 10_001)}}
     links = await walked(graph, [0], [], 9, 5)
     assert [link.document.path for link in links] == ["1", "2", "3", "4", "5"]

@@ -50,7 +50,7 @@ async def test_only_so_many_run_at_once_and_the_rest_comes_in_order() -> None:
     assert (work.admission.running, work.admission.waiting) == (0, 0)
 
 
-async def test_what_waits_too_long_is_refused_and_never_begun() -> None:
+async def test_what_waits_too_long_is_rejected_and_never_begun() -> None:
     work = Work(make(1, max_wait_s=0.05))
     first = asyncio.create_task(work.run(0))
     await turn()
@@ -70,7 +70,7 @@ async def test_what_waits_too_long_is_refused_and_never_begun() -> None:
     await first
 
 
-async def test_a_queue_that_is_too_long_refuses_at_once() -> None:
+async def test_a_queue_that_is_too_long_rejects_at_once() -> None:
     work = Work(make(1, max_waiting=2))
     tasks = [asyncio.create_task(work.run(number)) for number in range(3)]
     await turn()
@@ -81,7 +81,7 @@ async def test_a_queue_that_is_too_long_refuses_at_once() -> None:
     assert work.begun == [0, 1, 2]
 
 
-async def test_the_wait_is_told_and_begins_no_work() -> None:
+async def test_the_wait_is_reported_and_begins_no_work() -> None:
     work = Work(make(1))
     waits: list[float] = []
     work.admission.on_wait = waits.append
@@ -104,7 +104,7 @@ async def test_one_that_goes_away_while_it_waits_leaves_the_queue() -> None:
     assert work.begun == [0, 2]
 
 
-async def test_one_that_goes_away_with_the_place_in_its_hand_passes_it_on() -> None:
+async def test_a_waiter_cancelled_with_its_slot_passes_the_slot_on() -> None:
     work = Work(make(1))
     tasks = [asyncio.create_task(work.run(number)) for number in range(3)]
     await turn()
@@ -129,7 +129,7 @@ async def test_one_that_crashes_or_is_cancelled_frees_its_place() -> None:
         assert admission.running == 1
 
 
-async def test_work_that_nobody_waits_for_is_not_refused() -> None:
+async def test_background_work_is_not_rejected() -> None:
     work = Work(make(1, max_wait_s=0.01, max_waiting=0))
     first = asyncio.create_task(work.run(0))
     await turn()
@@ -146,7 +146,7 @@ async def test_work_that_nobody_waits_for_is_not_refused() -> None:
     assert work.begun == [0, 1]
 
 
-async def test_a_stopped_process_has_not_kept_anybody_waiting() -> None:
+async def test_a_stopped_process_has_not_kept_any_caller_waiting() -> None:
     """The loop is held up for longer than anybody may wait; the place comes free right after it."""
     work = Work(make(1, max_wait_s=0.2))
     tasks = [asyncio.create_task(work.run(number)) for number in range(2)]
@@ -167,7 +167,7 @@ def adaptive(clock: FrozenClock) -> AdaptiveLimit:
     return AdaptiveLimit(8, least=2, most=16, target_s=0.1, clock=clock)
 
 
-def test_late_ones_make_it_smaller_but_never_less_than_the_least() -> None:
+def test_late_calls_make_the_limit_smaller_but_never_below_the_minimum() -> None:
     clock = FrozenClock()
     limit = adaptive(clock)
     for _ in range(50):
@@ -183,7 +183,7 @@ def test_many_that_are_late_together_are_one_sign() -> None:
     assert limit.at_once == 5
 
 
-def test_in_time_and_full_it_grows_up_to_the_most() -> None:
+def test_timely_calls_at_the_limit_raise_it_up_to_the_maximum() -> None:
     limit = adaptive(FrozenClock())
     for _ in range(1000):
         limit.observe(0.01, was_full=True)

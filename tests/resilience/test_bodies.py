@@ -31,7 +31,7 @@ async def test_deflate_is_understood_and_an_empty_body_is_empty_in_every_encodin
 
 
 @pytest.mark.parametrize(("encoding", "body"), [("", BODY), ("gzip", gzip.compress(BODY, mtime=0))])
-async def test_one_byte_too_many_is_refused(encoding: str, body: bytes) -> None:
+async def test_one_byte_too_many_is_rejected(encoding: str, body: bytes) -> None:
     with pytest.raises(ValueError, match=f"^more than {len(BODY) - 1} bytes$"):
         await read_body(parts(body), encoding, len(BODY) - 1)
 
@@ -45,7 +45,7 @@ async def test_one_byte_too_many_is_refused(encoding: str, body: bytes) -> None:
         ("gzip, gzip", gzip.compress(BODY, mtime=0)),
     ],
 )
-async def test_what_cannot_be_decoded_is_refused(encoding: str, body: bytes) -> None:
+async def test_what_cannot_be_decoded_is_rejected(encoding: str, body: bytes) -> None:
     with pytest.raises(ValueError, match="cannot be decoded"):
         await read_body(parts(body), encoding, len(BODY))
 

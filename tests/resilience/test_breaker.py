@@ -37,7 +37,7 @@ def test_failures_in_a_row_open_it() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
-def test_a_success_starts_the_count_anew() -> None:
+def test_a_success_restarts_the_count() -> None:
     breaker = make(FrozenClock())
     for _ in range(3):
         fail(breaker)
@@ -47,7 +47,7 @@ def test_a_success_starts_the_count_anew() -> None:
     assert breaker.closed
 
 
-def test_an_open_one_refuses_and_says_how_long() -> None:
+def test_an_open_breaker_rejects_calls_and_says_how_long() -> None:
     clock = FrozenClock()
     breaker = make(clock)
     open_it(breaker)
@@ -85,7 +85,7 @@ def test_one_probe_at_a_time() -> None:
             pass
 
 
-def test_a_failed_probe_opens_it_anew() -> None:
+def test_a_failed_probe_opens_it_again() -> None:
     clock = FrozenClock()
     breaker = make(clock)
     open_it(breaker)
@@ -108,7 +108,7 @@ def test_a_probe_that_crashes_frees_its_place() -> None:
     assert breaker.closed
 
 
-def test_a_verdict_counts_even_when_the_call_raised() -> None:
+def test_a_result_counts_even_when_the_call_raised() -> None:
     breaker = make(FrozenClock(), threshold=1)
     with pytest.raises(OSError, match="reset"), breaker.admission() as admission:
         admission.fail()
@@ -155,7 +155,7 @@ def test_closing_forgets_earlier_openings() -> None:
     assert breaker.retry_after_s == 1.0
 
 
-def test_a_trial_gets_in_whatever_the_state_and_its_success_closes() -> None:
+def test_a_trial_runs_whatever_the_state_and_its_success_closes() -> None:
     clock = FrozenClock()
     breaker = make(clock)
     open_it(breaker)

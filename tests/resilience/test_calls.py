@@ -70,7 +70,7 @@ async def test_background_work_is_tried_three_times() -> None:
     assert (twice.count, thrice.count) == (3, 3)
 
 
-async def test_without_a_wish_the_wait_is_random_and_short() -> None:
+async def test_without_a_retry_delay_the_wait_is_random_and_short() -> None:
     assert await retrying(Calls(BackendUnavailableError("x", "reset"))) == "done"
 
 
@@ -154,7 +154,7 @@ async def test_what_is_no_fault_of_it_opens_no_breaker(error: BackendError) -> N
     assert part.breaker.closed
 
 
-async def test_after_a_refusal_it_is_no_longer_known_to_be_well() -> None:
+async def test_after_a_rejected_write_it_is_no_longer_known_to_be_healthy() -> None:
     part = Dependency("x", alive)
     with pytest.raises(BackendRejectedError):
         await part.call(Calls(BackendRejectedError("x", "another dimension")), soon())
@@ -168,7 +168,7 @@ async def test_loading_is_no_trouble() -> None:
     assert part.failures == 0
 
 
-async def test_what_insists_gets_through_where_searches_gave_up_too_soon() -> None:
+async def test_a_call_that_bypasses_an_open_breaker_runs_where_searches_timed_out() -> None:
     """F-3: a write waits longer than a search, and is not refused for what searches could not wait for."""
     calls = Calls(*(BackendTimeoutError("documents", "late") for _ in range(3)))
     dependency = Dependency("documents", alive)
@@ -181,7 +181,7 @@ async def test_what_insists_gets_through_where_searches_gave_up_too_soon() -> No
     assert await dependency.call(calls, soon()) == "done"
 
 
-async def test_what_insists_on_a_dead_one_is_told_so_and_keeps_nobody_waiting() -> None:
+async def test_a_call_that_bypasses_the_breaker_of_a_dead_backend_fails_at_once() -> None:
     clock = FrozenClock()
     dependency = Dependency("documents", alive, clock)
     for _ in range(3):
@@ -194,7 +194,7 @@ async def test_what_insists_on_a_dead_one_is_told_so_and_keeps_nobody_waiting() 
     assert dependency.breaker.retry_after_s == until
 
 
-async def test_a_call_that_was_in_a_hurry_is_not_held_against_the_backend() -> None:
+async def test_a_call_with_a_short_time_budget_does_not_count_against_the_backend() -> None:
     async def ping() -> str:
         return "there"
 

@@ -45,7 +45,7 @@ def test_a_loop_that_runs_loses_nothing() -> None:
     assert loop.stalls.lost_s == 0.0
 
 
-def test_what_a_stopped_process_lost_is_known_before_the_late_beat_has_run() -> None:
+def test_what_a_stopped_process_lost_is_known_before_the_late_heartbeat_has_run() -> None:
     loop = Loop()
     with loop.stalls.watched():
         loop.run(1.0)
@@ -75,7 +75,7 @@ def test_small_lateness_is_tolerated() -> None:
     assert loop.stalls.lost_s == 0.0
 
 
-def test_without_watchers_there_is_no_beat_and_no_loss() -> None:
+def test_without_watchers_there_is_no_heartbeat_and_no_loss() -> None:
     loop = Loop()
     with loop.stalls.watched(), loop.stalls.watched():
         loop.run(1.0)
@@ -142,7 +142,7 @@ def test_failures_of_calls_that_ran_beside_one_another_are_one_event() -> None:
     assert breaker.closed
 
 
-def test_a_crowd_that_fails_interval_after_interval_opens_it() -> None:
+def test_many_calls_that_fail_interval_after_interval_open_it() -> None:
     clock = FrozenClock()
     breaker = _breaker(clock)
     for round_ in range(5):
@@ -162,7 +162,7 @@ def test_one_caller_that_asks_again_at_once_has_each_failure_counted() -> None:
     assert breaker.state is BreakerState.OPEN
 
 
-def test_a_success_beside_failures_starts_the_count_anew() -> None:
+def test_a_success_beside_failures_restarts_the_count() -> None:
     clock = FrozenClock()
     breaker = _breaker(clock)
     for _ in range(20):

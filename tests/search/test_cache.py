@@ -68,7 +68,7 @@ def processes() -> Processes:
     return Processes()
 
 
-async def test_an_answer_that_one_process_found_is_known_to_the_other(processes: Processes) -> None:
+async def test_an_answer_that_one_process_found_is_cached_for_the_other(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(result()), "index:5")
     await processes.settle()
     assert processes.other.get(Query("q"), 9) is None
@@ -106,7 +106,7 @@ async def test_another_question_is_another_answer(processes: Processes, query: Q
     assert await processes.other.fetch(Query("q"), 1, "index:5") is not None
 
 
-async def test_vectors_that_differ_in_one_number_are_asked_apart() -> None:
+async def test_vectors_that_differ_in_one_number_are_queried_separately() -> None:
     cache = ResultCache(10, 60.0, FrozenClock())
     vector = np.zeros(5_000, dtype=np.float32)
     other = vector.copy()
@@ -123,7 +123,7 @@ async def test_another_state_of_the_index_or_another_index_is_another_answer(pro
         assert await processes.other.fetch(Query("q"), 1, stamp) is None
 
 
-async def test_nothing_is_shared_while_the_state_of_the_index_is_not_known(processes: Processes) -> None:
+async def test_nothing_is_shared_while_the_state_of_the_index_is_unknown(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(), None)
     await processes.settle()
     assert await processes.one.fetch(Query("q"), 1, None) is None
@@ -141,7 +141,7 @@ async def test_nothing_is_shared_while_the_state_of_the_index_is_not_known(proce
     ],
     ids=["level 2", "level 3", "a leg missing", "breaker open"],
 )
-async def test_only_whole_answers_are_shared(processes: Processes, lesser: Answer) -> None:
+async def test_only_complete_answers_are_shared(processes: Processes, lesser: Answer) -> None:
     processes.one.put(Query("q"), 1, lesser, "index:5")
     await processes.settle()
     assert processes.values.values == {}
@@ -241,7 +241,7 @@ async def test_a_real_answer_comes_back_exactly(bench: Bench) -> None:
     assert decoded(encoded(said)) == said
 
 
-async def test_a_dead_cache_is_a_miss_and_soon_not_even_asked(processes: Processes) -> None:
+async def test_a_dead_cache_is_a_miss_and_soon_not_even_queried(processes: Processes) -> None:
     processes.cache.fault = Fault(BackendUnavailableError("cache", "gone"))
     for _ in range(10):
         assert await processes.one.fetch(Query("q"), 1, "index:5") is None
@@ -249,7 +249,7 @@ async def test_a_dead_cache_is_a_miss_and_soon_not_even_asked(processes: Process
     assert processes.one.misses == 10
 
 
-async def test_a_cache_that_hangs_costs_its_patience_three_times_and_then_nothing(processes: Processes) -> None:
+async def test_a_cache_that_hangs_costs_its_timeout_three_times_and_then_nothing(processes: Processes) -> None:
     level = processes.level(timeout_s=0.01)
     processes.cache.fault = Fault(hang=True)
     for _ in range(10):
@@ -257,7 +257,7 @@ async def test_a_cache_that_hangs_costs_its_patience_three_times_and_then_nothin
     assert processes.cache.calls == 3
 
 
-async def test_a_cache_that_is_back_is_asked_again_once_a_probe_found_it(processes: Processes) -> None:
+async def test_a_cache_that_is_back_is_queried_again_once_a_probe_found_it(processes: Processes) -> None:
     level = processes.levels[0]
     processes.cache.fault = Fault(BackendUnavailableError("cache", "gone"))
     for _ in range(3):
@@ -283,7 +283,7 @@ async def test_writing_is_done_beside_the_requests(processes: Processes) -> None
     assert level.dropped == 0
 
 
-async def test_what_is_too_much_or_refused_is_dropped_and_counted(processes: Processes) -> None:
+async def test_what_is_too_much_or_rejected_is_dropped_and_counted(processes: Processes) -> None:
     guard = Dependency("cache", processes.values.ping, processes.clock)
     level = SecondLevel(processes.cache.port, guard, capacity=2, clock=processes.clock)
     for key in ("a", "b", "c"):
@@ -328,7 +328,7 @@ async def test_two_processes_share_their_answers_through_redis(
 
 
 @pytest.mark.parametrize(("own", "theirs", "believed"), [("s", "s", True), ("s", "", False), ("s", "t", False)])
-async def test_only_values_that_were_sealed_with_the_secret_are_believed(own: str, theirs: str, believed: bool) -> None:
+async def test_only_values_that_were_signed_with_the_secret_are_accepted(own: str, theirs: str, believed: bool) -> None:
     clock = FrozenClock()
     cache = MemoryCache(clock)
     guard = Dependency("cache", cache.ping, clock)

@@ -31,7 +31,7 @@ def found(answer: Answer) -> list[str]:
     return [result.passage.document_id for result in answer.results]
 
 
-async def test_level_1_unites_both_legs(bench: Bench) -> None:
+async def test_level_1_unites_both_retrievers(bench: Bench) -> None:
     answer = await bench.chain.search(ASK)
     assert answer.level is Level.PRIMARY
     assert found(answer)[0] == "retry"
@@ -77,7 +77,7 @@ async def test_any_failure_of_level_1_leads_to_level_2(bench: Bench, part: str, 
         (Fault(BackendStartingError("x", "loading")), RetrieverStatus.LOADING),
     ],
 )
-async def test_a_leg_says_how_it_failed(bench: Bench, fault: Fault, status: RetrieverStatus) -> None:
+async def test_a_retriever_reports_how_it_failed(bench: Bench, fault: Fault, status: RetrieverStatus) -> None:
     bench.embedder.fault = fault
     answer = await bench.chain.search(ASK)
     assert answer.legs["embedding"].status is status
@@ -85,7 +85,7 @@ async def test_a_leg_says_how_it_failed(bench: Bench, fault: Fault, status: Retr
 
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
-async def test_without_its_text_leg_level_1_says_so(bench: Bench, fault: Fault) -> None:
+async def test_without_keyword_search_level_1_says_so(bench: Bench, fault: Fault) -> None:
     bench.texts.fault = fault
     answer = await bench.chain.search(ASK)
     assert answer.level is Level.PRIMARY
@@ -147,7 +147,7 @@ async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
-async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_knows(fault: Fault, mode: Mode) -> None:
+async def test_a_dead_document_store_leaves_level_1_with_what_the_vector_store_has(fault: Fault, mode: Mode) -> None:
     bench = Bench(deadline_s=1.0)
     for name, text in TEXTS.items():
         await bench.add(name, text)
@@ -180,7 +180,7 @@ async def test_surroundings_that_do_not_come_are_done_without_and_waited_for_onc
     ("mode", "level", "warning"),
     [(Mode.HYBRID, Level.TEXT, WARNINGS[Level.TEXT]), (Mode.TEXT, Level.PRIMARY, INEXACT)],
 )
-async def test_words_are_answered_without_their_surroundings_where_those_do_not_come_and_say_so(
+async def test_keyword_search_without_neighbours_in_time_answers_with_a_warning(
     bench: Bench, mode: Mode, level: Level, warning: str
 ) -> None:
     surroundings: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours")
@@ -197,7 +197,7 @@ async def test_words_are_answered_without_their_surroundings_where_those_do_not_
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
-async def test_level_2_is_made_ready_while_the_vectors_keep_everybody_waiting(bench: Bench, mode: Mode) -> None:
+async def test_level_2_is_prepared_while_the_vectors_are_late(bench: Bench, mode: Mode) -> None:
     """F-4: what the legs leave of the deadline is too short for a slow document store; the waiting is not."""
     slow: Faulty[DocumentStore] = Faulty(bench.sources.documents, "neighbours", "passages")
     slow.fault = Fault(delay_s=0.08)
@@ -212,7 +212,7 @@ async def test_level_2_is_made_ready_while_the_vectors_keep_everybody_waiting(be
     assert slow.calls == 2, "it was made ready once"
 
 
-async def test_what_was_made_ready_is_dropped_where_the_vectors_come_after_all(bench: Bench) -> None:
+async def test_the_prepared_fallback_is_dropped_where_the_vectors_come_after_all(bench: Bench) -> None:
     bench.embedder.fault = Fault(delay_s=0.25)
     chain = SearchChain(bench.sources, bench.breaker, deadline_s=0.4)
     answer = await chain.search(ASK)
@@ -222,7 +222,7 @@ async def test_what_was_made_ready_is_dropped_where_the_vectors_come_after_all(b
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_words_alone_need_the_document_store(bench: Bench) -> None:
+async def test_keyword_search_needs_the_document_store(bench: Bench) -> None:
     bench.texts.fault = bench.documents.fault = DEAD
     answer = await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))
     assert answer.level is Level.EMPTY
@@ -323,7 +323,7 @@ async def test_a_hiccup_is_tried_once_more(bench: Bench) -> None:
     assert bench.sources.embedding.breaker.closed
 
 
-async def test_text_as_asked_is_level_1(bench: Bench) -> None:
+async def test_text_mode_on_request_is_level_1(bench: Bench) -> None:
     bench.embedder.fault = DEAD
     answer = await bench.chain.search(Query(ASK.text, mode=Mode.TEXT))
     assert answer.level is Level.PRIMARY
@@ -332,7 +332,7 @@ async def test_text_as_asked_is_level_1(bench: Bench) -> None:
     assert found(answer)[0] == "retry"
 
 
-async def test_vector_as_asked_is_ordered_by_cosine_alone(bench: Bench) -> None:
+async def test_vector_mode_on_request_is_ordered_by_cosine_alone(bench: Bench) -> None:
     answer = await bench.chain.search(Query("jackpot", mode=Mode.VECTOR, min_score=0.0, limit=20))
     cosines = [result.ranked.candidate.cosine for result in answer.results]
     assert len(cosines) == 3
@@ -363,7 +363,7 @@ async def test_the_holder_of_a_rare_term_is_never_lost_to_the_models_threshold(b
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.TEXT])
-async def test_a_minimum_that_was_asked_for_is_one_for_the_holder_of_rare_terms_too(bench: Bench, mode: Mode) -> None:
+async def test_a_requested_minimum_applies_to_the_holder_of_rare_terms_too(bench: Bench, mode: Mode) -> None:
     await bench.add("code", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
     answer = await bench.chain.search(Query("ERR4711 turbine manifold", mode=mode, min_score=0.99))
     assert found(answer) == []
@@ -404,7 +404,7 @@ async def test_an_empty_index_answers_empty_at_level_1() -> None:
     assert answer.unanswerable
 
 
-async def test_an_error_that_is_no_backends_is_a_bug_and_stays_one(bench: Bench) -> None:
+async def test_an_error_of_no_backend_is_a_bug_and_stays_one(bench: Bench) -> None:
     bench.embedder.fault = Fault(TypeError("bug"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="bug"):
         await bench.chain.search(ASK)
@@ -428,7 +428,7 @@ async def open_breaker(bench: Bench) -> None:
     bench.embedder.fault = bench.texts.fault = None
 
 
-async def test_a_vector_alone_walks_the_vector_leg_alone(bench: Bench) -> None:
+async def test_a_vector_alone_runs_the_vector_retriever_alone(bench: Bench) -> None:
     vector = await bench.fake.embed_query(ASK.text)
     bench.embedder.fault = bench.texts.fault = DEAD
     answer = await bench.chain.search(Query("", vector=vector))
@@ -436,7 +436,7 @@ async def test_a_vector_alone_walks_the_vector_leg_alone(bench: Bench) -> None:
     assert found(answer)[0] == "retry"
 
 
-async def test_a_vector_beside_words_spares_the_embedding_of_these(bench: Bench) -> None:
+async def test_a_vector_beside_a_text_saves_embedding_the_text(bench: Bench) -> None:
     whole = await bench.chain.search(ASK)
     vector = await bench.fake.embed_query(ASK.text)
     bench.embedder.fault = DEAD

@@ -34,7 +34,7 @@ async def test_an_answer_says_how_many_vectors_are_missing(bench: Bench, mode: M
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
-async def test_where_no_vector_is_there_words_answer_at_level_2(mode: Mode) -> None:
+async def test_without_vectors_keyword_search_answers_at_level_2(mode: Mode) -> None:
     bench = Bench()
     await filled(bench, 0, 3)
     by_words = await bench.chain.search(Query(f"{QUOTE} 2th", mode=Mode.TEXT))
@@ -59,7 +59,7 @@ async def test_only_what_the_filter_lets_through_counts(bench: Bench) -> None:
     assert (await bench.chain.search(Query(QUOTE))).level is Level.TEXT
 
 
-async def test_words_as_asked_are_level_1_whatever_is_missing(bench: Bench) -> None:
+async def test_requested_keyword_search_is_level_1_whatever_is_missing(bench: Bench) -> None:
     await filled(bench, 0, 3)
     answer = await bench.chain.search(Query(QUOTE, mode=Mode.TEXT))
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)

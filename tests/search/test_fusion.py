@@ -27,12 +27,12 @@ def test_a_negative_cosine_is_no_evidence() -> None:
     assert fused == pytest.approx([0.5, 1.0])
 
 
-def test_without_matching_words_the_cosines_order_all_kinds_alike() -> None:
+def test_without_matching_terms_the_cosines_order_all_kinds_alike() -> None:
     fused = fuse(np.array([0.6, 0.9]), np.zeros(2), np.array([CODE_VECTOR_WEIGHT, VECTOR_WEIGHT]))
     assert fused == pytest.approx([0.6 / 0.9, 1.0])
 
 
-def test_without_vectors_the_words_order_all_kinds_alike() -> None:
+def test_without_vectors_keyword_scores_order_all_kinds_alike() -> None:
     fused = fuse(np.zeros(2), np.array([3.0, 4.0]), np.array([VECTOR_WEIGHT, CODE_VECTOR_WEIGHT]))
     assert fused == pytest.approx([0.75, 1.0])
 
@@ -62,12 +62,12 @@ def test_a_candidate_better_on_both_sides_is_never_behind(values: list[float], d
 UNKNOWN = np.nan
 
 
-def test_an_unknown_cosine_leaves_a_candidate_to_its_words() -> None:
+def test_an_unknown_cosine_leaves_a_candidate_to_its_keyword_score() -> None:
     fused = fuse(np.array([0.8, UNKNOWN, 0.4]), np.array([2.0, 6.0, 8.0]), np.full(3, 0.5))
     assert fused == pytest.approx([0.5 * 1.0 + 0.5 * 0.25, 0.75, 0.5 * 0.5 + 0.5 * 1.0])
 
 
-def test_a_poor_best_of_the_known_cosines_is_not_taken_for_the_best_of_all() -> None:
+def test_a_poor_best_of_the_known_cosines_is_not_used_as_the_best_of_all() -> None:
     texts, weights = np.array([0.0, 4.0, 10.0]), np.full(3, 0.5)
     junk, good, _best = fuse(np.array([0.1, UNKNOWN, UNKNOWN]), texts, weights, 0.4)
     assert junk == pytest.approx(0.5 * 0.1 / 0.4)
@@ -79,7 +79,7 @@ unknown_cosines = st.lists(st.one_of(st.floats(-1, 1), st.just(np.nan)), min_siz
 
 
 @given(unknown_cosines, st.data())
-def test_candidates_without_a_cosine_stand_among_themselves_as_their_words_order_them(
+def test_candidates_without_a_cosine_are_ordered_by_their_keyword_scores(
     values: list[float], data: st.DataObject
 ) -> None:
     texts = np.array(data.draw(st.lists(scores, min_size=len(values), max_size=len(values))))

@@ -74,14 +74,14 @@ def test_a_neighbour_that_could_not_be_scored_counts_as_none() -> None:
     assert smoothed_scores([middle, alone], near, {}) == pytest.approx([1.0, 1.0])
 
 
-def test_a_neighbour_without_a_vector_speaks_by_its_words_only() -> None:
+def test_a_neighbour_without_a_vector_counts_by_its_keyword_score_only() -> None:
     middle, other = candidate("m", 0.5, 2.0), candidate("o", None, 4.0)
     alone = candidate("z", 0.5, 2.0)
     scores = smoothed_scores([middle, alone], {"m": Neighbours(other.chunk, None)}, {"o": other})
     assert scores[1] == pytest.approx(0.5 + 0.5 * 1.4 / 1.6)
 
 
-def test_a_candidate_without_a_vector_competes_by_its_words() -> None:
+def test_a_candidate_without_a_vector_competes_by_its_keyword_score() -> None:
     quoted, near, far = candidate("q", None, 9.0), candidate("n", 0.6, 3.0), candidate("f", 0.1, 6.0)
     scores = smoothed_scores([quoted, near, far], {}, {}, 0.4)
     assert scores == pytest.approx([1.0, 0.5 + 0.5 * 3.0 / 9.0, 0.5 * 0.1 / 0.6 + 0.5 * 6.0 / 9.0])
@@ -93,7 +93,7 @@ def test_neighbours_do_not_make_a_poor_cosine_a_good_one() -> None:
     assert smoothed_scores([middle, unknown], near, {"m": middle}, 0.4) == pytest.approx([0.5 * 0.2 / 0.4, 1.0])
 
 
-def test_turns_of_a_good_talk_rise_together() -> None:
+def test_messages_of_a_good_conversation_rise_together() -> None:
     good = [candidate(f"g{i}", 0.9, kind=CHAT, thread="good") for i in range(4)]
     weak = candidate("gw", 0.5, kind=CHAT, thread="good")
     stray = candidate("s", 0.55, kind=CHAT, thread="other")
@@ -103,7 +103,7 @@ def test_turns_of_a_good_talk_rise_together() -> None:
     assert fused_scores(everything)[4] < fused_scores(everything)[5]
 
 
-def test_documents_have_no_talk_to_rise_with() -> None:
+def test_documents_have_no_conversation_to_lift_them() -> None:
     alone = [candidate("a", 0.9), candidate("b", 0.5, kind=CODE)]
     assert smoothed_scores(alone, {}, {}) == pytest.approx(fused_scores(alone))
 
@@ -124,7 +124,7 @@ def test_no_threshold_of_cosines_applies_to_a_passage_without_one() -> None:
     assert passes(candidate("a", None, share=0.1), 0.1, 0.3)
 
 
-def test_a_query_is_answerable_by_meaning_or_by_rare_words() -> None:
+def test_a_query_is_answerable_by_vector_search_or_by_rare_terms() -> None:
     assert answerable([candidate("a", 0.41)], MINILM)
     assert answerable([candidate("a", 0.1, share=0.7)], MINILM)
     assert not answerable([candidate("a", 0.39, share=0.4), candidate("b", None)], MINILM)

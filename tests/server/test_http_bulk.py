@@ -102,7 +102,7 @@ def test_nothing_in_nothing_out(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", ""])
-def test_only_ndjson_is_taken(client: httpx2.Client, kind: str) -> None:
+def test_only_ndjson_is_accepted(client: httpx2.Client, kind: str) -> None:
     reply = client.post("/bulk", content=lines(DOCUMENT), headers={"content-type": kind})
     assert reply.status_code == 415
     assert "application/x-ndjson" in reply.json()["error"]
@@ -206,7 +206,7 @@ class TestVersions:
 
         assert (reply.status_code, reply.json()) == (200, {"missing": ["b"]})
 
-    def test_nothing_asked_is_nothing_missing(self, client: httpx2.Client) -> None:
+    def test_an_empty_request_has_no_missing_versions(self, client: httpx2.Client) -> None:
         assert client.post("/bulk/versions", json={"versions": {}}).json() == {"missing": []}
 
     @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ class TestVersions:
             ({"versions": {}, "x": 1}, "x"),
         ],
     )
-    def test_a_wrong_question_is_refused_by_field(
+    def test_a_wrong_question_is_rejected_by_field(
         self, client: httpx2.Client, body: dict[str, object], field: str
     ) -> None:
         reply = client.post("/bulk/versions", json=body)
@@ -228,7 +228,7 @@ class TestVersions:
         assert reply.status_code == 400
         assert [detail["field"] for detail in reply.json()["details"]] == [field]
 
-    def test_a_key_that_may_only_read_may_ask(self, locked: Running) -> None:
+    def test_a_key_that_may_only_read_may_search(self, locked: Running) -> None:
         with locked.client(**{"X-API-Key": "read-me"}) as reader, locked.client() as nobody:
             asked = [who.post("/bulk/versions", json={"versions": {}}).status_code for who in (reader, nobody)]
 

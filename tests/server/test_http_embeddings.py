@@ -62,7 +62,7 @@ def test_base64_holds_the_same_numbers_as_little_endian_float32(client: httpx2.C
         ({"input": "a", "dimensions": 256}, "dimensions"),
     ],
 )
-def test_what_cannot_be_embedded_is_refused_by_field(
+def test_what_cannot_be_embedded_is_rejected_by_field(
     client: httpx2.Client, door: Running, body: dict[str, Any], field: str
 ) -> None:
     reply = client.post(EMBEDDINGS, json=body)
@@ -74,7 +74,7 @@ def test_what_cannot_be_embedded_is_refused_by_field(
     assert door.service.embedded == []
 
 
-def test_as_many_texts_as_openai_takes_are_taken(client: httpx2.Client) -> None:
+def test_as_many_texts_as_openai_accepts_are_accepted(client: httpx2.Client) -> None:
     assert len(vectors(client.post(EMBEDDINGS, json={"input": ["fox"] * 2048}))) == 2048
 
 
@@ -103,9 +103,7 @@ def test_another_model_does_not_exist(client: httpx2.Client, door: Running, name
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_while_the_model_loads_a_client_is_told_when_to_come_back(
-    client: httpx2.Client, door: Running, method: str
-) -> None:
+def test_while_the_model_loads_a_client_gets_a_retry_delay(client: httpx2.Client, door: Running, method: str) -> None:
     door.service.failure = BackendStartingError("embedder", "still loading")
     path = EMBEDDINGS if method == "POST" else "/v1/models"
     reply = client.request(method, path, json={"input": "a"} if method == "POST" else None)
@@ -115,17 +113,17 @@ def test_while_the_model_loads_a_client_is_told_when_to_come_back(
     assert (error["message"], error["type"]) == ("Embedding service unavailable", "server_error")
 
 
-def test_a_body_above_one_mebibyte_is_refused(client: httpx2.Client) -> None:
+def test_a_body_above_one_mebibyte_is_rejected(client: httpx2.Client) -> None:
     assert client.post(EMBEDDINGS, json={"input": "a" * (1 << 20)}).status_code == 413
 
 
-def test_other_kinds_of_body_and_method_are_refused(client: httpx2.Client) -> None:
+def test_other_kinds_of_body_and_method_are_rejected(client: httpx2.Client) -> None:
     assert client.post(EMBEDDINGS, content=b"a", headers={"Content-Type": "text/plain"}).status_code == 415
     assert client.get(EMBEDDINGS).status_code == 405
     assert client.post("/v1/models", json={}).status_code == 405
 
 
-def test_reading_keys_may_embed_and_strangers_may_not(locked: Running) -> None:
+def test_read_keys_may_embed_and_unknown_keys_may_not(locked: Running) -> None:
     with locked.client(**{"X-API-Key": "read-me"}) as reader:
         assert reader.post(EMBEDDINGS, json={"input": "a"}).status_code == 200
         assert reader.get("/v1/models").status_code == 200

@@ -31,14 +31,14 @@ def test_loopback_names_are_this_server(door: Running, host: str) -> None:
     "host",
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:3000", "", "10.0.0.1", "[", ":"],
 )
-def test_a_rebound_host_is_refused(door: Running, host: str) -> None:
+def test_a_rebound_host_is_rejected(door: Running, host: str) -> None:
     """X-2: DNS rebinding."""
     reply = door.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
     assert reply.status == 403
     assert reply.json()["code"] == "FORBIDDEN"
 
 
-def test_a_missing_or_double_host_is_refused(door: Running) -> None:
+def test_a_missing_or_double_host_is_rejected(door: Running) -> None:
     assert door.raw(b"GET /live HTTP/1.1\r\n\r\n").status == 403
     assert door.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").status == 400
 
@@ -47,7 +47,7 @@ def test_a_missing_or_double_host_is_refused(door: Running) -> None:
     "origin",
     ["http://evil.example", "null", "http://localhost:1", "https://localhost", "file://", "", "http://localhost.evil"],
 )
-def test_a_foreign_origin_is_refused(client: httpx2.Client, door: Running, origin: str) -> None:
+def test_a_foreign_origin_is_rejected(client: httpx2.Client, door: Running, origin: str) -> None:
     """X-2: a web page of somebody else cannot ask through the browser; CORS is off."""
     for method, path in (("POST", SEARCH), ("OPTIONS", SEARCH), ("GET", "/health")):
         reply = client.request(method, path, headers={"origin": origin})
@@ -56,7 +56,7 @@ def test_a_foreign_origin_is_refused(client: httpx2.Client, door: Running, origi
     assert door.service.searches == []
 
 
-def test_the_servers_own_pages_may_ask(client: httpx2.Client, door: Running) -> None:
+def test_the_servers_own_pages_may_send_requests(client: httpx2.Client, door: Running) -> None:
     assert client.get("/health", headers={"origin": door.url}).status_code == 200
     own = b"GET /live HTTP/1.1\r\nHost: localhost\r\nOrigin: http://LOCALHOST:80\r\n\r\n"
     assert door.raw(own).status == 200
@@ -79,7 +79,7 @@ def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
         assert status_with_host(door, "evil.example") == 403
 
 
-def test_who_asks_for_other_ways_in_is_told_that_there_are_none(locked: Running) -> None:
+def test_requests_for_oauth_metadata_get_404(locked: Running) -> None:
     """X-1: a 401 here would be taken for an authorization server that fails."""
     with locked.client() as client:
         for path in ("/.well-known/oauth-protected-resource", "/.well-known/oauth-authorization-server/mcp"):
@@ -145,7 +145,7 @@ def test_a_writing_key_writes(locked: Running) -> None:
         {"authorization": "Bearer räd-me"},
     ],
 )
-def test_a_wrong_key_is_refused_even_where_none_is_needed(locked: Running, headers: dict[str, str]) -> None:
+def test_a_wrong_key_is_rejected_even_where_none_is_needed(locked: Running, headers: dict[str, str]) -> None:
     encoded = {name.encode(): value.encode("latin-1") for name, value in headers.items()}
     with httpx2.Client(base_url=locked.url, headers=encoded, trust_env=False) as client:
         reply = client.get("/health")
@@ -169,7 +169,7 @@ def test_a_key_is_kept_as_its_hash_only() -> None:
     assert "plain-secret" not in str(caught.value)
 
 
-def test_an_open_server_without_a_key_is_refused() -> None:
+def test_an_open_server_without_a_key_is_rejected() -> None:
     """X-1."""
     for host in ("0.0.0.0", "::", "192.0.2.1", "example.com", ""):
         with pytest.raises(ConfigurationError, match="RAG_CONTEXT_API_KEY"):
@@ -240,7 +240,7 @@ def test_the_rate_is_limited_per_address_where_there_are_no_keys() -> None:
     asyncio.run(scenario())
 
 
-def test_too_many_at_once_are_told_to_come_back() -> None:
+def test_too_many_at_once_get_a_retry_delay() -> None:
     """T-6: 503 with Retry-After, and /live still answers."""
     gate = asyncio.Event
 
@@ -264,7 +264,7 @@ def test_too_many_at_once_are_told_to_come_back() -> None:
     asyncio.run(scenario())
 
 
-def test_too_many_connections_are_refused_in_our_shape() -> None:
+def test_too_many_connections_are_rejected_in_our_shape() -> None:
     with running(StubService(), ServerOptions(port=0, max_connections=2)) as door, door.connect(), door.connect():
         live = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
         reply = door.raw(live)
@@ -273,7 +273,7 @@ def test_too_many_connections_are_refused_in_our_shape() -> None:
         assert reply.headers["retry-after"] == "1"
 
 
-def test_an_index_request_leaves_no_trace_where_it_is_refused(locked: Running) -> None:
+def test_an_index_request_leaves_no_trace_where_it_is_rejected(locked: Running) -> None:
     with locked.client() as client:
         assert client.post(INDEX, json=DOCUMENT).status_code == 401
     assert locked.service.indexed == []

@@ -53,7 +53,7 @@ def test_without_a_body_it_is_the_first_page(memory: httpx2.Client) -> None:
 @pytest.mark.parametrize(
     ("body", "field"), [({"cursor": "no"}, "cursor"), ({"limit": 101}, "limit"), ({"category": "other"}, "category")]
 )
-def test_what_cannot_be_is_refused_by_name(memory: httpx2.Client, body: dict[str, object], field: str) -> None:
+def test_what_cannot_be_is_rejected_by_name(memory: httpx2.Client, body: dict[str, object], field: str) -> None:
     reply = memory.post(LIST, json=body)
     assert reply.status_code == 400
     assert [detail["field"] for detail in reply.json()["details"]] == [field]

@@ -110,7 +110,7 @@ def test_others_are_answered_while_the_description_is_made(monkeypatch: pytest.M
         (BreakerOpenError("documents", "documents is skipped after repeated failures"), False),
     ],
 )
-def test_a_part_that_is_known_to_be_away_is_a_line_in_the_log_without_a_traceback(
+def test_a_component_that_is_known_to_be_down_is_a_line_in_the_log_without_a_traceback(
     client: httpx2.Client,
     door: Running,
     caplog: pytest.LogCaptureFixture,

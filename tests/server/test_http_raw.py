@@ -72,7 +72,7 @@ def test_no_body_at_all_is_an_empty_object(door: Running) -> None:
     assert door.raw(post(SEARCH)).json()["error"] == "Query cannot be empty"
 
 
-def test_a_hundred_megabytes_are_refused_unread(door: Running) -> None:
+def test_a_hundred_megabytes_are_rejected_unread(door: Running) -> None:
     """X-2: by Content-Length, before any of it is sent."""
     reply = door.raw(post(SEARCH, f"Content-Length: {100 * MIB}", "Content-Type: application/json"))
     assert reply.status == 413
@@ -80,7 +80,7 @@ def test_a_hundred_megabytes_are_refused_unread(door: Running) -> None:
     assert reply.json()["error"] == "Request body too large (max 1048576 bytes)"
 
 
-def test_a_hundred_megabytes_sent_anyway_are_not_taken(door: Running) -> None:
+def test_a_hundred_megabytes_sent_anyway_are_not_accepted(door: Running) -> None:
     """X-2: the reply comes, and the connection ends long before the body does."""
     piece = b" " * 65536
     with door.connect() as connection:
@@ -96,7 +96,7 @@ def test_a_hundred_megabytes_sent_anyway_are_not_taken(door: Running) -> None:
         assert read_reply(connection).status == 413
 
 
-def test_an_endless_chunked_body_is_refused_on_the_way(door: Running) -> None:
+def test_an_endless_chunked_body_is_rejected_on_the_way(door: Running) -> None:
     """X-2: enforced while streaming, where no length is announced."""
     piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
     with door.connect() as connection:
@@ -120,7 +120,7 @@ def test_the_limit_is_exact(client: httpx2.Client, path: str, limit: int) -> Non
     assert client.post(path, content=search_of(limit + 1), headers=headers).status_code == 413
 
 
-def test_a_client_that_asks_first_is_told_before_it_sends(door: Running) -> None:
+def test_a_client_that_expects_continue_gets_an_answer_before_it_sends(door: Running) -> None:
     """No `100 Continue` for a body that will be refused."""
     headers = ("Content-Type: application/json", "Expect: 100-continue")
     assert door.raw(post(SEARCH, f"Content-Length: {5 * MIB}", *headers)).status == 413
@@ -131,7 +131,7 @@ def test_a_client_that_asks_first_is_told_before_it_sends(door: Running) -> None
         assert read_reply(connection).status == 200
 
 
-def test_a_connection_survives_a_refusal(door: Running) -> None:
+def test_a_connection_survives_a_rejected_request(door: Running) -> None:
     """A small body of a refused request is not taken for the next request."""
     with door.connect() as connection:
         for path, status in (("/tools/nope", 404), (SEARCH, 415), ("/health", 405)):
@@ -185,7 +185,7 @@ def test_a_head_that_stops_coming_ends_the_connection(door: Running, sent: bytes
         assert got.startswith(b"HTTP/1.1 408") if sent else got == b""
 
 
-def test_an_endless_head_is_refused(door: Running) -> None:
+def test_an_endless_head_is_rejected(door: Running) -> None:
     """X-2: header limits."""
     with door.connect() as connection:
         connection.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n")
@@ -240,7 +240,7 @@ def test_pipelined_requests_are_answered_in_order(door: Running) -> None:
     )
 
 
-def test_a_client_that_hangs_up_harms_nobody(door: Running) -> None:
+def test_a_client_that_hangs_up_harms_no_other_client(door: Running) -> None:
     for sent in (b"", b"POST", post(SEARCH, "Content-Length: 100"), post("/bulk", "Content-Length: 100")):
         with door.connect() as connection:
             connection.sendall(sent)

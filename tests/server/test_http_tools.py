@@ -88,7 +88,7 @@ def test_a_single_error_is_the_sentence_itself(client: httpx2.Client) -> None:
     assert large.json()["error"] == "Content too large (max 100KB)"
 
 
-def test_a_misspelt_field_is_refused_by_name_with_the_nearest_known(client: httpx2.Client, door: Running) -> None:
+def test_a_misspelt_field_is_rejected_by_name_with_the_nearest_known(client: httpx2.Client, door: Running) -> None:
     """T-8: an ignored filter would return the wrong context."""
     found = details(client.post(SEARCH, json={"query": "q", "sesionId": "s", "content_type": "chat"}))
     assert found["sesionId"] == "Unknown field 'sesionId'; did you mean 'sessionId'?"
@@ -119,7 +119,7 @@ def cases(table: dict[str, list[Any]]) -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize(("field", "wrong"), cases(WRONG), ids=lambda value: repr(value)[:30])
-def test_every_wrong_value_of_a_search_field_is_refused(client: httpx2.Client, field: str, wrong: object) -> None:
+def test_every_wrong_value_of_a_search_field_is_rejected(client: httpx2.Client, field: str, wrong: object) -> None:
     """T-6, T-8: strict types, bounds and forms; the field is named and nothing else."""
     body = {"query": "q", field.partition("[")[0]: wrong}
     assert list(details(client.post(SEARCH, json=body))) == [field]
@@ -141,7 +141,7 @@ WRONG_DOCUMENTS: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize(("field", "wrong"), cases(WRONG_DOCUMENTS), ids=lambda value: repr(value)[:30])
-def test_every_wrong_value_of_an_index_field_is_refused(client: httpx2.Client, field: str, wrong: object) -> None:
+def test_every_wrong_value_of_an_index_field_is_rejected(client: httpx2.Client, field: str, wrong: object) -> None:
     """T-6, T-8."""
     body = {**DOCUMENT, field.partition(".")[0]: wrong}
     assert list(details(client.post(INDEX, json=body))) == [field]
@@ -176,13 +176,13 @@ def test_a_body_that_is_not_a_proper_json_object_is_400(client: httpx2.Client, b
 
 
 @pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"1e999", b'{"deep":[NaN]}'])
-def test_metadata_cannot_hold_what_json_cannot(client: httpx2.Client, number: bytes) -> None:
+def test_metadata_cannot_contain_what_json_cannot(client: httpx2.Client, number: bytes) -> None:
     document = json.dumps(DOCUMENT)[:-1].encode() + b',"metadata":{"n":' + number + b"}}"
     reply = client.post(INDEX, content=document, headers={"content-type": "application/json"})
     assert list(details(reply)) == ["metadata"]
 
 
-def test_a_whole_float_is_an_integer(client: httpx2.Client, door: Running) -> None:
+def test_an_integral_float_is_an_integer(client: httpx2.Client, door: Running) -> None:
     """JSON Schema calls 3.0 an integer."""
     reply = client.post(SEARCH, content=b'{"query":"q","limit":3.0}', headers={"content-type": "application/json"})
     assert reply.status_code == 200
@@ -199,7 +199,7 @@ def test_further_metadata_is_kept(client: httpx2.Client, door: Running) -> None:
     assert kept.to_metadata().extra == further
 
 
-def test_unknown_tool_is_404_in_the_seeds_words(client: httpx2.Client) -> None:
+def test_unknown_tool_is_404_with_the_specified_message(client: httpx2.Client) -> None:
     reply = client.post("/tools/rag_context_find", json={})
     assert reply.status_code == 404
     assert reply.json()["error"] == "Tool rag_context_find not found"
@@ -360,7 +360,7 @@ def test_a_write_that_cannot_be_stored_is_503(
     assert body == {"error": sentence, "code": "SERVICE_UNAVAILABLE", "fallback": True, "fallbackLevel": 3}
 
 
-def test_a_bug_is_500_and_tells_nothing(client: httpx2.Client, door: Running) -> None:
+def test_a_bug_is_500_and_reveals_nothing(client: httpx2.Client, door: Running) -> None:
     """T-6, X-5."""
     door.service.failure = RuntimeError("secret text of a document")
     reply = client.post(SEARCH, json={"query": "q"})
@@ -374,12 +374,14 @@ def test_a_bug_is_500_and_tells_nothing(client: httpx2.Client, door: Running) ->
     ("failure", "status"),
     [(NotFoundError("Document 'x' not found"), 404), (InvalidInputError("no"), 400), (BackendDataError("x", "y"), 503)],
 )
-def test_our_errors_map_to_their_status(client: httpx2.Client, door: Running, failure: Exception, status: int) -> None:
+def test_rag_context_errors_map_to_their_status(
+    client: httpx2.Client, door: Running, failure: Exception, status: int
+) -> None:
     door.service.failure = failure
     assert client.post(INDEX, json=DOCUMENT).status_code == status
 
 
-def test_the_request_id_is_taken_or_made(client: httpx2.Client, door: Running) -> None:
+def test_the_request_id_is_accepted_or_generated(client: httpx2.Client, door: Running) -> None:
     """T-9: on every reply, errors too."""
     given = client.post(SEARCH, json={"query": "q"}, headers={"x-request-id": "abc-1"})
     assert given.headers["x-request-id"] == given.json()["requestId"] == door.service.request_ids[-1] == "abc-1"

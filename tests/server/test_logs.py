@@ -40,7 +40,7 @@ def test_a_console_line_carries_the_request_id() -> None:
     assert second.endswith("WARNING rag_context.tests: without a request")
 
 
-def test_a_json_line_holds_its_extras() -> None:
+def test_a_json_line_contains_its_extras() -> None:
     stream = io.StringIO()
     configure_logging("info", "json", stream)
     logger.info("done\nand dusted", extra={"chunks": 3})

@@ -86,7 +86,7 @@ def test_whatever_is_sent_the_server_keeps_to_its_description(door: Running, tmp
     assert door.service.searches
 
 
-def test_what_does_not_fit_the_schema_is_refused(door: Running, tmp_path: Path) -> None:
+def test_what_does_not_fit_the_schema_is_rejected(door: Running, tmp_path: Path) -> None:
     """T-8: null for an optional field is the one thing accepted beyond what is advertised. Every value on a boundary
     is among what is sent here, and what the server says to it is held to the description too."""
     with door.client() as client:

@@ -92,7 +92,7 @@ def test_a_running_request_is_finished_first() -> None:
     assert (server.returncode, out) == (0, "closed\n")
 
 
-def test_a_request_that_never_ends_does_not_hold_the_process() -> None:
+def test_a_request_that_never_ends_does_not_keep_the_process_alive() -> None:
     """M-6: within the grace period."""
     with process(delay_s=3600) as (server, door), door.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -124,7 +124,7 @@ def test_each_request_is_one_json_line_without_its_query() -> None:
     assert "secret" not in err
 
 
-def test_a_taken_port_is_one_clear_sentence() -> None:
+def test_a_port_in_use_is_one_clear_sentence() -> None:
     """M-5."""
     with bind(ServerOptions(port=0)) as taken:
         port = taken.getsockname()[1]
@@ -133,7 +133,7 @@ def test_a_taken_port_is_one_clear_sentence() -> None:
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
-def test_an_address_that_is_not_ours_is_one_clear_sentence(host: str) -> None:
+def test_a_foreign_listen_address_is_one_clear_sentence(host: str) -> None:
     key = ApiKey.parse("k", hash_key("secret"))
     with pytest.raises(ConfigurationError, match="is not an address of this machine"):
         bind(ServerOptions(host=host, port=0, api_keys=(key,)))

@@ -87,9 +87,7 @@ async def test_without_a_fault_everything_passes_on_one_connection(
     assert (proxy.accepted, len(proxy.connections), backend.asked) == (1, 1, 2)
 
 
-async def test_refusing_cuts_off_what_is_connected_and_lets_nobody_in(
-    client: httpx2.AsyncClient, proxy: FaultProxy
-) -> None:
+async def test_refusing_closes_open_connections_and_accepts_none(client: httpx2.AsyncClient, proxy: FaultProxy) -> None:
     proxy.fault = Refuse()
     with pytest.raises((httpx2.NetworkError, httpx2.RemoteProtocolError)):
         await client.get("/")
@@ -101,7 +99,7 @@ async def test_refusing_cuts_off_what_is_connected_and_lets_nobody_in(
     assert (await client.get("/")).content == BODY
 
 
-async def test_it_refuses_and_comes_back_on_the_same_port_again_and_again(proxy: FaultProxy) -> None:
+async def test_it_refuses_connections_and_returns_on_the_same_port_repeatedly(proxy: FaultProxy) -> None:
     for _ in range(20):
         proxy.fault = Refuse()
         with pytest.raises(ConnectionRefusedError):
@@ -187,7 +185,7 @@ async def test_a_spoilt_answer_ends_the_connection(client: httpx2.AsyncClient, p
     assert (await client.get("/")).content == BODY
 
 
-async def test_half_a_body_comes_with_its_whole_head(proxy: FaultProxy) -> None:
+async def test_half_a_body_comes_with_its_complete_head(proxy: FaultProxy) -> None:
     proxy.fault = HalfBody()
     reader, writer = await asyncio.open_connection(proxy.host, proxy.port)
     writer.write(b"GET / HTTP/1.1\r\n\r\n")

@@ -168,7 +168,7 @@ CASES: Sequence[tuple[str, set[IssueKind], str]] = (
 )
 
 
-def test_every_flaw_says_what_it_is_and_what_a_repair_does() -> None:
+def test_every_issue_says_what_it_is_and_what_a_repair_does() -> None:
     assert set(MEANINGS) == set(IssueKind)
 
 
@@ -184,7 +184,7 @@ async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path
 
 
 @pytest.mark.parametrize(("expected", "statement"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-async def test_each_flaw_is_found_and_mended_where_it_can_be(
+async def test_each_issue_is_found_and_repaired_where_it_can_be(
     index: Path, expected: set[IssueKind], statement: str
 ) -> None:
     sabotage(index, statement)
@@ -197,7 +197,7 @@ async def test_each_flaw_is_found_and_mended_where_it_can_be(
     assert report(left, FULL, before=found).sound is (not left.issues)
 
 
-async def test_what_was_mended_is_found_again(index: Path) -> None:
+async def test_what_was_repaired_is_found_again(index: Path) -> None:
     sabotage(
         index,
         "DELETE FROM vectors WHERE chunk = 1",
@@ -223,7 +223,9 @@ async def test_what_was_mended_is_found_again(index: Path) -> None:
         "UPDATE documents SET title = CAST(x'ff41' AS TEXT), tags = '[' WHERE key = 1",
     ],
 )
-async def test_what_only_a_source_can_mend_is_replaced_once_that_is_indexed_again(index: Path, statement: str) -> None:
+async def test_what_only_a_source_can_repair_is_replaced_once_that_is_indexed_again(
+    index: Path, statement: str
+) -> None:
     sabotage(index, statement)
     async with indexing(index) as (_, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"  # nobody looks at what is stored
@@ -234,7 +236,7 @@ async def test_what_only_a_source_can_mend_is_replaced_once_that_is_indexed_agai
     assert (await examine(index, FULL)).issues == ()
 
 
-async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: Path) -> None:
+async def test_misplaced_terms_are_found_by_a_full_examination(index: Path) -> None:
     """The same terms in the same number, only elsewhere: counting cannot tell."""
     sabotage(
         index,
@@ -246,7 +248,7 @@ async def test_words_in_the_wrong_place_are_found_by_a_full_examination(index: P
     assert (await repair(index)).issues == ()
 
 
-async def test_a_pending_document_is_no_flaw(index: Path) -> None:
+async def test_a_pending_document_is_no_issue(index: Path) -> None:
     sabotage(index, "UPDATE documents SET status = 'pending' WHERE key = 1", "DELETE FROM vectors WHERE chunk = 1")
     found = await examine(index)
     assert found.issues == ()

@@ -35,7 +35,7 @@ async def test_where_not_even_one_fits_all_are_left_out_and_counted(house: House
     assert (cut.results, cut.omitted, cut.fallback_level) == ([], 4, 1)
 
 
-async def test_a_remembered_answer_is_cut_as_each_asker_wants(house: House) -> None:
+async def test_a_cached_answer_is_cut_to_each_callers_budget(house: House) -> None:
     await (await filled(house)).search("fox hunts mice", maxTokens=1)
     again = await house.search("fox hunts mice")
     assert again.cached

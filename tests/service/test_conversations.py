@@ -29,7 +29,7 @@ async def said(house: House, *turns: str, **fields: str) -> None:
         await house.index(turn, contentType="chat", sessionId="talk", **fields)
 
 
-async def test_a_turn_comes_with_what_was_said_before_and_after_it(house: House) -> None:
+async def test_a_message_comes_with_the_messages_before_and_after_it(house: House) -> None:
     await said(house, *TALK)
     (result, *_) = (await house.search("shelf copying machine")).results
     assert result.content == TALK[1]
@@ -37,7 +37,7 @@ async def test_a_turn_comes_with_what_was_said_before_and_after_it(house: House)
     assert (result.context.before, result.context.after) == (TALK[0], TALK[2])
 
 
-async def test_the_first_turn_has_nothing_before_it(house: House) -> None:
+async def test_the_first_message_has_none_before_it(house: House) -> None:
     await said(house, *TALK)
     (result, *_) = (await house.search("invoices of last year")).results
     assert result.to_json().count(b'"before"') == 0
@@ -45,7 +45,7 @@ async def test_the_first_turn_has_nothing_before_it(house: House) -> None:
     assert result.context.after == TALK[1]
 
 
-async def test_a_talk_in_one_document_is_shown_the_same_way(house: House) -> None:
+async def test_a_conversation_in_one_document_is_shown_the_same_way(house: House) -> None:
     far = "\n".join(f"[Cy] Something else about gardens, number {number}, with roses and more." for number in range(9))
     turns = "\n".join(f"{turn} {'And so on and on. ' * 12}" for turn in TALK)
     draft = DocumentInput(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
@@ -57,7 +57,7 @@ async def test_a_talk_in_one_document_is_shown_the_same_way(house: House) -> Non
     assert whole in draft.content
 
 
-async def test_a_turn_that_stands_alone_and_a_document_have_no_surroundings(house: House) -> None:
+async def test_a_single_message_and_a_document_have_no_surroundings(house: House) -> None:
     await said(house, TALK[1])
     await house.index("A manual of the copying machine.\n\n## Shelf\n\nIt stands on a shelf. " * 40)
     results = (await house.search("shelf copying machine", limit=20)).results
@@ -66,7 +66,7 @@ async def test_a_turn_that_stands_alone_and_a_document_have_no_surroundings(hous
     assert all(b'"context"' not in result.to_json() for result in results)
 
 
-async def test_nothing_of_another_project_surrounds_a_turn(house: House) -> None:
+async def test_nothing_of_another_project_surrounds_a_message(house: House) -> None:
     await said(house, TALK[0], project="other")
     await said(house, TALK[1])
     await said(house, TALK[2], project="other")
@@ -105,7 +105,7 @@ def chunk(id_: str, document: str, kind: str, thread: str | None = None) -> Cand
     return Candidate(ChunkRef(id_, document, 0, kind, thread), 0.5, 2.0, 0.5)
 
 
-def test_turns_of_one_session_are_lifted_by_its_best() -> None:
+def test_messages_of_one_session_are_lifted_by_its_best() -> None:
     strong = [replace(chunk(f"s{i}", f"s{i}", CHAT, "t"), cosine=0.9) for i in range(3)]
     weak, stray = chunk("w", "w", CHAT, "t"), chunk("z", "z", CHAT)
     scores = smoothed_scores([*strong, weak, stray], {}, {})
@@ -113,13 +113,13 @@ def test_turns_of_one_session_are_lifted_by_its_best() -> None:
     assert scores[3] == pytest.approx(scores[4] + SESSION_WEIGHT * strong_alone)
 
 
-def test_a_talk_that_stands_in_one_file_is_not_lifted_above_others() -> None:
+def test_a_conversation_that_stands_in_one_file_is_not_lifted_above_others() -> None:
     best, weak = replace(chunk("a", "talk", CHAT), cosine=0.9), chunk("w", "talk", CHAT)
     apart = replace(weak, chunk=replace(weak.chunk, document_id="elsewhere"))
     assert list(smoothed_scores([best, weak], {}, {})) == list(smoothed_scores([best, apart], {}, {}))
 
 
-def test_a_document_is_no_talk() -> None:
+def test_a_document_is_no_conversation() -> None:
     one, other = chunk("a", "d", DOCUMENTATION), replace(chunk("b", "d", DOCUMENTATION), cosine=0.9)
     alone = smoothed_scores([one, replace(other, chunk=replace(other.chunk, document_id="e"))], {}, {})
     assert list(smoothed_scores([one, other], {}, {})) == list(alone)

@@ -87,7 +87,7 @@ async def test_more_than_a_hundred_go_only_when_that_is_confirmed(house: House) 
     assert (await delete(house, sessionId="many", confirm=True)).deleted_count == 101
 
 
-async def test_a_store_that_fails_is_said_and_the_document_stays(house: House) -> None:
+async def test_a_store_that_fails_is_reported_and_the_document_stays(house: House) -> None:
     receipt = await house.index("Red foxes live here.")
     house.documents.fault = Fault(BackendUnavailableError("documents", "gone"))
     with pytest.raises(BackendUnavailableError):
@@ -96,7 +96,7 @@ async def test_a_store_that_fails_is_said_and_the_document_stays(house: House) -
     assert (await delete(house, documentId=receipt.document_id)).deleted_count == 1
 
 
-async def test_ranking_for_a_measurement_is_not_remembered(house: House) -> None:
+async def test_ranking_for_a_measurement_is_not_cached(house: House) -> None:
     """R-4: measuring changes neither the cache nor the statistics."""
     await house.index("Red foxes live here.")
     answer = await house.service.rank(Query("red foxes", limit=200, mode=Mode.HYBRID, min_score=0.0))

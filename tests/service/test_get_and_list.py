@@ -21,7 +21,7 @@ async def listing(house: House, **fields: Any) -> ListResponse:
     return await house.service.listing(ListRequest.model_validate(fields))
 
 
-async def test_a_document_comes_back_whole_with_what_was_said_of_it(house: House) -> None:
+async def test_a_document_comes_back_complete_with_its_metadata(house: House) -> None:
     """T-5."""
     text = "Red foxes live here. " * 200
     receipt = await house.index(text, source="foxes.md", metadata={"agent": "oracle", "tags": ["a"], "mood": "calm"})
@@ -34,7 +34,7 @@ async def test_a_document_comes_back_whole_with_what_was_said_of_it(house: House
     assert document.timestamp == house.now
 
 
-async def test_it_tells_how_often_searches_returned_it(house: House) -> None:
+async def test_it_reports_how_often_searches_returned_it(house: House) -> None:
     """D-4."""
     receipt = await house.index("Red foxes live here.")
     before = (await get(house, documentId=receipt.document_id)).retrieval_stats
@@ -53,7 +53,7 @@ async def test_a_document_without_vectors_says_so(house: House) -> None:
     assert [document.status for document in (await listing(house)).documents] == ["pending"]
 
 
-async def test_what_is_not_there_and_what_is_anothers_are_told_alike(house: House) -> None:
+async def test_missing_and_foreign_documents_get_the_same_answer(house: House) -> None:
     """Q-2."""
     theirs = await house.index("Red foxes live here.", project="theirs")
     for fields in ({"documentId": "nothing"}, {"documentId": theirs.document_id}):
@@ -128,13 +128,13 @@ async def test_a_list_is_narrowed_as_a_search_is(house: House, fields: dict[str,
 
 
 @pytest.mark.parametrize("cursor", ["x", "e30", "WzEsMl0", "bm90IGpzb24", "ÿÿ", "W10=", "IlwiIg", "A" * 1024])
-async def test_a_cursor_that_was_made_up_is_refused(house: House, cursor: str) -> None:
+async def test_a_cursor_that_was_made_up_is_rejected(house: House, cursor: str) -> None:
     with pytest.raises(InvalidInputError, match="nextCursor") as caught:
         await listing(house, cursor=cursor)
     assert [detail.field for detail in caught.value.details] == ["cursor"]
 
 
-def test_a_cursor_names_its_place() -> None:
+def test_a_cursor_names_its_position() -> None:
     place = Cursor(House().now, "ü/1")
     assert place_of(cursor_of(place)) == place
 

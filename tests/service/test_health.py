@@ -20,7 +20,7 @@ from rag_context.testing import FakeEmbedder, Fault
 from tests.service.harness import House
 
 
-async def test_a_whole_house_is_healthy(house: House) -> None:
+async def test_a_service_with_working_components_is_healthy(house: House) -> None:
     await house.index("Some text.")
     health = await house.service.health()
     assert health.healthy
@@ -136,7 +136,7 @@ class TestWriting:
     def monitored(self, disk: Disk) -> House:
         return House(writes={"documents": disk.write})
 
-    async def test_a_store_that_refuses_writes_is_degraded_says_why_and_is_ready(
+    async def test_a_store_that_rejects_writes_is_degraded_says_why_and_is_ready(
         self, monitored: House, disk: Disk
     ) -> None:
         disk.refusal = "the disk is full"
@@ -149,7 +149,7 @@ class TestWriting:
             disk.refusal = None
             assert (await monitored.service.health()).healthy
 
-    async def test_a_write_that_succeeded_is_believed_for_seconds(self, monitored: House, disk: Disk) -> None:
+    async def test_a_write_that_succeeded_is_cached_for_seconds(self, monitored: House, disk: Disk) -> None:
         for _ in range(3):
             await monitored.service.health()
         assert disk.writes == 1
@@ -166,7 +166,7 @@ class TestWriting:
             await monitored.index("Some text.")
         assert not (await monitored.service.health()).healthy
 
-    async def test_the_last_verdict_holds_while_an_attempt_hangs(
+    async def test_the_last_result_stays_valid_while_an_attempt_hangs(
         self, monitored: House, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("rag_context.service.health.PATIENCE_S", 0.02)
@@ -182,7 +182,7 @@ class TestWriting:
         assert (await monitored.service.health()).healthy
 
 
-async def test_what_a_store_says_is_as_new_as_the_counts_beside_it(house: House) -> None:
+async def test_a_store_report_is_as_new_as_the_counts_beside_it(house: House) -> None:
     for number in range(1, 4):
         await house.index(f"Text number {number}.", source=str(number))
         health = await house.service.health()
@@ -200,7 +200,7 @@ async def test_an_index_of_another_model_is_not_healthy(house: House) -> None:
     assert "reindex" in (embedder.detail or "")
 
 
-async def test_a_success_is_believed_for_half_a_minute(house: House) -> None:
+async def test_a_success_is_cached_for_half_a_minute(house: House) -> None:
     await house.service.health()
     probes = house.fake.calls
     house.clock.advance(29.0)
@@ -219,7 +219,7 @@ async def test_a_success_is_forgotten_at_once_when_a_call_fails(house: House) ->
     assert not (await house.service.health()).healthy
 
 
-async def test_a_failure_is_never_believed(house: House) -> None:
+async def test_a_failure_is_never_cached(house: House) -> None:
     house.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
     assert not (await house.service.health()).healthy
     house.embedder.fault = None
@@ -232,7 +232,7 @@ async def test_counts_are_never_cached(house: House) -> None:
         assert (await house.service.health()).indexed_documents == number
 
 
-async def test_nobody_waits_for_a_model_that_cannot_be_had() -> None:
+async def test_no_caller_waits_for_an_unavailable_model() -> None:
     class Absent(FakeEmbedder):
         @property
         def model(self) -> EmbeddingModel:

@@ -129,7 +129,7 @@ async def test_what_was_embedded_in_time_is_not_embedded_again_by_a_sweep() -> N
     assert await house.store.pending(1) == []
 
 
-async def test_a_store_that_refuses_unfinished_vectors_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_rejects_unfinished_vectors_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House(index_timeout_s=1.0)
     await house.bound.bind()
     id_, _ = await unfinished(house)
@@ -162,7 +162,7 @@ async def test_pending_documents_get_their_vectors_when_the_model_is_back(house:
     assert answer.results[0].document_id == receipt.document_id
 
 
-async def test_one_document_that_cannot_be_embedded_does_not_hold_up_the_others(house: House) -> None:
+async def test_one_document_that_cannot_be_embedded_does_not_delay_the_others(house: House) -> None:
     house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
     for source in ("a", "b", "c"):
         await house.index(TEXT + source, source=source)
@@ -192,7 +192,7 @@ async def test_what_could_not_be_stored_raises_and_changes_nothing(house: House)
     assert house.writer.calls == 3
 
 
-async def test_a_refused_write_is_not_tried_again(house: House) -> None:
+async def test_a_rejected_write_is_not_tried_again(house: House) -> None:
     house.writer.fault = Fault(BackendDataError("documents", "garbage"))
     with pytest.raises(BackendDataError):
         await house.index(TEXT)
@@ -207,7 +207,7 @@ async def test_secrets_are_blanked_out_and_counted(house: House) -> None:
     assert "AKIAIOSFODNN7ABCDEFG" not in result.content
 
 
-async def test_reject_mode_refuses_secrets_and_stores_nothing() -> None:
+async def test_reject_mode_rejects_secrets_and_stores_nothing() -> None:
     house = House(redaction=RedactionMode.REJECT)
     await house.bound.bind()
     with pytest.raises(InvalidInputError, match="secrets"):
@@ -252,7 +252,7 @@ async def test_a_file_is_known_by_its_path_alone(house: House) -> None:
     assert first.document_id == second.document_id
 
 
-async def test_a_refused_bulk_line_has_a_receipt() -> None:
+async def test_a_rejected_bulk_line_has_a_receipt() -> None:
     house = House(redaction=RedactionMode.REJECT)
     await house.bound.bind()
     line = BulkLine(content="key AKIAIOSFODNN7ABCDEFG", content_type="code", session_id="s", source="a.py")

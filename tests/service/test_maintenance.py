@@ -54,7 +54,7 @@ async def test_an_index_without_a_model_takes_the_first(house: House) -> None:
     assert recorded == house.fake.model
 
 
-async def test_a_model_that_did_not_make_the_index_is_refused_and_text_answers(house: House) -> None:
+async def test_a_model_that_did_not_make_the_index_is_rejected_and_text_answers(house: House) -> None:
     await house.index("MongoDB retry logic.")
     house.fake.model = FakeEmbedder("another").model
     answer = await house.search("mongodb retry")
@@ -65,7 +65,7 @@ async def test_a_model_that_did_not_make_the_index_is_refused_and_text_answers(h
     assert house.sources.embedding.breaker.closed
 
 
-async def test_reindexing_makes_all_vectors_anew_and_tells_its_progress(house: House) -> None:
+async def test_reindexing_recreates_all_vectors_and_reports_its_progress(house: House) -> None:
     for i in range(5):
         await house.index(f"MongoDB retry logic number {i}.", source=str(i))
     house.fake.model = FakeEmbedder("another").model
@@ -188,7 +188,7 @@ async def test_records_are_not_lost_with_the_count_of_what_was_retrieved(house: 
     assert house.telemetry.dropped == 0
 
 
-async def test_a_store_that_hangs_holds_nobody_up_for_the_sake_of_records(house: House) -> None:
+async def test_a_store_that_hangs_delays_no_caller_for_the_sake_of_records(house: House) -> None:
     """O-1, M-6: it is also the last thing that is done before the process ends."""
     await house.search("a question")
     house.metrics.fault = Fault(hang=True)
@@ -212,7 +212,7 @@ async def test_records_wait_while_others_are_written(house: House) -> None:
     assert [record.query for record in house.store.searches] == ["two"]
 
 
-async def test_records_are_written_within_a_second_without_being_asked(house: House) -> None:
+async def test_records_are_written_within_a_second_without_a_request(house: House) -> None:
     task = asyncio.create_task(house.telemetry.run())
     await house.search("a question")
     await until(lambda: len(house.store.searches) == 1)

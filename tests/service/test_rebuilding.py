@@ -98,7 +98,7 @@ async def test_a_run_is_begun_worked_on_and_ended(old: Process) -> None:
     assert (await old.rebuilding.remaining(), (await old.store.documents.counts()).vectors) == (None, 5)
 
 
-async def test_another_model_begins_by_itself_only_where_it_was_told_to(old: Process) -> None:
+async def test_another_model_starts_a_reindexing_only_where_it_is_configured_to(old: Process) -> None:
     async with beside(old) as new:
         assert not await new.work()
     async with beside(old, begins=True) as new:
@@ -179,7 +179,7 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(old: Process) -> None:
         assert again.done == [1, 2, 3]
 
 
-async def test_a_run_that_nobody_goes_on_with_is_given_up(old: Process) -> None:
+async def test_a_run_that_no_process_continues_is_given_up(old: Process) -> None:
     async with beside(old) as new:
         await new.rebuilding.begin()
     old.clock.advance(ABANDONED_S - 1.0)
@@ -191,7 +191,7 @@ async def test_a_run_that_nobody_goes_on_with_is_given_up(old: Process) -> None:
     assert await recorded(old) == "old"
 
 
-async def test_a_document_that_cannot_be_embedded_keeps_nobody_waiting(old: Process) -> None:
+async def test_a_document_that_cannot_be_embedded_keeps_no_caller_waiting(old: Process) -> None:
     class Picky(FakeEmbedder):
         async def embed_documents(self, texts: Sequence[str]) -> Matrix:
             if any("Valve 3" in text for text in texts):

@@ -24,7 +24,7 @@ async def fill(house: House) -> None:
         await house.index(f"MongoDB retry logic number {number}.", source=str(number))
 
 
-async def test_where_all_is_well_nothing_is_made_anew(house: House) -> None:
+async def test_reindexing_a_current_index_embeds_nothing(house: House) -> None:
     """T-5."""
     await fill(house)
     before = house.fake.calls
@@ -33,7 +33,7 @@ async def test_where_all_is_well_nothing_is_made_anew(house: House) -> None:
     assert house.fake.calls == before
 
 
-async def test_after_a_change_of_model_all_vectors_are_made_anew(house: House) -> None:
+async def test_after_a_change_of_model_all_vectors_are_recreated(house: House) -> None:
     """D-10."""
     await fill(house)
     house.fake.model = FakeEmbedder("another").model
@@ -49,7 +49,7 @@ async def test_after_a_change_of_model_all_vectors_are_made_anew(house: House) -
     assert (await house.search("mongodb logic")).fallback_level == 1
 
 
-async def test_it_is_begun_once_however_often_it_is_asked_for(house: House) -> None:
+async def test_it_is_started_once_however_often_it_is_requested(house: House) -> None:
     await fill(house)
     await asyncio.gather(*(reindex(house, force=True) for _ in range(5)))
     async with house.kept_up():
@@ -66,7 +66,7 @@ async def test_a_run_under_way_is_carried_on_and_not_begun_again(house: House) -
     assert (await reindex(house, force=True)).done == 1
 
 
-async def test_while_it_waits_it_tells_only_of_progress(house: House) -> None:
+async def test_while_it_waits_it_sends_only_progress(house: House) -> None:
     """P-1."""
     await fill(house)
     told: list[tuple[int, int]] = []
@@ -81,7 +81,7 @@ async def test_while_it_waits_it_tells_only_of_progress(house: House) -> None:
     assert told[-1] == (5, 5)
 
 
-async def test_a_model_that_changes_under_a_run_is_told(house: House) -> None:
+async def test_a_model_that_changes_under_a_run_is_reported(house: House) -> None:
     await fill(house)
     await reindex(house, force=True)
     house.fake.model = FakeEmbedder("another").model

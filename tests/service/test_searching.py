@@ -28,7 +28,7 @@ async def test_every_promised_field_is_there(house: House) -> None:
     assert set(answer.legs) == {"embedding", "vector", "text"}
 
 
-async def test_explain_tells_rank_and_raw_score_of_each_leg(house: House) -> None:
+async def test_explain_reports_rank_and_raw_score_of_each_retriever(house: House) -> None:
     await house.index(TEXT)
     answer = await house.search("mongodb retry logic", explain=True)
     explain = answer.results[0].explain
@@ -68,7 +68,7 @@ async def test_another_filter_is_another_answer(house: House) -> None:
     assert (await house.search("mongodb retry logic", project="other")).results == []
 
 
-async def test_a_remembered_answer_outlives_its_backends_but_not_its_time(house: House) -> None:
+async def test_a_cached_answer_outlives_its_backends_but_not_its_time_to_live(house: House) -> None:
     await house.index(TEXT)
     await house.search("mongodb retry logic")
     house.documents.fault = house.embedder.fault = Fault(BackendDataError("x", "dead"))
@@ -77,7 +77,7 @@ async def test_a_remembered_answer_outlives_its_backends_but_not_its_time(house:
     assert (await house.search("mongodb retry logic")).fallback_level in (2, 3)
 
 
-async def test_a_lesser_answer_is_not_remembered(house: House) -> None:
+async def test_a_degraded_answer_is_not_cached(house: House) -> None:
     await house.index(TEXT)
     house.embedder.fault = Fault(BackendDataError("embedder", "dead"))
     assert (await house.search("mongodb retry logic")).fallback_level == 2
@@ -150,7 +150,7 @@ async def test_meters_count_the_vectors_that_are_there(house: House) -> None:
     assert "rag_vectors_total 1.0" in (await house.service.prometheus()).decode()
 
 
-async def test_meters_tell_of_lost_records(house: House) -> None:
+async def test_metrics_report_lost_records(house: House) -> None:
     """O-1."""
     assert "rag_records_dropped_total 0.0" in (await house.service.prometheus()).decode()
     house.metrics.fault = Fault(BackendUnavailableError("documents", "locked"))

@@ -69,7 +69,7 @@ async def shared() -> AsyncIterator[Shared]:
             yield Shared(one, other, (share(one, first), share(other, second)), proxy)
 
 
-async def test_what_one_was_asked_the_other_knows(shared: Shared) -> None:
+async def test_one_process_has_the_answers_cached_by_the_other(shared: Shared) -> None:
     first = await shared.one.search(QUESTION)
     await shared.settle()
     embedded = shared.other.fake.calls
@@ -88,7 +88,7 @@ async def test_a_write_anywhere_makes_shared_answers_old(shared: Shared) -> None
     assert len(found.results) == 2
 
 
-async def test_a_lesser_answer_is_not_shared(shared: Shared) -> None:
+async def test_a_degraded_answer_is_not_shared(shared: Shared) -> None:
     shared.one.embedder.fault = Fault(BackendUnavailableError("embedder", "gone"))
     lesser = await shared.one.search("backoff")
     assert lesser.fallback_level == 2

@@ -39,7 +39,7 @@ async def test_the_nearest_comes_first_and_the_document_itself_never(house: Hous
     assert answer.results[0].source == "more"
 
 
-async def test_without_vectors_words_are_compared_and_it_is_said(house: House) -> None:
+async def test_without_vectors_keywords_are_compared_with_a_warning(house: House) -> None:
     """F-1."""
     ids = await filled(house)
     house.embedder.fault = DOWN
@@ -49,7 +49,7 @@ async def test_without_vectors_words_are_compared_and_it_is_said(house: House) -
     assert answer.warning == "Vector search unavailable, compared by words instead"
 
 
-async def test_while_vectors_are_missing_words_are_compared_and_it_is_said(house: House) -> None:
+async def test_while_vectors_are_missing_keywords_are_compared_with_a_warning(house: House) -> None:
     ids = await filled(house)
     house.embedder.fault = DOWN
     late = await house.index("Red foxes hunt mice and hares at night.", source="late")
@@ -69,7 +69,7 @@ async def test_only_documents_of_the_same_tenant_are_compared(house: House) -> N
     assert (await similar(house, theirs.document_id, project="theirs")).results == []
 
 
-async def test_a_document_of_many_chunks_is_asked_for_by_a_few(house: House) -> None:
+async def test_a_document_of_many_chunks_is_matched_by_a_few_of_them(house: House) -> None:
     ids = await filled(house)
     long = await house.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
     assert long.chunks_indexed > ASKED_CHUNKS

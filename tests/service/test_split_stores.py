@@ -86,7 +86,7 @@ async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(
         await until(is_whole)
 
 
-async def test_vectors_of_unknown_documents_are_told_of_and_left_alone(
+async def test_vectors_of_unknown_documents_are_reported_and_left_alone(
     apart: Apart, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They may be another index's, that somebody pointed at the same vector store."""
@@ -118,7 +118,7 @@ async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(apart: Apart
     assert len(await apart.home.documents.pending(100)) == 40
 
 
-async def test_a_dead_vector_store_is_looked_at_again_and_ends_nothing(apart: Apart) -> None:
+async def test_a_dead_vector_store_is_checked_again_and_ends_nothing(apart: Apart) -> None:
     vectors: Faulty[VectorWriter] = Faulty(apart.vectors)
     vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
     reconciler = Reconciler(apart.home.documents, apart.home.writer, vectors.port)

@@ -146,7 +146,7 @@ async def test_an_empty_collection_has_no_hits(vectors: ChromaVectors) -> None:
     assert "no vectors" in await vectors.ping()
 
 
-async def test_no_more_hits_than_asked_for(vectors: ChromaVectors) -> None:
+async def test_no_more_hits_than_requested(vectors: ChromaVectors) -> None:
     for number in range(5):
         await put(vectors, document(str(number)), vector=axis(number))
     assert len(await vectors.search(axis(0), limit=3, where=EVERYTHING)) == 3
@@ -182,7 +182,7 @@ async def test_vectors_come_back(vectors: ChromaVectors) -> None:
     assert found[chunks[2].id].dtype == np.float32
 
 
-async def test_a_query_of_another_dimension_is_refused(vectors: ChromaVectors) -> None:
+async def test_a_query_of_another_dimension_is_rejected(vectors: ChromaVectors) -> None:
     chunk_ids = await put(vectors, document("a"), vector=axis(0))
     stranger = unit_vectors(1, dimension=8)[0]
     with pytest.raises(BackendDataError, match="dimension 16"):
@@ -191,7 +191,7 @@ async def test_a_query_of_another_dimension_is_refused(vectors: ChromaVectors) -
         await vectors.score(stranger, chunk_ids)
 
 
-async def test_vectors_of_another_dimension_are_refused_and_change_nothing(vectors: ChromaVectors) -> None:
+async def test_vectors_of_another_dimension_are_rejected_and_change_nothing(vectors: ChromaVectors) -> None:
     chunk_ids = await put(vectors, document("a"), vector=axis(0))
     with pytest.raises(BackendDataError, match="dimension 16"):
         await put(vectors, document("a"), "other", vector=unit_vectors(1, dimension=8)[0])
@@ -204,7 +204,7 @@ async def test_a_vector_for_each_chunk_is_needed(vectors: ChromaVectors) -> None
         await vectors.put(written, chunks_of(written), unit_vectors(2))
 
 
-async def test_a_tenant_never_sees_another_ones_chunks(vectors: ChromaVectors) -> None:
+async def test_a_tenant_never_sees_another_tenants_chunks(vectors: ChromaVectors) -> None:
     mine = Tenant("mine", "main", "aa")
     own = await put(vectors, document("own", tenant=mine), vector=axis(0))
     others = await put(vectors, document("default"), vector=axis(0))
@@ -276,7 +276,7 @@ async def test_what_is_discarded_is_gone_and_the_rest_stays(vectors: ChromaVecto
     assert await vectors.count() == 4
 
 
-async def test_a_document_of_many_chunks_is_stored_listed_and_removed_whole(vectors: ChromaVectors) -> None:
+async def test_a_document_of_many_chunks_is_stored_listed_and_removed_as_a_whole(vectors: ChromaVectors) -> None:
     long = document("long")
     chunks = chunks_of(long, *(f"chunk {number}" for number in range(1234)))
     await vectors.put(long, chunks, unit_vectors(1234))
@@ -290,7 +290,7 @@ async def test_a_document_of_many_chunks_is_stored_listed_and_removed_whole(vect
     assert await vectors.count() == 0
 
 
-async def test_a_cleared_collection_takes_vectors_of_another_dimension(vectors: ChromaVectors) -> None:
+async def test_a_cleared_collection_accepts_vectors_of_another_dimension(vectors: ChromaVectors) -> None:
     await put(vectors, document("a"), vector=axis(0))
     await vectors.clear()
     assert await vectors.count() == 0
@@ -299,7 +299,7 @@ async def test_a_cleared_collection_takes_vectors_of_another_dimension(vectors: 
     assert len(await vectors.search(other, limit=5, where=EVERYTHING)) == 1
 
 
-async def test_preparing_makes_the_collection_and_refuses_another_dimension(vectors: ChromaVectors) -> None:
+async def test_preparing_makes_the_collection_and_rejects_another_dimension(vectors: ChromaVectors) -> None:
     for _ in range(2):
         await vectors.prepare(MODEL)
     await put(vectors, document("a"), vector=axis(0))
@@ -317,7 +317,7 @@ async def test_an_emptied_collection_is_prepared_for_another_dimension(vectors: 
     assert await vectors.count() == 1
 
 
-async def test_a_collection_that_was_made_anew_by_somebody_else_is_used(opener: Open, name: str) -> None:
+async def test_a_collection_that_was_recreated_by_another_client_is_used(opener: Open, name: str) -> None:
     async with opener(name) as one, opener(name) as other:
         await put(one, document("a"), vector=axis(0))
         await other.clear()
@@ -359,14 +359,14 @@ async def test_what_was_written_is_there_after_reopening(opener: Open, name: str
         assert "1 vectors of dimension 16" in await vectors.ping()
 
 
-async def test_a_name_that_chroma_cannot_take_cannot_work(opener: Open) -> None:
+async def test_a_name_that_chroma_does_not_accept_cannot_work(opener: Open) -> None:
     for wrong in ("ab", "a b c", "-abc", "abc/../def"):
         with pytest.raises(ConfigurationError, match=r"stores\.chroma_collection"):
             async with opener(wrong):
                 raise AssertionError(wrong)
 
 
-async def test_a_collection_that_compares_otherwise_is_refused(server: ServerProcess, name: str) -> None:
+async def test_a_collection_that_compares_otherwise_is_rejected(server: ServerProcess, name: str) -> None:
     url = f"http://{server.host}:{server.port}"
     path = f"{url}/api/v2/tenants/default_tenant/databases/default_database/collections"
     async with httpx2.AsyncClient(trust_env=False) as client:

@@ -110,7 +110,7 @@ def odd(body: bytes) -> HttpAnswer:
     ],
     ids=lambda value: repr(value)[:60],
 )
-async def test_every_fault_is_an_error_of_ours_and_heals(
+async def test_every_fault_is_a_rag_context_error_and_heals(
     vectors: ChromaVectors, proxy: FaultProxy, fault: Fault, error: type[BackendError]
 ) -> None:
     before = await search(vectors)
@@ -135,7 +135,7 @@ async def test_every_fault_is_an_error_of_ours_and_heals(
     assert await search(vectors) == before
 
 
-async def test_the_servers_wish_to_be_left_alone_is_passed_on(vectors: ChromaVectors, proxy: FaultProxy) -> None:
+async def test_the_servers_retry_delay_is_passed_on(vectors: ChromaVectors, proxy: FaultProxy) -> None:
     proxy.fault = too_many_requests(3)
     with pytest.raises(BackendUnavailableError) as caught:
         await search(vectors)
@@ -143,7 +143,7 @@ async def test_the_servers_wish_to_be_left_alone_is_passed_on(vectors: ChromaVec
 
 
 @pytest.mark.parametrize("fault", [HangBefore(), HangAfter(), Drip(1, 5.0)])
-async def test_a_server_that_hangs_keeps_nobody_beyond_his_deadline(
+async def test_a_server_that_hangs_keeps_no_caller_beyond_its_deadline(
     vectors: ChromaVectors, proxy: FaultProxy, fault: Fault
 ) -> None:
     before = await search(vectors)
@@ -216,7 +216,7 @@ async def test_what_is_no_address_cannot_work() -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff"])
-async def test_text_that_no_encoding_can_carry_is_refused(server: ServerProcess, text: str) -> None:
+async def test_text_that_no_encoding_can_carry_is_rejected(server: ServerProcess, text: str) -> None:
     async with open_chroma_server(f"http://{server.host}:{server.port}", "faults") as vectors:
         written = document("a", session_id=text)
         with pytest.raises(BackendRejectedError):
@@ -225,7 +225,7 @@ async def test_text_that_no_encoding_can_carry_is_refused(server: ServerProcess,
             await vectors.search(axis(0), limit=5, where=Filter(session_id=text))
 
 
-async def test_a_folder_that_is_broken_opens_and_works_once_it_is_mended(tmp_path: Path) -> None:
+async def test_a_folder_that_is_broken_opens_and_works_once_it_is_repaired(tmp_path: Path) -> None:
     broken = tmp_path / "chroma.sqlite3"
     broken.write_bytes(b"not a database" * 500)
     async with open_chroma_dir(tmp_path, "folder") as vectors:
@@ -244,7 +244,7 @@ async def test_a_folder_that_can_never_be_one_is_unavailable(tmp_path: Path) -> 
             await vectors.count()
 
 
-async def test_text_that_no_encoding_can_carry_is_refused_by_a_folder(tmp_path: Path) -> None:
+async def test_text_that_no_encoding_can_carry_is_rejected_by_a_folder(tmp_path: Path) -> None:
     async with open_chroma_dir(tmp_path, "folder") as vectors:
         written = document("a", session_id="\ud800")
         with pytest.raises(BackendRejectedError):

@@ -112,7 +112,7 @@ async def test_a_deleted_document_is_found_by_nothing(store: Stores) -> None:
     assert await store.vectors.search(axis(0), limit=5, where=Filter()) == []
 
 
-async def test_a_document_without_vectors_is_pending_and_found_by_text(store: Stores) -> None:
+async def test_a_document_without_vectors_is_pending_and_found_by_keyword_search(store: Stores) -> None:
     written = document("a", "fox")
     await put(store, written)
     assert await store.documents.pending(10) == [written.id]
@@ -140,7 +140,7 @@ async def test_matching_documents_come_oldest_first_up_to_the_limit(store: Store
     assert await store.documents.matching(Filter(source="x"), 1) == [written[2].id]
 
 
-async def test_attached_vectors_make_a_document_whole(store: Stores) -> None:
+async def test_attached_vectors_complete_a_document(store: Stores) -> None:
     written = document("a")
     first, second = await put(store, written, "one", "two")
     vectors = np.stack([axis(3), axis(4)])
@@ -176,14 +176,14 @@ async def test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending(sto
     assert await store.documents.pending(10) == [changed.id]
 
 
-async def test_vectors_that_do_not_fit_the_chunks_are_refused_and_nothing_is_stored(store: Stores) -> None:
+async def test_vectors_that_do_not_fit_the_chunks_are_rejected_and_nothing_is_stored(store: Stores) -> None:
     written = document("a")
     with pytest.raises(BackendRejectedError):
         await store.documents.write(written, chunks_of(written), unit_vectors(2))
     assert await store.documents.counts() == Counts(0, 0, 0, 0)
 
 
-async def test_vectors_of_another_dimension_are_refused_and_the_old_version_stays(store: Stores) -> None:
+async def test_vectors_of_another_dimension_are_rejected_and_the_old_version_stays(store: Stores) -> None:
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")
     with pytest.raises(BackendRejectedError, match="dimension 8"):
@@ -239,7 +239,7 @@ async def test_neighbours_are_the_chunks_before_and_after_in_the_document(store:
     assert found[third] == Neighbours(ChunkRef(second, written.id, 1, "documentation"), None)
 
 
-async def test_neighbours_of_a_turn_are_the_turns_around_it(store: Stores) -> None:
+async def test_neighbours_of_a_message_are_the_messages_around_it(store: Stores) -> None:
     tenant = Tenant("p")
     talk = [document(f"turn {n}", content_type="chat", thread="talk", tenant=tenant) for n in range(3)]
     first = await put(store, talk[0], "hello", "there")
@@ -255,7 +255,7 @@ async def test_neighbours_of_a_turn_are_the_turns_around_it(store: Stores) -> No
     assert found[last[1]].after is None
 
 
-async def test_a_replaced_turn_keeps_its_place_in_the_talk(store: Stores) -> None:
+async def test_a_replaced_message_keeps_its_position_in_the_conversation(store: Stores) -> None:
     for name in "abc":
         await put(store, document(name, thread="talk"))
     middle = await put(store, document("b", "changed", thread="talk"))
@@ -290,7 +290,7 @@ async def test_the_model_is_remembered(store: Stores) -> None:
     assert await store.documents.recorded_model() == MODEL
 
 
-async def test_another_model_is_refused_while_there_are_vectors(store: Stores) -> None:
+async def test_another_model_is_rejected_while_there_are_vectors(store: Stores) -> None:
     await store.documents.adopt_model(MODEL)
     other = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))
     await put(store, document("a"), vector=axis(0))
@@ -353,7 +353,7 @@ async def test_a_healthy_store_says_so_in_one_line(store: Stores) -> None:
     assert "\n" not in await store.vectors.ping()
 
 
-async def test_vectors_of_a_model_that_is_no_longer_the_indexs_are_refused(store: Stores) -> None:
+async def test_vectors_of_a_model_that_is_no_longer_the_indexs_are_rejected(store: Stores) -> None:
     """A reindexing elsewhere must not be mixed with what was begun before it."""
     await store.documents.adopt_model(MODEL)
     first, second = document("first"), document("second")

@@ -47,7 +47,7 @@ def test_more_files_than_a_page_are_all_below(tmp_path: Path) -> None:
         assert len({each.path for each in ledger.below("/a")}) == 1203
 
 
-def test_files_are_found_by_what_they_hold(tmp_path: Path) -> None:
+def test_files_are_found_by_what_they_contain(tmp_path: Path) -> None:
     with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a", digest=b"1"), entry("/b", digest=b"1"), entry("/c", digest=b"")])
 
@@ -56,7 +56,7 @@ def test_files_are_found_by_what_they_hold(tmp_path: Path) -> None:
         assert ledger.with_digest(b"", 5) == []
 
 
-def test_later_word_counts_and_forgotten_is_forgotten(tmp_path: Path) -> None:
+def test_the_latest_entry_counts_and_a_forgotten_one_is_gone(tmp_path: Path) -> None:
     with open_file_manifest(tmp_path) as ledger:
         ledger.put([entry("/a"), entry("/b")])
         ledger.put([entry("/a", digest=b"2")])
@@ -74,7 +74,7 @@ def test_two_processes_may_use_it_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 5000, b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_file_is_recreated(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(content)
     for expected in ([], ["/a"]):
         with open_file_manifest(tmp_path) as ledger:
@@ -82,7 +82,7 @@ def test_a_damaged_file_is_begun_anew(tmp_path: Path, content: bytes) -> None:
             ledger.put([entry("/a")])
 
 
-def test_one_of_another_version_is_begun_anew(tmp_path: Path) -> None:
+def test_one_of_another_version_is_recreated(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
         other.executescript("CREATE TABLE files (name TEXT); PRAGMA user_version = 99")
     with open_file_manifest(tmp_path) as ledger:
@@ -91,7 +91,7 @@ def test_one_of_another_version_is_begun_anew(tmp_path: Path) -> None:
         assert [each.path for each in ledger.below("/")] == ["/a"]
 
 
-def test_where_there_is_no_place_for_it_it_lasts_as_long_as_the_run(
+def test_without_a_directory_for_it_the_manifest_lasts_as_long_as_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE_NAME).mkdir()
@@ -102,7 +102,7 @@ def test_where_there_is_no_place_for_it_it_lasts_as_long_as_the_run(
     assert "so every file is read" in caplog.text
 
 
-def test_one_that_breaks_while_it_is_used_knows_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_manifest_that_breaks_while_it_is_used_is_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with open_file_manifest(tmp_path) as ledger:
         with closing(sqlite3.connect(tmp_path / FILE_NAME)) as other:
             other.execute("DROP TABLE files")

@@ -38,7 +38,7 @@ async def test_documents_of_one_moment_are_listed_by_id(store: Stores) -> None:
     assert [each.id for each in listed] == sorted(document(str(number)).id for number in range(7))
 
 
-async def test_moments_that_differ_by_a_microsecond_are_told_apart(store: Stores) -> None:
+async def test_times_that_differ_by_a_microsecond_are_distinguished(store: Stores) -> None:
     later, sooner = document("later", timestamp=NOON + timedelta(microseconds=1)), document("sooner", timestamp=NOON)
     await put(store, later)
     await put(store, sooner)
@@ -141,7 +141,7 @@ async def test_an_inventory_has_every_document_of_every_tenant_once(store: Store
     assert list(found) == sorted(made)
 
 
-async def test_content_hashes_are_told_of_what_is_there_whatever_its_tenant(store: Stores) -> None:
+async def test_content_hashes_cover_the_stored_documents_of_every_tenant(store: Stores) -> None:
     one, two = document("one"), document("two", tenant=Tenant("p"))
     await put(store, one)
     await put(store, two, vector=axis(0))

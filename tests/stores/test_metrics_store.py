@@ -93,7 +93,7 @@ records = st.lists(
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(searches=records, buckets=st.integers(1, 7))
-async def test_a_summary_is_what_the_records_say(store: Stores, searches: list[SearchRecord], buckets: int) -> None:
+async def test_a_summary_matches_the_records(store: Stores, searches: list[SearchRecord], buckets: int) -> None:
     await store.metrics.prune(NOON + minutes(60))
     await store.metrics.append(searches, [])
     summary = await store.metrics.summarise(NOON, NOON + minutes(60), buckets)

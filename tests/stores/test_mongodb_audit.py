@@ -66,7 +66,7 @@ def kinds(found: IntegrityReport) -> set[IssueKind]:
 
 
 @pytest.mark.parametrize("thoroughness", Thoroughness)
-async def test_a_sound_index_has_no_flaws(index: MongoStore, raw: Raw, thoroughness: Thoroughness) -> None:
+async def test_a_sound_index_has_no_issues(index: MongoStore, raw: Raw, thoroughness: Thoroughness) -> None:
     await raw["C0N7EXT"].insert_one({"content": "of another program"})
     found = await examined(index, thoroughness)
     assert found.issues == ()
@@ -98,7 +98,7 @@ async def test_wrong_counters_are_found_and_counted_again(index: MongoStore, raw
         {"C0N7EXT": {"analyser": 0}},
     ],
 )
-async def test_stale_words_are_found_and_analysed_again(
+async def test_stale_terms_are_found_and_analysed_again(
     index: MongoStore, raw: Raw, change: Mapping[str, Mapping[str, Any]]
 ) -> None:
     for collection, fields in change.items():
@@ -137,7 +137,7 @@ async def test_another_text_index_is_found_and_replaced(index: MongoStore, raw: 
         ({"$set": {"sessionId": "another"}}, IssueKind.CHANGED_CONTENT),
     ],
 )
-async def test_what_the_judge_says_of_a_document_is_reported(
+async def test_the_issues_of_a_document_are_reported(
     index: MongoStore, raw: Raw, change: Mapping[str, Any], kind: IssueKind
 ) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
@@ -152,9 +152,7 @@ async def test_what_the_judge_says_of_a_document_is_reported(
         {"$set": {"metadata.extra": "no JSON", "tenant": "x"}},
     ],
 )
-async def test_a_record_that_holds_nonsense_is_examined_and_named(
-    index: MongoStore, raw: Raw, change: Mapping[str, Any]
-) -> None:
+async def test_an_invalid_record_is_examined_and_named(index: MongoStore, raw: Raw, change: Mapping[str, Any]) -> None:
     await raw["C0N7EXT"].update_one({"_id": sound()[0].id}, dict(change))
     assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).issues)
 
@@ -170,9 +168,7 @@ async def test_a_document_that_is_not_what_was_indexed_is_no_version_of_its_sour
     assert (await examined(index)).issues == ()
 
 
-async def test_a_record_of_a_chunk_that_holds_nonsense_is_examined_and_its_document_named(
-    index: MongoStore, raw: Raw
-) -> None:
+async def test_an_invalid_chunk_record_is_examined_and_its_document_named(index: MongoStore, raw: Raw) -> None:
     await raw["C0N7EXT_chunks"].update_many({}, {"$set": {"start": "a", "position": "b", "text": 7}})
     assert any(sound()[0].id in flaw.examples for flaw in (await examined(index)).issues)
 

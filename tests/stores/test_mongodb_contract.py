@@ -29,8 +29,8 @@ __all__ = ["database", "kept", "left_sockets", "mongodb", "server"]
 pytestmark = LEFT_SOCKETS
 
 NOT_HERE = {
-    "test_vectors_that_do_not_fit_the_chunks_are_refused_and_nothing_is_stored",
-    "test_vectors_of_another_dimension_are_refused_and_the_old_version_stays",
+    "test_vectors_that_do_not_fit_the_chunks_are_rejected_and_nothing_is_stored",
+    "test_vectors_of_another_dimension_are_rejected_and_the_old_version_stays",
     "test_one_bad_write_among_many_fails_alone",
     "test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending",
     "test_every_search_gives_what_scoring_every_chunk_gives",

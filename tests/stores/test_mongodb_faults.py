@@ -138,7 +138,7 @@ async def test_a_dead_server_is_known_to_be_dead_within_the_deadline_of_a_search
         assert not isinstance(raised.value, BackendTimeoutError)
 
 
-async def test_a_server_that_comes_later_is_used_and_made_ready(tmp_path: Path) -> None:
+async def test_a_server_that_comes_later_is_used_and_prepared(tmp_path: Path) -> None:
     with mongodb_process(tmp_path / "data") as server:
         server.kill()
         async with open_mongodb(uri_of(server.port, "late")) as store:
@@ -177,7 +177,7 @@ async def test_what_was_acknowledged_is_found_after_kill_9(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("fault", [Refuse(), Reset(), Garbage(), HalfBody()])
-async def test_a_fault_is_an_error_of_ours_and_passes(
+async def test_a_fault_is_a_rag_context_error_and_passes(
     store: MongoStore, proxy: FaultProxy, fault: Refuse | Reset | Garbage | HalfBody
 ) -> None:
     assert await search(store) == 1
@@ -235,7 +235,7 @@ async def test_closing_does_not_wait_for_a_server_that_hangs(proxy: FaultProxy) 
     proxy.fault = Pass()
 
 
-async def test_a_wrong_password_is_said_without_it(tmp_path: Path) -> None:
+async def test_a_wrong_password_is_reported_without_it(tmp_path: Path) -> None:
     def served(**options: bool) -> SecantusDBServer:
         return SecantusDBServer(port=0, storage_path=str(tmp_path), replica_set_name=None, **options)
 
@@ -286,7 +286,9 @@ async def test_a_wrong_password_is_said_without_it(tmp_path: Path) -> None:
         (PyMongoError("secret text"), BackendUnavailableError, "PyMongoError"),
     ],
 )
-def test_each_failure_of_the_driver_is_one_of_ours(error: Exception, kind: type[BackendError], says: str) -> None:
+def test_each_failure_of_the_driver_becomes_a_rag_context_error(
+    error: Exception, kind: type[BackendError], says: str
+) -> None:
     ours = backend_error(error, PLACE)
     assert type(ours) is kind
     assert says in str(ours)

@@ -70,7 +70,7 @@ async def found(store: MongoStore, query: str, limit: int = 5) -> list[str]:
     ],
     ids=["stages", "inserted bytes", "updated bytes", "inserted arrays", "updated arrays"],
 )
-async def test_what_mongodb_refuses_is_refused(raw: Raw, code: int, command: Mapping[str, Any]) -> None:
+async def test_what_mongodb_rejects_is_rejected(raw: Raw, code: int, command: Mapping[str, Any]) -> None:
     await raw["limits"].create_index([("one", 1), ("other", 1)])
     with pytest.raises(OperationFailure) as refused:
         await raw.command(dict(command))

@@ -72,7 +72,7 @@ async def test_many_searches_are_summed_up_by_the_server_as_closely_as_promised(
         assert part.p95_ms == pytest.approx(whole.p95_ms, rel=0.01)
 
 
-async def test_a_span_that_is_none_adds_up_to_nothing(mongodb: MongoStore) -> None:
+async def test_an_empty_span_adds_up_to_nothing(mongodb: MongoStore) -> None:
     await mongodb.metrics.append([searched()], [])
     summary = await mongodb.metrics.summarise(NOON, NOON, 3)
     assert (summary.queries, [bucket.queries for bucket in summary.timeline]) == (0, [])

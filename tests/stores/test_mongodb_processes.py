@@ -136,7 +136,7 @@ async def test_counters_that_are_too_low_for_a_while_are_never_below_nothing(mon
     assert (counts.documents, counts.pending, counts.vectors) == (1, 0, 0)
 
 
-async def test_a_write_goes_on_when_nobody_waits_for_it_any_more(mongodb: MongoStore) -> None:
+async def test_a_write_continues_without_a_waiting_caller(mongodb: MongoStore) -> None:
     await mongodb.documents.ping()
     for number in range(20):
         task = asyncio.create_task(put(mongodb, f"document {number}", "one"))
@@ -149,7 +149,7 @@ async def test_a_write_goes_on_when_nobody_waits_for_it_any_more(mongodb: MongoS
     assert seen.totals == await mongodb.documents._state.count()
 
 
-async def test_vectors_of_a_model_that_is_no_longer_the_indexs_settle_nothing(mongodb: MongoStore) -> None:
+async def test_vectors_of_a_model_that_is_no_longer_the_indexs_complete_nothing(mongodb: MongoStore) -> None:
     await mongodb.documents.adopt_model(MODEL)
     await put(mongodb, "a", "one")
     written = document("a")
@@ -175,7 +175,7 @@ async def test_what_a_broken_off_reindexing_left_indexed_is_pending_for_the_next
     assert (await mongodb.documents.counts()).vectors == 0
 
 
-async def test_a_reindexing_that_begins_while_vectors_are_settled_wins(database: str) -> None:
+async def test_a_reindexing_that_begins_while_vectors_are_marked_indexed_wins(database: str) -> None:
     async with open_mongodb(database) as one, open_mongodb(database) as other:
         await one.documents.adopt_model(MODEL)
         for number in range(12):
@@ -196,7 +196,7 @@ class Interrupted(MongoDocuments):
         return await super()._mark(query, status, change)
 
 
-async def test_vectors_settled_in_the_middle_of_a_reindexing_are_taken_back(mongodb: MongoStore) -> None:
+async def test_vectors_marked_indexed_during_a_reindexing_are_removed_again(mongodb: MongoStore) -> None:
     await mongodb.documents.adopt_model(MODEL)
     await put(mongodb, "a", "one")
     held = mongodb.documents

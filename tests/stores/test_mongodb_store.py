@@ -161,7 +161,7 @@ async def test_a_document_that_lacks_nearly_everything_is_read_all_the_same(
     assert await mongodb.documents.counts() == Counts(0, 0, 0, 0)
 
 
-async def test_a_document_larger_than_a_record_is_refused_in_one_sentence(mongodb: MongoStore) -> None:
+async def test_a_document_larger_than_a_record_is_rejected_in_one_sentence(mongodb: MongoStore) -> None:
     await put(mongodb, "a", "small")
     with pytest.raises(BackendRejectedError, match="16 MB"):
         await put(mongodb, "a", "x" * 17_000_000)
@@ -178,14 +178,14 @@ async def test_a_mebibyte_of_text_is_no_trouble(mongodb: MongoStore) -> None:
     assert {hit.chunk.id for hit in hits} == {chunk_ids[2499], chunk_ids[1250]}
 
 
-async def test_text_that_has_no_utf_8_is_refused(mongodb: MongoStore) -> None:
+async def test_text_that_has_no_utf_8_is_rejected(mongodb: MongoStore) -> None:
     with pytest.raises(BackendRejectedError, match="cannot store"):
         await mongodb.documents.put(document("a", "half a pair \ud800"), chunks_of(document("a")))
     assert (await mongodb.documents.counts()).documents == 0
     assert (await mongodb.documents._state.look()).settled
 
 
-async def test_settling_counts_vectors_and_unsettling_takes_them_back(mongodb: MongoStore) -> None:
+async def test_marking_as_indexed_counts_vectors_and_unmarking_subtracts_them(mongodb: MongoStore) -> None:
     await put(mongodb, "a", "one", "two", settled=True)
     await put(mongodb, "b", "three")
     assert await mongodb.documents.counts() == Counts(documents=2, pending=1, chunks=3, vectors=2)
@@ -194,7 +194,7 @@ async def test_settling_counts_vectors_and_unsettling_takes_them_back(mongodb: M
     assert await mongodb.documents.counts() == Counts(documents=2, pending=2, chunks=3, vectors=0)
 
 
-async def test_another_version_is_neither_settled_nor_recut(mongodb: MongoStore) -> None:
+async def test_another_version_is_neither_marked_indexed_nor_rechunked(mongodb: MongoStore) -> None:
     old, new = document("a", "old"), document("a", "new")
     await mongodb.documents.put(new, chunks_of(new))
     assert await mongodb.documents.mark_indexed(old.id, old.content_hash) is False
@@ -272,7 +272,7 @@ async def test_the_progress_of_embedding_is_there_for_people_to_see(mongodb: Mon
         "mongodb://127.0.0.1/bad name?maxPoolSize=-3",
     ],
 )
-async def test_an_address_that_cannot_be_is_refused_at_once_without_its_password(uri: str) -> None:
+async def test_an_impossible_address_is_rejected_at_once_without_its_password(uri: str) -> None:
     with pytest.raises(ConfigurationError, match=r"stores\.mongodb_uri") as raised:
         async with open_mongodb(uri):
             raise AssertionError("it was opened")

@@ -135,7 +135,7 @@ async def test_a_chunk_of_a_long_document_is_found_and_the_others_are_not(mongod
     assert (hit.chunk.id, hit.chunk.position) == (chunk_ids[217], 217)
 
 
-async def test_a_search_that_found_every_holder_knows_their_scores_and_asks_no_more(
+async def test_a_search_that_found_every_match_has_their_scores_and_reads_no_more(
     mongodb: MongoStore, raw: Raw
 ) -> None:
     wolf, sheep = await put(mongodb, document("a", "a wolf sleeps"), "a wolf", "sleeps"), document("b", "a sheep")
@@ -150,7 +150,7 @@ async def test_a_search_that_found_every_holder_knows_their_scores_and_asks_no_m
     assert await mongodb.texts.score("wolf", refs) == known
 
 
-async def test_what_one_tenant_asked_says_nothing_of_anothers_chunks(mongodb: MongoStore) -> None:
+async def test_one_tenants_query_reveals_nothing_of_anothers_chunks(mongodb: MongoStore) -> None:
     other = Tenant("other", "main", "0123456789abcdef")
     (mine,) = await put(mongodb, document("a", "a wolf"))
     (theirs,) = await put(mongodb, document("b", "a wolf", tenant=other))
@@ -161,14 +161,14 @@ async def test_what_one_tenant_asked_says_nothing_of_anothers_chunks(mongodb: Mo
 
 
 @pytest.mark.parametrize("where", [Filter(session_id="s"), Filter(source="s.md")])
-async def test_a_search_through_a_filter_knows_nothing_of_what_it_kept_out(mongodb: MongoStore, where: Filter) -> None:
+async def test_a_filtered_search_has_no_scores_of_what_the_filter_excluded(mongodb: MongoStore, where: Filter) -> None:
     await put(mongodb, document("a", "a wolf", session_id="s", source="s.md"))
     (outside,) = await put(mongodb, document("b", "a wolf", session_id="t", source="t.md"))
     await mongodb.texts.search("wolf", limit=5, where=where)
     assert outside in await mongodb.texts.score("wolf", [ChunkRef(outside, "b", 0, "documentation")])
 
 
-async def test_the_rarest_words_drive_a_search_and_the_others_follow_where_too_little_was_found(
+async def test_the_rarest_terms_drive_a_search_and_the_others_follow_where_too_little_was_found(
     mongodb: MongoStore,
 ) -> None:
     frugal = MongoTexts(mongodb.texts._mongo, mongodb.texts._state, mongodb.texts._indexes, budget=2)
@@ -183,14 +183,14 @@ async def test_the_rarest_words_drive_a_search_and_the_others_follow_where_too_l
     assert [hit.chunk.id for hit in hits] == mine
 
 
-def test_the_rarest_words_are_asked_for_first_in_groups_of_bounded_size() -> None:
+def test_the_rarest_terms_are_read_first_in_groups_of_bounded_size() -> None:
     frequencies = [1500, 3, 90_000, 400, 0, 700]
     question = texts._Question(list("abcdef"), frequencies, np.zeros(6), np.zeros(6), 1.0)
     assert list(texts._rounds(question, 2000)) == [["b", "d", "f"], ["a"], ["c"]]
     assert texts._selective(question, 2000) == {"b", "d", "f", "e"}
 
 
-async def test_the_chunks_that_hold_a_term_are_counted(mongodb: MongoStore) -> None:
+async def test_the_chunks_that_contain_a_term_are_counted(mongodb: MongoStore) -> None:
     for number in range(4):
         await put(mongodb, document(str(number), "wolf"), "wolf", "wolf again", "sheep")
     frequencies = Frequencies(mongodb.texts._mongo.chunks)
@@ -209,7 +209,7 @@ async def test_a_filter_sees_microseconds(mongodb: MongoStore) -> None:
         assert (since, until) == ([each.id for each in written[number:]], [each.id for each in written[:number]])
 
 
-async def test_no_tenant_finds_another_ones_words_nor_documents_of_other_programs(
+async def test_no_tenant_finds_another_tenants_text_or_documents_of_other_programs(
     mongodb: MongoStore, raw: Raw
 ) -> None:
     await raw["C0N7EXT"].insert_one({"content": "wolf", "contentType": "chat"})
@@ -227,7 +227,7 @@ async def test_a_field_called_language_does_not_change_how_a_document_is_read(mo
     assert await mongodb.documents.get(written.id) == written
 
 
-async def test_a_text_index_dropped_while_running_is_made_again(mongodb: MongoStore, raw: Raw) -> None:
+async def test_a_text_index_dropped_while_running_is_recreated(mongodb: MongoStore, raw: Raw) -> None:
     chunk_ids = await put(mongodb, document("a", "wolf"))
     await mongodb.documents.ping()
     await has_text_index(raw)

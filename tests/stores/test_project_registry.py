@@ -24,7 +24,7 @@ def record(tenant: Tenant = SHOP, hours: int = 0) -> ProjectRecord:
     )
 
 
-def test_what_one_process_notes_another_reads(tmp_path: Path) -> None:
+def test_what_one_process_records_another_reads(tmp_path: Path) -> None:
     one, two = SqliteProjectRegistry(tmp_path), SqliteProjectRegistry(tmp_path)
     later = record(Tenant("wiki", "main", "1" * 16), hours=1)
     one.put(record())
@@ -45,7 +45,7 @@ def test_what_one_process_notes_another_reads(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"no database at all" * 400, b""])
-def test_a_damaged_file_is_begun_again(tmp_path: Path, damage: bytes) -> None:
+def test_a_damaged_file_is_recreated(tmp_path: Path, damage: bytes) -> None:
     (tmp_path / FILE_NAME).write_bytes(damage)
     registry = SqliteProjectRegistry(tmp_path)
     registry.put(record())

@@ -215,7 +215,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("fault", ANSWERS)
-async def test_every_wrong_answer_becomes_an_error_of_ours(fault: str) -> None:
+async def test_every_wrong_answer_becomes_a_rag_context_error(fault: str) -> None:
     handle, expected = ANSWERS[fault]
     async with listening(handle) as port, open_qdrant(f"http://127.0.0.1:{port}", PLAN, api_key=KEY) as vectors:
         errors = await failures(calls(vectors).values())
@@ -233,7 +233,7 @@ async def test_a_name_that_no_collection_can_have_stops_the_start(name: str) -> 
 
 
 @pytest.mark.parametrize("url", [f"http://user:{KEY}@[::1", f"http://user:{KEY}@host:99999"])
-async def test_an_address_that_is_none_stops_the_start_and_is_not_repeated(url: str) -> None:
+async def test_an_invalid_address_stops_the_start_and_is_not_shown(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"stores\.qdrant_url") as caught:
         async with open_qdrant(url, PLAN):
             pass
@@ -245,7 +245,7 @@ async def test_an_address_that_is_none_stops_the_start_and_is_not_repeated(url: 
     ("header", "wish"),
     [("Retry-After: 7\r\n", 7.0), ("Retry-After: Wed, 21 Oct 2026 07:28:00 GMT\r\n", None), ("", None)],
 )
-async def test_a_server_that_is_asked_too_much_says_when_to_come_back(header: str, wish: float | None) -> None:
+async def test_a_server_with_too_many_requests_says_when_to_come_back(header: str, wish: float | None) -> None:
     answer = saying(http(429, complaint("Too many requests"), header))
     async with listening(answer) as port, open_qdrant(f"http://127.0.0.1:{port}", PLAN) as vectors:
         with pytest.raises(BackendUnavailableError) as caught:
@@ -325,7 +325,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("code", CODES)
-async def test_every_failure_over_grpc_becomes_an_error_of_ours(code: str) -> None:
+async def test_every_failure_over_grpc_becomes_a_rag_context_error(code: str) -> None:
     with refusing(grpc.StatusCode[code]) as port:
         async with open_qdrant("http://127.0.0.1:1", PLAN, transport="grpc", grpc_port=port) as vectors:
             with pytest.raises(BackendError) as caught:
@@ -333,7 +333,7 @@ async def test_every_failure_over_grpc_becomes_an_error_of_ours(code: str) -> No
     assert type(caught.value) is CODES[code]
 
 
-async def test_a_wish_to_wait_comes_through_grpc_too() -> None:
+async def test_a_retry_delay_comes_through_grpc_too() -> None:
     with refusing(grpc.StatusCode.RESOURCE_EXHAUSTED, (("retry-after", "7"),)) as port:
         async with open_qdrant("http://127.0.0.1:1", PLAN, transport="grpc", grpc_port=port) as vectors:
             with pytest.raises(BackendUnavailableError) as caught:
@@ -341,7 +341,7 @@ async def test_a_wish_to_wait_comes_through_grpc_too() -> None:
     assert caught.value.retry_after_s == 7.0
 
 
-async def test_a_web_server_on_the_grpc_port_is_an_error_of_ours() -> None:
+async def test_a_web_server_on_the_grpc_port_is_a_rag_context_error() -> None:
     answer = saying(http(200, "<html>hello</html>"))
     async with (
         listening(answer) as port,

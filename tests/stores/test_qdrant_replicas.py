@@ -52,7 +52,7 @@ def asked(server: Running, ending: str) -> list[dict[str, str]]:
     return [parameters for _, path, parameters in server.server.parameters if path.endswith(ending)]
 
 
-async def test_writes_are_ordered_and_reads_ask_as_many_replicas_as_was_set(
+async def test_writes_are_ordered_and_reads_query_the_configured_number_of_replicas(
     vectors: QdrantVectors, server: Running
 ) -> None:
     await put(vectors)
@@ -77,7 +77,7 @@ async def test_a_majority_of_three_and_more_replicas_must_have_a_write(
 
 
 @pytest.mark.parametrize("status", [ACKNOWLEDGED, LATE])
-async def test_a_write_that_was_taken_and_not_done_is_repeated(
+async def test_a_write_that_was_accepted_and_not_done_is_repeated(
     vectors: QdrantVectors, server: Running, status: models.UpdateStatus
 ) -> None:
     server.server.statuses = [status, status]
@@ -108,7 +108,7 @@ def test_only_a_missing_collection_is_an_empty_index(reason: str, kind: type[Bac
     assert issubclass(NoCollectionError, BackendRejectedError)
 
 
-async def test_an_index_of_other_parameters_is_made_anew_once(vectors: QdrantVectors, server: Running) -> None:
+async def test_an_index_of_other_parameters_is_recreated_once(vectors: QdrantVectors, server: Running) -> None:
     plain = models.PayloadIndexInfo(data_type=models.PayloadSchemaType.KEYWORD, params=None, points=0)
     indexes = server.server.indexes["replicated"]
     indexes["project"] = plain

@@ -124,7 +124,7 @@ async def test_a_point_carries_what_other_programs_expect(
     assert {key: record.payload[key] for key in expected} == expected
 
 
-async def test_a_moment_without_a_zone_is_one_in_utc(vectors: QdrantVectors) -> None:
+async def test_a_time_without_a_zone_is_in_utc(vectors: QdrantVectors) -> None:
     written = document("a", timestamp=NOON.replace(tzinfo=None))
     await vectors.put(written, chunks_of(written), unit_vectors(1))
     for moment, found in ((NOON.replace(tzinfo=None), 1), (NOON, 1), (NOON + timedelta(microseconds=1), 0)):
@@ -168,7 +168,7 @@ async def test_what_is_discarded_is_gone_and_nothing_else(vectors: QdrantVectors
     assert await vectors.count() == 3
 
 
-async def test_a_long_document_is_stored_and_listed_whole(vectors: QdrantVectors) -> None:
+async def test_a_long_document_is_stored_and_listed_completely(vectors: QdrantVectors) -> None:
     """More chunks than fit in one upsert, and in one page of a scroll."""
     written = document("long")
     chunks = chunks_of(written, *(f"text {number}" for number in range(1050)))
@@ -281,7 +281,7 @@ async def test_many_that_begin_at_once_make_one_collection_and_lose_nothing(
     assert await held_by(vectors) == {each.id for each in documents}
 
 
-async def test_a_collection_that_is_gone_is_an_error_to_searches_and_made_anew_by_a_put(
+async def test_a_collection_that_is_gone_is_an_error_to_searches_and_recreated_by_a_put(
     vectors: QdrantVectors, admin: AsyncQdrantClient, plan: CollectionPlan
 ) -> None:
     first, second = document("a"), document("b")
@@ -303,7 +303,7 @@ async def test_a_collection_that_is_gone_is_an_error_to_searches_and_made_anew_b
     assert set((await admin.get_collection(plan.name)).payload_schema) == set(INDEXES)
 
 
-async def test_vectors_of_another_dimension_are_refused_while_there_are_some(vectors: QdrantVectors) -> None:
+async def test_vectors_of_another_dimension_are_rejected_while_there_are_some(vectors: QdrantVectors) -> None:
     written, other = document("a"), document("b")
     await vectors.put(written, chunks_of(written), unit_vectors(1))
     with pytest.raises(BackendRejectedError, match="dimension 16, not 32"):
@@ -374,7 +374,7 @@ async def test_which_of_many_equal_ones_are_shown_is_decided_by_their_ids(vector
     assert ids(hits) == sorted(chunk.id for chunk in chunks)[:10]
 
 
-async def test_text_that_is_no_unicode_is_refused(vectors: QdrantVectors) -> None:
+async def test_text_that_is_no_unicode_is_rejected(vectors: QdrantVectors) -> None:
     await vectors.prepare(MODEL)
     with pytest.raises(BackendRejectedError, match="Unicode"):
         await vectors.search(axis(0), limit=5, where=Filter(source="\ud800"))
@@ -383,7 +383,7 @@ async def test_text_that_is_no_unicode_is_refused(vectors: QdrantVectors) -> Non
         await vectors.put(written, chunks_of(written), unit_vectors(1))
 
 
-async def test_a_source_beyond_all_measure_is_refused(vectors: QdrantVectors) -> None:
+async def test_a_source_beyond_all_measure_is_rejected(vectors: QdrantVectors) -> None:
     longest, longer = document("a", source="x" * 40_000), document("b", source="x" * 50_000)
     await vectors.put(longest, chunks_of(longest), unit_vectors(1))
     with pytest.raises(BackendRejectedError, match="source"):

@@ -71,7 +71,7 @@ async def test_a_later_value_replaces_an_earlier_one(cache: RedisCache) -> None:
     assert await cache.get("key") == b"two"
 
 
-async def test_keys_stand_below_the_prefix_and_live_as_long_as_said(cache: RedisCache, plain: Redis) -> None:
+async def test_keys_start_with_the_prefix_and_live_for_their_configured_time(cache: RedisCache, plain: Redis) -> None:
     await cache.set("answer:1", b"x", 300.0)
     assert await plain.keys() == [b"ours:answer:1"]
     assert 299_000 < await plain.pttl("ours:answer:1") <= 300_000
@@ -126,7 +126,7 @@ async def test_opening_needs_no_server_and_calls_work_once_there_is_one() -> Non
             await cache.ping()
 
 
-async def test_a_frozen_server_keeps_nobody_beyond_his_deadline(url: str, server: ServerProcess) -> None:
+async def test_a_frozen_server_keeps_no_caller_beyond_its_deadline(url: str, server: ServerProcess) -> None:
     async with open_redis(url, "ours") as cache:
         await cache.ping()
         server.freeze()
@@ -159,7 +159,7 @@ async def test_a_frozen_server_keeps_nobody_beyond_his_deadline(url: str, server
     ],
     ids=repr,
 )
-async def test_every_fault_is_an_error_of_ours_and_heals(
+async def test_every_fault_is_a_rag_context_error_and_heals(
     server: ServerProcess, plain: Redis, fault: Fault, error: type[Exception]
 ) -> None:
     async with fault_proxy(server.host, server.port) as proxy, open_redis(proxy.url("redis"), "ours") as cache:
@@ -174,7 +174,7 @@ async def test_every_fault_is_an_error_of_ours_and_heals(
         assert await cache.get("key") == b"c value"
 
 
-async def test_a_full_server_refuses_to_store_and_still_answers(plain: Redis, cache: RedisCache) -> None:
+async def test_a_full_server_rejects_writes_and_still_answers(plain: Redis, cache: RedisCache) -> None:
     await cache.set("key", b"x", DAY_S)
     await plain.config_set("maxmemory", "1")
     try:

@@ -61,7 +61,7 @@ def check(summary: SearchSummary, searches: Sequence[SearchRecord], since: datet
 @given(
     searches=searches_of_hours, buckets=st.integers(1, 9), shift_s=st.integers(0, 599), pruned_s=st.integers(0, 9000)
 )
-async def test_sums_are_what_the_records_say_also_after_pruning(
+async def test_rollups_match_the_records_also_after_pruning(
     store: SqliteStore, searches: list[SearchRecord], buckets: int, shift_s: int, pruned_s: int
 ) -> None:
     metrics = SqliteMetrics(store.database, exact_rows=0)
@@ -90,7 +90,7 @@ async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(st
     assert math.isclose(close.p99_ms, nearest_rank([*latencies, 5.0, 5.0], 99), rel_tol=0.01)
 
 
-async def test_a_file_of_before_the_sums_gets_them_when_it_is_opened(path: Path) -> None:
+async def test_a_file_without_rollups_gets_them_when_it_is_opened(path: Path) -> None:
     searches = [record(NOON + minutes(number), float(number + 1)) for number in range(60)]
     async with open_database(path) as store:
         await store.metrics.append(searches, [])

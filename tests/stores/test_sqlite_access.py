@@ -42,7 +42,7 @@ async def test_a_trial_write_changes_nothing_of_the_index(path: Path) -> None:
         assert store.documents.version == version
 
 
-async def test_after_a_refusal_a_little_that_fits_proves_nothing(path: Path) -> None:
+async def test_after_a_rejected_write_a_small_one_that_fits_proves_nothing(path: Path) -> None:
     async with open_database(path) as store:
         pages = await store.database.write(lambda writer: writer.execute("PRAGMA page_count").fetchone()[0])
         await store.database.write(lambda writer: writer.execute(f"PRAGMA max_page_count = {pages + 20}").fetchone())
@@ -55,7 +55,7 @@ async def test_after_a_refusal_a_little_that_fits_proves_nothing(path: Path) -> 
         await store.documents.try_write()
 
 
-async def test_a_writer_elsewhere_is_told_as_what_it_is(path: Path) -> None:
+async def test_a_writer_in_another_process_is_reported_as_one(path: Path) -> None:
     async with open_database(path, lock_timeout_s=0.2) as store:
         await store.documents.try_write()
         other = sqlite3.connect(path, isolation_level=None)
@@ -66,7 +66,9 @@ async def test_a_writer_elsewhere_is_told_as_what_it_is(path: Path) -> None:
         await store.documents.try_write()
 
 
-async def test_a_disk_that_is_nearly_full_is_told_before_it_is(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_disk_that_is_nearly_full_is_reported_before_it_is_full(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_database(path) as store:
         await store.documents.try_write()
         monkeypatch.setattr("rag_context.stores.sqlite.connections.LEAST_FREE_BYTES", 1 << 60)
@@ -87,7 +89,7 @@ async def test_a_directory_that_is_moved_away_is_missed_not_made_and_used_when_i
 
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.EACCES, errno.ENOSPC, errno.ENOENT])
-def test_what_the_file_system_refuses_is_an_error_of_ours(code: int, path: Path) -> None:
+def test_what_the_file_system_rejects_is_a_rag_context_error(code: int, path: Path) -> None:
     error = OSError(code, "refused")
     assert is_fault(error)
     assert isinstance(backend_error(error, path), BackendUnavailableError)
@@ -144,7 +146,7 @@ def test_a_mark_that_cannot_be_read_says_nothing(tmp_path: Path, content: str) -
     assert not IndexMark(tmp_path / "mark.json").known()
 
 
-def test_a_place_without_room_for_a_directory_is_no_mistake_of_configuration(
+def test_a_location_without_room_for_a_directory_is_no_configuration_mistake(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:

@@ -173,7 +173,7 @@ async def test_a_path_that_can_never_work_is_a_mistake_of_configuration(tmp_path
             pass
 
 
-async def test_a_place_where_nothing_can_be_made_is_a_mistake_of_configuration() -> None:
+async def test_a_location_where_nothing_can_be_created_is_a_configuration_mistake() -> None:
     with pytest.raises(ConfigurationError, match="cannot be"):
         async with open_database(Path("/proc/self/rag-context/rag-context.db")):
             pass
@@ -197,7 +197,7 @@ async def _limit_pages(store: SqliteStore, more: int | None) -> None:
     await store.database.write(limit)
 
 
-async def test_a_full_disk_refuses_what_does_not_fit_and_keeps_what_was_acknowledged(path: Path) -> None:
+async def test_a_full_disk_rejects_what_does_not_fit_and_keeps_what_was_acknowledged(path: Path) -> None:
     async with open_database(path) as store:
         await works(store)
         await _limit_pages(store, 60)
@@ -255,7 +255,7 @@ async def test_damaged_pages_are_reported_not_believed(path: Path) -> None:
         "UPDATE documents SET title = CAST(x'ff' || 'secret' AS TEXT) WHERE key = 1",
     ],
 )
-async def test_a_damaged_document_is_an_error_of_ours_and_hides_no_other_one(
+async def test_a_damaged_document_is_a_rag_context_error_and_hides_no_other_document(
     path: Path, statement: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_database(path) as store:
@@ -273,7 +273,7 @@ async def test_a_damaged_document_is_an_error_of_ours_and_hides_no_other_one(
     assert damaged in caplog.text
 
 
-async def test_vectors_of_a_damaged_document_are_an_error_of_ours_until_it_is_whole(path: Path) -> None:
+async def test_vectors_of_a_damaged_document_are_a_rag_context_error_until_it_is_repaired(path: Path) -> None:
     async with open_database(path) as store:
         await put(store, document("fox", "a fox"), vector=axis(1))
         assert len(await store.vectors.search(axis(1), limit=5, where=Filter())) == 1
@@ -350,7 +350,7 @@ async def test_a_closed_store_says_that_it_is_closed(path: Path) -> None:
             await call(store)
 
 
-async def test_text_that_no_file_can_hold_is_refused(path: Path) -> None:
+async def test_text_that_no_file_can_contain_is_rejected(path: Path) -> None:
     async with open_database(path) as store:
         with pytest.raises(BackendError, match="cannot store"):
             await put(store, document("a", "half a pair: \ud800"), "its chunk")
@@ -358,7 +358,7 @@ async def test_text_that_no_file_can_hold_is_refused(path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", range(4))
-def test_a_file_that_another_process_makes_meanwhile_is_ours(path: Path, moment: int) -> None:
+def test_a_file_that_another_process_creates_meanwhile_is_used(path: Path, moment: int) -> None:
     """Whichever statement of the look at it comes after the file was made."""
     statements = itertools.count()
     with closing(sqlite3.connect(path, isolation_level=None)) as looking:

@@ -40,7 +40,7 @@ async def heard(child: Process) -> str:
         return (await child.stdout.readline()).decode().strip()
 
 
-async def test_each_process_finds_what_the_other_was_told_is_written(path: Path) -> None:
+async def test_each_process_finds_what_the_other_has_acknowledged(path: Path) -> None:
     async with open_database(path) as store, process(path, "x", "serve") as other:
         assert await heard(other) == "ready"
         await put(store, document("mine", "mine text"), vector=axis(0))
@@ -53,7 +53,7 @@ async def test_each_process_finds_what_the_other_was_told_is_written(path: Path)
         assert await told(other, "find mine") == "0 0"
 
 
-async def test_the_version_hears_of_other_processes_by_itself(path: Path) -> None:
+async def test_the_version_follows_other_processes_by_itself(path: Path) -> None:
     async with open_database(path) as store, process(path, "x", "serve") as other:
         assert await heard(other) == "ready"
         await store.documents.ping()

@@ -87,7 +87,7 @@ async def test_what_is_written_or_deleted_meanwhile_is_right_in_both(file: Sqlit
     assert await file.documents.counts() == Counts(2, 0, 2, 2)
 
 
-async def test_a_document_that_can_have_no_vectors_keeps_nobody_waiting(file: SqliteStore) -> None:
+async def test_a_document_that_can_have_no_vectors_keeps_no_caller_waiting(file: SqliteStore) -> None:
     await file.rebuilder.begin(NEW)
     await add(file, document("a"), 0)
     await add(file, document("b"), 1)
@@ -106,7 +106,7 @@ async def test_a_pending_document_has_its_vectors_with_the_others(file: SqliteSt
     assert await file.documents.counts() == Counts(4, 0, 4, 4)
 
 
-async def test_vectors_of_another_model_than_the_runs_are_refused(file: SqliteStore) -> None:
+async def test_vectors_of_another_model_than_the_runs_are_rejected(file: SqliteStore) -> None:
     with pytest.raises(BackendRejectedError):
         await add(file, document("a"), 0)
     await file.rebuilder.begin(OLD)

@@ -18,7 +18,7 @@ from tests.stores.builders import Documents, Stores, axis, chunks_of, document, 
 
 OTHERWISE = {
     "test_chunks_that_stay_keep_their_vectors_while_the_rest_is_pending",  # they do, under their old filters
-    "test_vectors_of_another_dimension_are_refused_and_the_old_version_stays",  # the new one waits, see below
+    "test_vectors_of_another_dimension_are_rejected_and_the_old_version_stays",  # the new one waits, see below
 }
 """What two stores without a transaction cannot do, and do in another way."""
 
@@ -65,13 +65,13 @@ async def store(tmp_path: Path) -> AsyncIterator[Apart]:
         yield Apart(cast("Documents", _Whole(home.documents, writer)), vectors, home.texts, home.metrics)
 
 
-async def test_vectors_count_as_there_once_their_document_is_settled(store: Stores) -> None:
+async def test_vectors_count_as_stored_once_their_document_is_indexed(store: Stores) -> None:
     await put(store, document("a"), "one", "two", vector=axis(0))
     await put(store, document("b"), "three")
     assert await store.documents.counts() == Counts(documents=2, pending=1, chunks=3, vectors=2)
 
 
-async def test_vectors_of_another_dimension_are_refused_and_the_new_version_waits(store: Stores) -> None:
+async def test_vectors_of_another_dimension_are_rejected_and_the_new_version_waits(store: Stores) -> None:
     await put(store, document("a", "old"), vector=axis(0))
     new = document("a", "new")
     assert not await store.documents.write(new, chunks_of(new), unit_vectors(1, dimension=8))

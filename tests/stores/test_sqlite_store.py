@@ -113,7 +113,7 @@ async def test_a_write_cancelled_before_its_turn_leaves_the_store_usable(store: 
     assert len(await store.vectors.search(axis(0), limit=100, where=Filter())) == stored
 
 
-async def test_words_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(store: Stores) -> None:
+async def test_terms_in_thousands_of_chunks_are_ranked_as_exactly_as_rare_ones(store: Stores) -> None:
     """Beyond some frequency a word only counts as present while candidates are chosen, never in the score."""
     rng = np.random.default_rng(11)
     big = document("big", "x" * 10)
@@ -147,7 +147,7 @@ async def test_the_score_is_bm25_over_all_chunks_of_the_store(store: Stores) -> 
         assert (hit.bm25, hit.share) == pytest.approx(expected[hit.chunk.id])
 
 
-async def test_terms_of_an_older_analyser_are_made_anew_at_opening(path: Path) -> None:
+async def test_terms_of_an_older_analyser_are_recreated_at_opening(path: Path) -> None:
     async with open_database(path) as store:
         chunk_ids = await put(store, document("fox", "brown foxes"), vector=axis(0))
     with closing(sqlite3.connect(path)) as connection:

@@ -57,7 +57,7 @@ def plain_scores(query: str, documents: list[Document]) -> dict[str, tuple[float
     return {id_: (float(s), float(share)) for id_, s, share in zip(chunk_ids, scores, shares, strict=True)}
 
 
-async def test_a_question_finds_the_passage_that_holds_its_words(store: Stores) -> None:
+async def test_a_question_finds_the_passage_that_contains_its_words(store: Stores) -> None:
     fox = await put(store, document("a", "The quick brown foxes jumped over the lazy dog."))
     await put(store, document("b", "Nothing to see here."))
     assert ids(await store.texts.search("Which fox jumps?", limit=5, where=EVERYTHING)) == fox
@@ -128,14 +128,14 @@ async def test_given_chunks_are_scored_whether_they_match_or_not(store: Stores) 
     assert (scored[other[0]].bm25, scored[other[0]].share) == (0.0, 0.0)
 
 
-async def test_a_selective_filter_still_finds_what_only_common_words_match(store: Stores) -> None:
+async def test_a_selective_filter_still_finds_what_only_common_terms_match(store: Stores) -> None:
     for number in range(60):
         await put(store, document(str(number), f"common word rare{number}"))
     wanted = await put(store, document("wanted", "common word", session_id="mine"))
     assert ids(await store.texts.search("common rare7", limit=5, where=Filter(session_id="mine"))) == wanted
 
 
-async def test_no_tenant_finds_another_ones_words(store: Stores) -> None:
+async def test_no_tenant_finds_another_tenants_text(store: Stores) -> None:
     mine = Tenant("mine")
     own = await put(store, document("own", "wolf", tenant=mine))
     others = await put(store, document("default", "wolf"))
@@ -143,7 +143,7 @@ async def test_no_tenant_finds_another_ones_words(store: Stores) -> None:
     assert ids(await store.texts.search("wolf", limit=5, where=EVERYTHING)) == others
 
 
-async def test_words_written_later_are_found_and_deleted_ones_are_not(store: Stores) -> None:
+async def test_terms_written_later_are_found_and_deleted_ones_are_not(store: Stores) -> None:
     """What a store remembers of a word must follow the index."""
     for number in range(5):
         await put(store, document(str(number), "wolf"))

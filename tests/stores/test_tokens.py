@@ -58,7 +58,7 @@ def test_an_engine_finds_all_that_a_filter_lets_through_and_no_more_where_it_is_
         assert found or not matches(where, held)
 
 
-def test_what_has_a_type_of_its_own_has_a_fact_of_its_own() -> None:
+def test_values_of_different_types_have_different_tokens() -> None:
     values: list[Json] = [1, True, "1", "true", 2**63, 2**63 + 1, 0.1, "", [], {}, ["1"], [1]]
     tokens = [frozenset(tokens_of({"a": value})) for value in values]
     assert len(set(tokens)) == len(values) - 1  # nothing tells an empty list from an empty object, or has to
@@ -66,7 +66,7 @@ def test_what_has_a_type_of_its_own_has_a_fact_of_its_own() -> None:
     assert tokens_of({"a": None}) == []
 
 
-def test_long_values_have_short_facts_that_differ() -> None:
+def test_long_values_have_short_tokens_that_differ() -> None:
     one, other = (tokens_of({"a": "x" * 100_000 + end}) for end in "ab")
     assert set(one) != set(other)
     assert max(map(len, one)) < 300

@@ -47,7 +47,7 @@ async def test_an_empty_index_has_no_hits(store: Stores) -> None:
     assert await store.vectors.score(axis(0), ["nobody"]) == {}
 
 
-async def test_no_more_hits_than_asked_for(store: Stores) -> None:
+async def test_no_more_hits_than_requested(store: Stores) -> None:
     for number in range(5):
         await put(store, document(str(number)), vector=axis(number))
     assert len(await store.vectors.search(axis(0), limit=3, where=EVERYTHING)) == 3
@@ -71,7 +71,7 @@ async def test_scores_are_the_cosines_of_the_search(store: Stores) -> None:
     assert scores == {hit.chunk.id: hit.cosine for hit in hits}
 
 
-async def test_a_query_of_another_dimension_is_refused(store: Stores) -> None:
+async def test_a_query_of_another_dimension_is_rejected(store: Stores) -> None:
     chunk_ids = await put(store, document("a"), vector=axis(0))
     stranger = unit_vectors(1, dimension=8)[0]
     with pytest.raises(BackendDataError, match="dimension 16"):
@@ -80,7 +80,7 @@ async def test_a_query_of_another_dimension_is_refused(store: Stores) -> None:
         await store.vectors.score(stranger, chunk_ids)
 
 
-async def test_a_tenant_never_sees_another_ones_chunks(store: Stores) -> None:
+async def test_a_tenant_never_sees_another_tenants_chunks(store: Stores) -> None:
     mine = Tenant("mine", "main", "aa")
     own = await put(store, document("own", tenant=mine), vector=axis(0))
     others = await put(store, document("default"), vector=axis(0))

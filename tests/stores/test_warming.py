@@ -61,7 +61,9 @@ async def test_a_small_index_has_nothing_to_read_ahead(path: Path) -> None:
 
 
 @pytest.mark.parametrize("open_", [open_database, open_documents])
-async def test_the_lists_of_common_words_are_read_when_a_large_index_is_opened(large: Path, open_: Open) -> None:
+async def test_the_posting_lists_of_common_terms_are_read_when_a_large_index_is_opened(
+    large: Path, open_: Open
+) -> None:
     common = {"common", *(f"often{number}" for number in range(7))}
     async with open_(large) as store:
         await until(lambda: held(store.texts) >= common)

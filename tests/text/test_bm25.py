@@ -36,7 +36,7 @@ def test_a_rarer_term_weighs_more_and_never_less_than_nothing() -> None:
     assert inverse_document_frequency(10, 3) == pytest.approx(math.log(1 + 7.5 / 3.5))
 
 
-def test_a_talk_asks_whether_a_word_was_said() -> None:
+def test_a_conversation_has_its_own_ranking_profile() -> None:
     assert profile_for("chat") is CONVERSATION
     assert profile_for("documentation") is profile_for("code") is profile_for("anything") is PROSE
 

@@ -25,7 +25,7 @@ def reasons(raw: bytes) -> list[str]:
     return [each.reason if isinstance(each, Rejected) else "taken" for each in read(raw=raw)]
 
 
-def test_a_line_is_what_the_bulk_route_takes() -> None:
+def test_a_line_is_what_the_bulk_route_accepts() -> None:
     (line,) = read({**WHOLE, "metadata": {"tags": ["x"], "ticket": 7}, "fromFile": True})
 
     assert isinstance(line, BulkLine)
@@ -34,7 +34,7 @@ def test_a_line_is_what_the_bulk_route_takes() -> None:
     assert line.metadata.to_metadata() == Metadata(tags=("x",), extra={"ticket": 7})
 
 
-def test_labels_say_what_a_line_does_not() -> None:
+def test_labels_supply_what_a_line_does_not() -> None:
     labels = Labels("decision", "talks", Metadata(agent="me", tags=("x",), category="bugfix", game="g"))
     bare, full = read(
         {"content": "text", "source": "a"},
@@ -68,7 +68,7 @@ def test_labels_say_what_a_line_does_not() -> None:
         (b'{"contents": "x"}', ""),
     ],
 )
-def test_a_bad_line_is_told_and_stops_no_other(line: bytes, reason: str) -> None:
+def test_a_bad_line_is_reported_and_stops_no_other(line: bytes, reason: str) -> None:
     good = json.dumps(WHOLE).encode()
 
     first, last = reasons(line + b"\n" + good)

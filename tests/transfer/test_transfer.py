@@ -304,7 +304,7 @@ class TestRepeated:
         assert (await target.take(export)).arrivals == {"unchanged": there, "new": 30 - there}
         assert await target.export() == export
 
-    async def test_a_document_that_the_store_refuses_is_named_and_stops_no_other_one(self, indexes: Indexes) -> None:
+    async def test_a_document_that_the_store_rejects_is_named_and_stops_no_other_one(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.one()
         await source.put(*(piece(str(number)) for number in range(30)))
         export = await source.export()
@@ -363,7 +363,7 @@ class TestConflicts:
         assert (await target.take(await source.export())).arrivals == {"replaced": 1}
         assert await target.export() == await source.export()
 
-    async def test_a_newer_version_is_overwritten_when_that_is_asked_for(self, indexes: Indexes) -> None:
+    async def test_a_newer_version_is_overwritten_when_that_is_requested(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
         await source.put(piece("a", "The older text.", age=timedelta(days=1)))
         await target.put(piece("a", "The newer text."))
@@ -430,7 +430,7 @@ class TestBroken:
             (b"[]\n", "Not a JSON object"),
         ],
     )
-    async def test_a_line_that_is_none_is_named_by_its_number(
+    async def test_an_invalid_line_is_named_by_its_number(
         self, indexes: Indexes, export: bytes, line: bytes, reason: str
     ) -> None:
         lines = export.splitlines(keepends=True)
@@ -471,7 +471,7 @@ class TestBroken:
         ["", "AAAA", "###", "A" * 256, "AADAfwAAwH8" * 16],
         ids=["none", "few", "not base64", "noughts", "not numbers"],
     )
-    async def test_vectors_that_cannot_be_right_are_made_again(
+    async def test_vectors_that_cannot_be_right_are_recreated(
         self, indexes: Indexes, export: bytes, vectors: str
     ) -> None:
         target = await indexes.one()
@@ -527,11 +527,11 @@ class TestBroken:
         "export",
         [b"", b"\n\n", b"not json\n", b'{"end":true,"documents":0}\n', b'{"format":"another","version":1}\n'],
     )
-    async def test_a_file_that_is_no_export_is_refused(self, indexes: Indexes, export: bytes) -> None:
+    async def test_a_file_that_is_no_export_is_rejected(self, indexes: Indexes, export: bytes) -> None:
         with pytest.raises(InvalidInputError, match="no export of rag-context"):
             await (await indexes.memory()).take(export)
 
-    async def test_a_file_of_a_newer_version_is_refused_before_anything_comes_in(
+    async def test_a_file_of_a_newer_version_is_rejected_before_anything_comes_in(
         self, indexes: Indexes, export: bytes
     ) -> None:
         target = await indexes.memory()
@@ -589,7 +589,7 @@ class TestBesideWriters:
         with pytest.raises(BackendUnavailableError, match="gone"):
             await self.exported(replace(index, vectors=vectors.port))
 
-    async def test_vectors_that_are_missing_are_told_of(self, indexes: Indexes) -> None:
+    async def test_missing_vectors_are_reported(self, indexes: Indexes) -> None:
         index = await indexes.two()
         await index.put(piece("a"), piece("b", seed=None))
         vectors = index.vectors

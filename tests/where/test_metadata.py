@@ -52,7 +52,7 @@ for _ in range(5000):
         ({"a": "x" * 1_000_000}, "metadata", "has more than 1000000 characters"),
     ],
 )
-def test_what_could_not_be_kept_or_asked_for_is_refused_by_its_place(
+def test_what_could_not_be_stored_or_queried_is_rejected_by_its_position(
     document: dict[str, Json], field: str, said: str
 ) -> None:
     with pytest.raises(InvalidInputError) as caught:
@@ -65,7 +65,7 @@ def test_what_could_not_be_kept_or_asked_for_is_refused_by_its_place(
     assert str(caught.value).encode()
 
 
-def test_the_place_begins_with_what_the_caller_calls_it() -> None:
+def test_the_field_path_starts_with_the_callers_prefix() -> None:
     with pytest.raises(InvalidInputError, match=r"^documents\[3\]\.metadata\.n has an empty key\.$") as caught:
         check_metadata({"n": {"": 1}}, "documents[3].metadata")
     assert caught.value.details[0].field == "documents[3].metadata.n"

@@ -61,7 +61,7 @@ def test_a_filter_is_read_from_json_and_from_its_text(where: Json, clause: Claus
 @pytest.mark.parametrize(
     "text", ["invalid-json-string", "", "{", '{"a":}', "{'a': 1}", '{"a": NaN}', '{"a": Infinity}']
 )
-def test_what_is_not_json_is_said_to_be_none(text: str) -> None:
+def test_what_is_not_json_is_reported_as_such(text: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(text)
     assert str(caught.value) == "Invalid 'where' filter: must be valid JSON"
@@ -114,7 +114,7 @@ def test_what_is_not_json_is_said_to_be_none(text: str) -> None:
         ({"x" * 5000: {"y": 1}}, "is compared with an object"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_refused_by_name(where: object, said: str) -> None:
+def test_what_means_nothing_is_rejected_by_name(where: object, said: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(where)
     assert str(caught.value).startswith("Invalid 'where' filter: ")

@@ -165,5 +165,5 @@ def test_no_archive_stops_a_question_beside_it(server: Served, data_dir: Path, t
             index.wait(TIMEOUT_S)
 
 
-def test_a_server_that_was_handed_all_this_stops_when_it_is_told_to(server: Served) -> None:
+def test_a_server_that_got_hostile_input_stops_when_requested(server: Served) -> None:
     assert server.stop() == 0

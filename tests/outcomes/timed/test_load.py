@@ -62,7 +62,7 @@ def meter(server: Served, name: str, class_: str) -> float:
     return float(found[1])
 
 
-def test_64_clients_without_a_break_get_whole_answers_and_no_breaker_opens(filled: Filled) -> None:
+def test_64_clients_without_a_break_get_complete_answers_and_no_breaker_opens(filled: Filled) -> None:
     many = ask_together(filled.server.url, 64, 5.0, filled.question)
     ended = time.monotonic()
 
@@ -98,7 +98,7 @@ def burst(server: Served, path: str, bodies: list[dict[str, Any]], **headers: st
     return replies
 
 
-def test_a_search_beyond_the_queue_is_refused_and_told_when_to_come_again(narrow: Served) -> None:
+def test_a_search_beyond_the_queue_is_rejected_with_a_time_to_retry(narrow: Served) -> None:
     replies = burst(narrow, "/tools/rag_context_search", [{"query": f"retry queue {number}"} for number in range(32)])
 
     refused = [reply for reply in replies if reply.status != OK]
@@ -124,7 +124,7 @@ def test_a_call_over_mcp_waits_in_the_same_queue(narrow: Served) -> None:
     assert all("OVERLOADED" in json.dumps(result["content"]) for result in refused), refused[0]
 
 
-def test_a_write_beyond_the_queue_is_refused_and_one_that_was_taken_is_there(narrow: Served) -> None:
+def test_a_write_beyond_the_queue_is_rejected_and_an_accepted_one_is_stored(narrow: Served) -> None:
     writer = Writer(seed=23)
     sources = [f"load/{number}.md" for number in range(24)]
     said = {"contentType": "documentation", "sessionId": "s"}
@@ -139,7 +139,7 @@ def test_a_write_beyond_the_queue_is_refused_and_one_that_was_taken_is_there(nar
     assert {each["source"] for each in listed} == set(taken)
 
 
-def test_one_polite_searcher_beside_bulk_work_has_every_question_answered_whole(filled: Filled) -> None:
+def test_one_searcher_beside_bulk_work_has_every_question_answered_completely(filled: Filled) -> None:
     stop = threading.Event()
     bulk = threading.Thread(target=send_until, args=(filled.server, stop))
     bulk.start()
