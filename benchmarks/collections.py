@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from benchmarks.corpus import Writer, unit_vectors
 from benchmarks.figures import Figure
-from benchmarks.processes import PATIENCE_S, serving, until_ready
+from benchmarks.processes import TIMEOUT_S, serving, until_ready
 from rag_context.domain.vectors import Matrix
 
 DIMENSION = 384
@@ -227,11 +227,11 @@ def _chroma(folder: Path) -> Iterator[http.client.HTTPConnection]:
             yield _connected(port, process)
         finally:
             process.terminate()
-            process.wait(PATIENCE_S)
+            process.wait(TIMEOUT_S)
 
 
 def _connected(port: int, process: subprocess.Popen[bytes]) -> http.client.HTTPConnection:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end and process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
         try:

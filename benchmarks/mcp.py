@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
-from benchmarks.processes import COMMAND, PATIENCE_S, ask, serving, until_ready
+from benchmarks.processes import COMMAND, TIMEOUT_S, ask, serving, until_ready
 from benchmarks.searching import UNCACHED, timed
 
 QUESTIONS = 400
@@ -80,7 +80,7 @@ def start(data_dir: Path) -> list[Figure]:
         answered.append(time.perf_counter() - started)
         if answer["result"]["structuredContent"]["fallbackLevel"] != 1:
             raise RuntimeError("the first answer over stdio was not of level 1")
-        process.communicate(timeout=PATIENCE_S)
+        process.communicate(timeout=TIMEOUT_S)
     note = f"from the command, median of {STARTS}"
     return [
         Figure("stdio: answer to initialize", statistics.median(opened), "s", 1.0, note=note),

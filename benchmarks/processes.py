@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 COMMAND = str(Path(sys.executable).with_name("rag-context"))
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Server:
 
     def connection(self) -> http.client.HTTPConnection:
         """A connection to keep."""
-        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE_S)
+        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT_S)
 
     @property
     def resident_mb(self) -> float:
@@ -67,11 +67,11 @@ def serving(data_dir: Path, **environment: str) -> Iterator[Server]:
         yield Server(process, host, port, started)
     finally:
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
 def _address(announcement: Path, process: subprocess.Popen[bytes]) -> tuple[str, int]:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end and process.poll() is None:
         try:
             url = json.loads(announcement.read_text())["url"]
@@ -86,7 +86,7 @@ def _address(announcement: Path, process: subprocess.Popen[bytes]) -> tuple[str,
 def until_ready(server: Server) -> None:
     """Wait for level 1."""
     connection = server.connection()
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while get(connection, "/ready") != 200:
         if time.monotonic() > end:
             raise RuntimeError("the server did not become ready")

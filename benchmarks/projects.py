@@ -24,7 +24,7 @@ QUESTIONS = 100
 WARM_UP = 10
 EDITS = 5
 MOST_TOKENS = 8_000
-PATIENCE_S = 600.0
+TIMEOUT_S = 600.0
 CRITICAL = 3
 LINKS = 3
 
@@ -109,7 +109,7 @@ async def _asked_both(without: ProjectService, beside: ProjectService) -> tuple[
 
 
 async def _opened(service: Service) -> ProjectService:
-    assert await service.wait_ready(PATIENCE_S)
+    assert await service.wait_ready(TIMEOUT_S)
     assert service.projects is not None
     return service.projects
 
@@ -123,7 +123,7 @@ async def _edit(projects: ProjectService, path: Path) -> float:
         found = await projects.search(SemanticSearchRequest(query=word), caller=_CALLER, request_id="benchmark")
         if any(result.path == path.name for result in found.results):
             return time.perf_counter() - started
-        assert time.perf_counter() - started < PATIENCE_S
+        assert time.perf_counter() - started < TIMEOUT_S
         await asyncio.sleep(0.02)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.integrity import IssueKind
-from tests.faults.fault_cases import CELLS
+from tests.faults.fault_cases import FAULT_CASES
 from tests.faults.page import described, written_rows
 from tests.test_requirements import TESTS, defined
 
@@ -31,4 +31,4 @@ def test_every_kind_of_issue_is_explained() -> None:
 
 
 def test_the_table_of_servers_has_exactly_the_faults_that_are_tested() -> None:
-    assert written_rows(PAGE) == [described(cell) for cell in CELLS]
+    assert written_rows(PAGE) == [described(case) for case in FAULT_CASES]

@@ -9,7 +9,7 @@ import pytest
 
 TESTS = Path(__file__).parent
 IDS = (TESTS / "requirement_ids.txt").read_text(encoding="utf-8").split()
-LEDGER = tomllib.loads((TESTS / "requirements.toml").read_text(encoding="utf-8"))
+REQUIREMENTS = tomllib.loads((TESTS / "requirements.toml").read_text(encoding="utf-8"))
 ID = re.compile(r"^[A-Z]-[0-9]+$")
 
 
@@ -23,9 +23,9 @@ def defined(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("id_", LEDGER)
+@pytest.mark.parametrize("id_", REQUIREMENTS)
 def test_a_requirement_is_proved_by_tests_that_exist(id_: str) -> None:
-    entry = LEDGER[id_]
+    entry = REQUIREMENTS[id_]
     assert ID.match(id_)
     assert entry["says"].strip()
     state = entry.get("state", "done")
@@ -40,9 +40,9 @@ def test_a_requirement_is_proved_by_tests_that_exist(id_: str) -> None:
 
 
 def test_the_file_has_every_requirement_of_the_specification_and_no_other() -> None:
-    assert list(LEDGER) == IDS
+    assert list(REQUIREMENTS) == IDS
 
 
 def test_the_requirements_are_in_order() -> None:
-    order = [(id_.split("-")[0], int(id_.split("-")[1])) for id_ in LEDGER]
+    order = [(id_.split("-")[0], int(id_.split("-")[1])) for id_ in REQUIREMENTS]
     assert order == sorted(order)

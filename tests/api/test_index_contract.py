@@ -16,7 +16,7 @@ from rag_context.errors import FieldError, InvalidInputError
 
 REQUEST = IndexRequest.speaking(Vocabulary())
 LINE = BulkLine.speaking(Vocabulary.extended(("email",)))
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DOCUMENT = {"content": "text", "contentType": "chat", "sessionId": "s", "source": "talk"}
 
 
@@ -24,7 +24,7 @@ def read(**changes: object) -> IndexRequest:
     return read_json(REQUEST, json.dumps(DOCUMENT | changes).encode())
 
 
-def refused(**changes: object) -> tuple[FieldError, ...]:
+def rejected(**changes: object) -> tuple[FieldError, ...]:
     with pytest.raises(InvalidInputError) as caught:
         read(**changes)
     return caught.value.details
@@ -50,7 +50,7 @@ def refused(**changes: object) -> tuple[FieldError, ...]:
 )
 def test_messages_are_those_of_the_specification_or_as_plain(field: str, value: object, message: str) -> None:
     """T-6."""
-    assert refused(**{field: value}) == (FieldError(field, message),)
+    assert rejected(**{field: value}) == (FieldError(field, message),)
 
 
 def test_content_keeps_every_character_but_nul() -> None:
@@ -102,7 +102,7 @@ JSON = st.recursive(
 )
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(st.dictionaries(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9), JSON))
 def test_further_metadata_comes_back_as_it_went_in(further: dict[str, object]) -> None:
     """T-8."""

@@ -26,7 +26,7 @@ from rag_context.api.search import (
 from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary
 from rag_context.errors import FieldError, InvalidInputError
 
-UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 REQUEST = SearchRequest.speaking(Vocabulary())
 SCHEMA = json_schema(REQUEST, "validation")
 FITS = jsonschema_rs.validator_for(SCHEMA)
@@ -40,7 +40,7 @@ def accepts(body: object) -> bool:
     return True
 
 
-def refused(body: object) -> tuple[FieldError, ...]:
+def rejected(body: object) -> tuple[FieldError, ...]:
     with pytest.raises(InvalidInputError) as caught:
         read_json(REQUEST, json.dumps(body).encode())
     return caught.value.details
@@ -66,7 +66,7 @@ def test_the_configured_vocabulary_is_published_and_accepted() -> None:
     assert properties["contentType"]["enum"] == ["chat", "decision", "code", "documentation", "email"]
     assert properties["category"]["enum"][-1] == "legal"
     assert read_json(wider, b'{"query":"q","contentType":"email","category":"legal"}').content_type == "email"
-    assert [detail.field for detail in refused({"query": "q", "contentType": "email"})] == ["contentType"]
+    assert [detail.field for detail in rejected({"query": "q", "contentType": "email"})] == ["contentType"]
 
 
 def test_absent_and_null_are_the_defaults() -> None:
@@ -118,7 +118,7 @@ def test_every_rfc_3339_time_is_read(text: str, moment: datetime) -> None:
     ],
 )
 def test_other_times_are_rejected_with_an_example(text: str) -> None:
-    assert refused({"query": "q", "since": text}) == (
+    assert rejected({"query": "q", "since": text}) == (
         FieldError("since", "since must be a time with offset as in RFC 3339, such as 2026-01-31T12:00:00Z"),
     )
 
@@ -150,11 +150,11 @@ def test_other_times_are_rejected_with_an_example(text: str) -> None:
 )
 def test_messages_say_what_to_do(body: object, field: str, message: str) -> None:
     """T-6."""
-    assert refused(body) == (FieldError(field, message),)
+    assert rejected(body) == (FieldError(field, message),)
 
 
 def test_a_field_without_a_name_is_rejected_as_any_other() -> None:
-    (detail,) = refused({"query": "q", "": 1})
+    (detail,) = rejected({"query": "q", "": 1})
     assert detail.message.startswith("Unknown field ''; known are query, ")
 
 
@@ -190,7 +190,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.text
 )
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(TEXTS)
 def test_schema_and_server_agree_on_every_text(text: str) -> None:
     """T-8: what fits the published schema is accepted, and nothing else."""
@@ -199,7 +199,7 @@ def test_schema_and_server_agree_on_every_text(text: str) -> None:
         assert accepts(body) == FITS.is_valid(body)
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(TEXTS)
 def test_every_dialect_reads_the_patterns_alike(text: str) -> None:
     """Python and Rust here; no class is used that dialects define differently."""
@@ -209,7 +209,7 @@ def test_every_dialect_reads_the_patterns_alike(text: str) -> None:
     assert bool(re.search(CONTENT_PATTERN, text)) == ("\0" not in text and bool(text.strip()))
 
 
-@UNHURRIED
+@WITHOUT_DEADLINE
 @given(st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.booleans() | st.text(max_size=3))
 def test_schema_and_server_agree_on_every_number(value: object) -> None:
     for field in ("limit", "minScore"):

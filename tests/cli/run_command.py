@@ -24,7 +24,7 @@ from rag_context.cli.app import app
 
 from .restored_logging import logging_as_it_was
 
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 _PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"
 _KEPT = ("PATH", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "COVERAGE_RCFILE")
 
@@ -126,7 +126,7 @@ def heed_interrupts() -> None:
 def ended(process: "subprocess.Popen[str]") -> Ended:
     """Wait for the end of a command."""
     try:
-        out, err = process.communicate(timeout=PATIENCE_S)
+        out, err = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
@@ -160,7 +160,7 @@ def serving(commands: Commands, *words: str) -> Iterator[Served]:
 
 
 def _ready_url(commands: Commands, process: "subprocess.Popen[str]") -> str:
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     announcement = commands.data_dir / "server.json"
     while time.monotonic() < deadline and process.poll() is None:
         if announcement.is_file():

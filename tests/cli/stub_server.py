@@ -77,7 +77,7 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
 
 
 @contextmanager
-def standing_in(data_dir: Path, script: Script) -> Iterator[str]:
+def stub_server(data_dir: Path, script: Script) -> Iterator[str]:
     """A stand-in announced in a data directory, for the time of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(script))
     url = f"http://127.0.0.1:{server.server_port}"

@@ -37,11 +37,11 @@ def test_an_issue_exits_1_and_a_repair_fixes_it(commands: Commands, database: Pa
     assert found.status == 1
     assert "missing-vectors" in found.out
     assert "cuts them again" in found.out
-    mended = commands("check", "--repair", "--json")
-    assert (mended.status, mended.err) == (0, "")
-    assert mended.json()["flaws"] == []
-    assert {flaw["kind"] for flaw in mended.json()["mended"]} == {"missing-vectors", "broken-chunks"}
-    assert mended.json()["pending"] == 0
+    repaired = commands("check", "--repair", "--json")
+    assert (repaired.status, repaired.err) == (0, "")
+    assert repaired.json()["flaws"] == []
+    assert {flaw["kind"] for flaw in repaired.json()["mended"]} == {"missing-vectors", "broken-chunks"}
+    assert repaired.json()["pending"] == 0
     answer = commands("search", "at what pressure does valve 7 open", "--mode", "vector", "--json").json()
     assert answer["results"][0]["title"] == "Valves"
 

@@ -154,8 +154,8 @@ def test_a_line_that_is_there_twice_is_no_fault(beside: Inside) -> None:
 
 def test_a_condition_that_json_would_lose_is_rejected(beside: Inside) -> None:
     beside("collections", "create", "strict")
-    refused = beside("collections", "query", "strict", "--embedding", "[1]", "--where", '{"$not": {"a": 1, "a": 2}}')
-    assert (refused.status, refused.err) == (2, "error: --where has 'a' twice.\n")
+    rejected = beside("collections", "query", "strict", "--embedding", "[1]", "--where", '{"$not": {"a": 1, "a": 2}}')
+    assert (rejected.status, rejected.err) == (2, "error: --where has 'a' twice.\n")
 
 
 def test_a_deletion_is_confirmed_at_the_prompt_or_with_yes(beside: Inside) -> None:
@@ -189,9 +189,9 @@ def test_a_collection_is_copied_to_another_provider(beside: Inside) -> None:
     beside.write("other.jsonl", lines({"id": "x", "text": "else", "embedding": [1, 2]}))
     beside("collections", "create", "other")
     beside("collections", "add", "other", "other.jsonl")
-    refused = beside("collections", "copy", "other", "archive:moved here")
-    assert refused.status == 1
-    assert refused.err.endswith("--overwrite makes it what the source is.\n")
+    rejected = beside("collections", "copy", "other", "archive:moved here")
+    assert rejected.status == 1
+    assert rejected.err.endswith("--overwrite makes it what the source is.\n")
     astray = beside("collections", "copy", "other", "archiv:x")
     assert astray.status == 2
     assert astray.err == (

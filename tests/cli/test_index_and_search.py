@@ -76,10 +76,10 @@ class TestIndex:
         commands("index", ".")
         gone.rename(commands.folder / "c.md")
 
-        told = commands("index", ".", "--prune", "--receipts", "receipts")
+        reported = commands("index", ".", "--prune", "--receipts", "receipts")
 
         receipts = [json.loads(line) for line in (commands.folder / "receipts").read_text().splitlines()]
-        assert "1 indexed, 1 unchanged, 1 removed, 1 of them renamed\n" in told.err
+        assert "1 indexed, 1 unchanged, 1 removed, 1 of them renamed\n" in reported.err
         assert [receipt["status"] for receipt in receipts] == ["unchanged", "indexed", "removed"]
         assert receipts[1]["renamedFrom"] == receipts[2]["source"] == str(gone)
 
@@ -275,12 +275,12 @@ class TestReindex:
         commands("index", "a.md")
         _pretend_another_model_made_it(commands.data_dir / "rag-context.db")
 
-        refused = commands("search", "berth")
+        rejected = commands("search", "berth")
         reindexed = commands("reindex")
         answered = commands("search", "berth")
 
-        assert refused.status == 78
-        assert "`rag-context reindex`" in refused.err
+        assert rejected.status == 78
+        assert "`rag-context reindex`" in rejected.err
         assert (reindexed.status, reindexed.out) == (0, "1 document reindexed.\n")
         assert answered.out.startswith("level 1 ")
 

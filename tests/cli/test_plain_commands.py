@@ -36,7 +36,7 @@ ROOT = loaded()
 COMMANDS = tuple(leaves(ROOT))
 
 
-class Here:
+class InProcessCli:
     """Runs commands in this process."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +46,7 @@ class Here:
     def write(self, name: str, content: str) -> None:
         (self.folder / name).write_text(content)
 
-    def with_variables(self, **variables: str) -> "Here":
+    def with_variables(self, **variables: str) -> "InProcessCli":
         for name, value in variables.items():
             self._monkeypatch.setenv(name, value)
         return self
@@ -57,7 +57,7 @@ class Here:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
+def run_cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InProcessCli:
     """Commands in an empty folder, without this user's configuration."""
     for name in os.environ:
         if name in ALIASES or name.startswith("RAG_CONTEXT_"):
@@ -66,43 +66,43 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Here:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home" / "config"))
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home" / "data"))
     monkeypatch.chdir(tmp_path)
-    return Here(tmp_path, monkeypatch)
+    return InProcessCli(tmp_path, monkeypatch)
 
 
 def test_the_version_is_printed(commands: Commands) -> None:
     assert commands.run("--version").out == f"rag-context {__version__}\n"
 
 
-def test_help_names_every_command_and_exit_status(here: Here) -> None:
-    text = " ".join(here("--help").out.split())
+def test_help_names_every_command_and_exit_status(run_cli: InProcessCli) -> None:
+    text = " ".join(run_cli("--help").out.split())
 
     assert all(f" {name} " in text for name in ROOT.commands)
     assert all(f"{code.value} {meaning}" in text for code, meaning in EXIT_CODES.items())
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_command_takes_folder_and_file(here: Here, words: tuple[str, ...]) -> None:
+def test_every_command_takes_folder_and_file(run_cli: InProcessCli, words: tuple[str, ...]) -> None:
     """M-4."""
-    text = here(*words, "--help").out
+    text = run_cli(*words, "--help").out
 
     assert "--data-dir" in text
     assert "--config" in text
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
-def test_help_shows_no_types_of_python(here: Here, words: tuple[str, ...]) -> None:
-    text = here(*words, "--help").out
+def test_help_shows_no_types_of_python(run_cli: InProcessCli, words: tuple[str, ...]) -> None:
+    text = run_cli(*words, "--help").out
 
     assert not any(sign in text for sign in ("<bool>", "<str>", "<list", "<Path>", "<path>", "{QUESTION}"))
 
 
-def test_the_usage_is_written_as_on_the_pages(here: Here) -> None:
-    assert "rag-context index [OPTIONS] PATH...  " in here("index", "--help").out
-    assert "rag-context collections query [OPTIONS] NAME [TEXT]  " in here("collections", "query", "--help").out
+def test_the_usage_is_written_as_on_the_pages(run_cli: InProcessCli) -> None:
+    assert "rag-context index [OPTIONS] PATH...  " in run_cli("index", "--help").out
+    assert "rag-context collections query [OPTIONS] NAME [TEXT]  " in run_cli("collections", "query", "--help").out
 
 
-def test_a_paragraph_of_help_is_broken_by_the_width_alone(here: Here) -> None:
-    lines = [line.strip() for line in here("index", "--help").out.splitlines()]
+def test_a_paragraph_of_help_is_broken_by_the_width_alone(run_cli: InProcessCli) -> None:
+    lines = [line.strip() for line in run_cli("index", "--help").out.splitlines()]
 
     begin = next(number for number, line in enumerate(lines) if line.startswith("Ignore files"))
     paragraph = lines[begin : lines.index("", begin)]
@@ -125,13 +125,13 @@ def test_ctrl_c_while_the_command_line_loads_is_a_quiet_end(monkeypatch: pytest.
 
 @pytest.mark.parametrize(("words", "how_many"), [(("config",), 0), (("serve", "--port", "-1"), 1)])
 def test_only_commands_that_answer_others_hear_of_collections(
-    here: Here, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], how_many: int
+    run_cli: InProcessCli, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], how_many: int
 ) -> None:
     """Ctrl-C during a collection is lost in the callback that hears of it."""
     callbacks: list[Any] = []
     monkeypatch.setattr(gc, "callbacks", callbacks)
 
-    here(*words)
+    run_cli(*words)
 
     assert len(callbacks) == how_many
 
@@ -158,8 +158,8 @@ def test_a_reader_that_has_gone_is_no_error(commands: Commands) -> None:
 @pytest.mark.parametrize(
     "words", [["serch"], ["search"], ["index"], ["stats", "--range", "2h"], ["search", "x", "--no"]]
 )
-def test_what_is_not_understood_exits_2(here: Here, words: list[str]) -> None:
-    ended = here(*words)
+def test_what_is_not_understood_exits_2(run_cli: InProcessCli, words: list[str]) -> None:
+    ended = run_cli(*words)
 
     assert (ended.status, ended.out) == (2, "")
 
@@ -177,31 +177,31 @@ def test_rag_context_errors_have_no_traceback(commands: Commands) -> None:
 class TestConfig:
     """M-4: `config` prints every value with its source, secrets masked."""
 
-    def test_every_key_is_printed_with_its_source(self, here: Here) -> None:
-        here.write("rag-context.toml", '[log]\nlevel = "warn"\n')
+    def test_every_key_is_printed_with_its_source(self, run_cli: InProcessCli) -> None:
+        run_cli.write("rag-context.toml", '[log]\nlevel = "warn"\n')
 
-        values = here.with_variables(MCP_SERVER_PORT="3100")("config", "--json").json()
+        values = run_cli.with_variables(MCP_SERVER_PORT="3100")("config", "--json").json()
 
         assert list(values) == list(KEYS)
         assert values["log.level"] == {"value": "warning", "source": "file rag-context.toml"}
         assert values["server.port"] == {"value": 3100, "source": "environment MCP_SERVER_PORT"}
         assert values["search.deadline_ms"] == {"value": 450, "source": "default"}
 
-    def test_a_flag_is_named_as_the_source(self, here: Here) -> None:
-        values = here("config", "--json", "--data-dir", "elsewhere").json()
+    def test_a_flag_is_named_as_the_source(self, run_cli: InProcessCli) -> None:
+        values = run_cli("config", "--json", "--data-dir", "elsewhere").json()
 
-        assert values["data_dir"] == {"value": str(here.folder / "elsewhere"), "source": "flag --data-dir"}
+        assert values["data_dir"] == {"value": str(run_cli.folder / "elsewhere"), "source": "flag --data-dir"}
 
-    def test_people_get_a_table_without_colours_in_a_pipe(self, here: Here) -> None:
-        lines = here("config").out.splitlines()
+    def test_people_get_a_table_without_colours_in_a_pipe(self, run_cli: InProcessCli) -> None:
+        lines = run_cli("config").out.splitlines()
 
         assert lines[0].split() == ["Setting", "Value", "From"]
         assert [line.split()[0] for line in lines[1:]] == list(KEYS)
         assert "\x1b" not in "".join(lines)
 
     @pytest.mark.parametrize("words", [["config"], ["config", "--json"]])
-    def test_secrets_are_masked(self, here: Here, words: list[str]) -> None:
-        secret = here.with_variables(RAG_CONTEXT_API_KEY="hush-1", MONGODB_URI="mongodb://u:hush-2@h/db")
+    def test_secrets_are_masked(self, run_cli: InProcessCli, words: list[str]) -> None:
+        secret = run_cli.with_variables(RAG_CONTEXT_API_KEY="hush-1", MONGODB_URI="mongodb://u:hush-2@h/db")
 
         text = secret(*words).out
 
@@ -214,25 +214,25 @@ class TestRefusals:
 
     @pytest.mark.parametrize("words", [["config", "--config", "own.toml"], ["index", "own.toml", "--type", "code"]])
     def test_rights_are_checked_by_who_reads(
-        self, here: Here, monkeypatch: pytest.MonkeyPatch, words: list[str]
+        self, run_cli: InProcessCli, monkeypatch: pytest.MonkeyPatch, words: list[str]
     ) -> None:
         """Typer would end with status 2 before one file of many is read (C-4)."""
-        here.write("own.toml", "")
+        run_cli.write("own.toml", "")
         monkeypatch.setattr(os, "access", lambda _path, mode, **_: mode != os.R_OK)
 
-        assert here(*words).status != 2
+        assert run_cli(*words).status != 2
 
     @pytest.mark.parametrize("words", [["config"], ["search", "x"], ["serve"], ["index", "."], ["health"]])
-    def test_a_misspelt_key_stops_every_command(self, here: Here, words: list[str]) -> None:
-        here.write("rag-context.toml", "[server]\nprot = 1\n")
+    def test_a_misspelt_key_stops_every_command(self, run_cli: InProcessCli, words: list[str]) -> None:
+        run_cli.write("rag-context.toml", "[server]\nprot = 1\n")
 
-        ended = here(*words)
+        ended = run_cli(*words)
 
         assert (ended.status, ended.out) == (78, "")
         assert ended.err == ("error: server.prot (file rag-context.toml) is not a setting; did you mean server.port?\n")
 
-    def test_each_problem_has_its_line(self, here: Here) -> None:
-        wrong = here.with_variables(MCP_SERVER_PORT="x", LOG_LEVEL="y")
+    def test_each_problem_has_its_line(self, run_cli: InProcessCli) -> None:
+        wrong = run_cli.with_variables(MCP_SERVER_PORT="x", LOG_LEVEL="y")
 
         ended = wrong("config")
 
@@ -241,9 +241,9 @@ class TestRefusals:
             "error: log.level",
         ]
 
-    def test_a_backend_that_is_down_stops_nothing_and_its_password_stays_secret(self, here: Here) -> None:
+    def test_a_backend_that_is_down_stops_nothing_and_its_password_stays_secret(self, run_cli: InProcessCli) -> None:
         """M-5, X-5."""
-        without = here.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")
+        without = run_cli.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")
 
         searched, examined = without("search", "words", "--json"), without("health")
 
@@ -251,24 +251,24 @@ class TestRefusals:
         assert "Qdrant cannot be reached" in examined.out
         assert "hush" not in searched.out + searched.err + examined.out + examined.err
 
-    def test_a_check_needs_every_backend(self, here: Here) -> None:
+    def test_a_check_needs_every_backend(self, run_cli: InProcessCli) -> None:
         """A backend that cannot be asked is not sound; nothing is said of it that was not seen."""
-        ended = here.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")("check")
+        ended = run_cli.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")("check")
 
         assert ended.status != 0
         assert "hush" not in ended.out + ended.err
 
-    def test_a_bad_flag_is_a_bad_setting(self, here: Here) -> None:
-        ended = here("serve", "--log-level", "loud")
+    def test_a_bad_flag_is_a_bad_setting(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("serve", "--log-level", "loud")
 
         assert (ended.status, ended.err) == (
             78,
             "error: log.level (flag --log-level) must be one of debug, info, warning, error, not 'loud'.\n",
         )
 
-    def test_other_machines_need_a_key(self, here: Here) -> None:
+    def test_other_machines_need_a_key(self, run_cli: InProcessCli) -> None:
         """X-1."""
-        ended = here("serve", "--host", "0.0.0.0", "--port", "0")
+        ended = run_cli("serve", "--host", "0.0.0.0", "--port", "0")
 
         assert ended.status == 78
         assert "without an API key" in ended.err
@@ -277,8 +277,8 @@ class TestRefusals:
 class TestKey:
     """X-1: keys are made here, and only their hash is kept."""
 
-    def test_a_key_fits_the_lines_it_comes_with(self, here: Here) -> None:
-        ended = here("key", 'the "ci" job', "--read-only")
+    def test_a_key_fits_the_lines_it_comes_with(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("key", 'the "ci" job', "--read-only")
 
         key = ended.out.strip()
         table = tomllib.loads(ended.err[ended.err.index("[[") :])
@@ -291,26 +291,26 @@ class TestKey:
         ]
         assert len(key) > 40
 
-    def test_keys_differ(self, here: Here) -> None:
-        assert here("key", "a").out != here("key", "a").out
+    def test_keys_differ(self, run_cli: InProcessCli) -> None:
+        assert run_cli("key", "a").out != run_cli("key", "a").out
 
-    def test_the_lines_are_a_configuration(self, here: Here) -> None:
-        ended = here("key", "ci")
-        here.write("rag-context.toml", ended.err[ended.err.index("[[") :])
+    def test_the_lines_are_a_configuration(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("key", "ci")
+        run_cli.write("rag-context.toml", ended.err[ended.err.index("[[") :])
 
-        keys = here("config", "--json").json()["server.api_keys"]["value"]
+        keys = run_cli("config", "--json").json()["server.api_keys"]["value"]
 
         assert keys == [{"name": "ci", "hash": "********", "access": "write"}]
 
-    def test_a_name_can_be_used_once(self, here: Here) -> None:
-        ended = here("key", "ci")
-        here.write("rag-context.toml", ended.err[ended.err.index("[[") :])
+    def test_a_name_can_be_used_once(self, run_cli: InProcessCli) -> None:
+        ended = run_cli("key", "ci")
+        run_cli.write("rag-context.toml", ended.err[ended.err.index("[[") :])
 
-        again = here("key", "ci")
+        again = run_cli("key", "ci")
 
         assert (again.status, again.out) == (2, "")
         assert "There is a key named 'ci'" in again.err
 
     @pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 201])
-    def test_a_name_can_be_printed(self, here: Here, name: str) -> None:
-        assert here("key", name).status == 2
+    def test_a_name_can_be_printed(self, run_cli: InProcessCli, name: str) -> None:
+        assert run_cli("key", name).status == 2

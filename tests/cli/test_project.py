@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.run_command import PATIENCE_S, Commands, serving
+from tests.cli.run_command import TIMEOUT_S, Commands, serving
 from tests.projects.sync_harness import configure, write
 
 POOL = "---\nsummary: Leaks\n---\n# Pool\n\nDatabase connections run out. See [driver](driver.md).\n"
@@ -59,7 +59,7 @@ def test_a_running_server_is_used_and_follows_the_files(commands: Commands, repo
         assert activated.out.startswith("shop (branch main, ")
         assert served.url in activated.err
         write(repository / "docs/new.md", "# New\n\nOne more.\n")
-        until = time.monotonic() + PATIENCE_S
+        until = time.monotonic() + TIMEOUT_S
         while (status := commands("project", "status", "--json").json())["total_docs"] < 4:
             assert time.monotonic() < until
         assert status["project_name"] == "shop"

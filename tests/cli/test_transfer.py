@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .run_command import _PROGRAM, PATIENCE_S, Commands, Ended, heed_interrupts, serving
+from .run_command import _PROGRAM, TIMEOUT_S, Commands, Ended, heed_interrupts, serving
 
 
 def index_both(commands: Commands) -> None:
@@ -50,7 +50,7 @@ def fed(commands: Commands, text: str, *words: str) -> Ended:
         encoding="utf-8",
         cwd=commands.folder,
         env=commands._environment(),
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
     )
     return Ended(made.returncode, made.stdout, made.stderr)
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_an_import_that_waits_for_its_input(source: Commands, target
         process.stdin.flush()
         assert "embedded anew" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
         assert process.returncode == 130
         assert "What came in is safe" in process.stderr.read()
     finally:

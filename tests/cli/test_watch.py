@@ -106,9 +106,9 @@ def test_a_server_keeps_folders_in_step_and_indexes_the_last_change(commands: Co
 
 @pytest.mark.parametrize("words", [["watch", "no"], ["serve", "--port", "0", "--watch", "no"]])
 def test_a_path_that_does_not_exist_is_rejected(commands: Commands, words: list[str]) -> None:
-    refused = commands(*words)
+    rejected = commands(*words)
 
-    assert (refused.status, refused.err) == (2, "error: 'no' cannot be watched: it is not there.\n")
+    assert (rejected.status, rejected.err) == (2, "error: 'no' cannot be watched: it is not there.\n")
 
 
 def _until(url: str, sources: set[str]) -> None:

@@ -15,7 +15,7 @@ from rag_context.api.discovery import Announcement, read_announcement
 from rag_context.server.discovery import announce
 
 from .run_command import Commands, Served, ended, serving
-from .stub_server import INSTANCE, Script, standing_in
+from .stub_server import INSTANCE, Script, stub_server
 
 DOCUMENT = "# Berths\n\nThe database refuses overlapping bookings of one berth.\n"
 
@@ -65,20 +65,20 @@ class TestBesideAServer:
         """X-1."""
         keyless = Commands(place.folder)
 
-        refused = keyless("search", "x")
+        rejected = keyless("search", "x")
 
-        assert refused.status == 78
-        assert refused.err.startswith(f"error: The server at {server.url} rejected the request: API key required")
-        assert refused.err.endswith("Set RAG_CONTEXT_API_KEY to a key it knows.\n")
+        assert rejected.status == 78
+        assert rejected.err.startswith(f"error: The server at {server.url} rejected the request: API key required")
+        assert rejected.err.endswith("Set RAG_CONTEXT_API_KEY to a key it knows.\n")
         assert keyless("index", "notes").status == 78
 
     def test_the_announcement_file_is_for_this_user_only(self, place: Commands, server: Served) -> None:
         path = place.data_dir / "server.json"
 
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        told = json.loads(path.read_text())
-        assert (told["pid"], told["url"]) == (server.process.pid, server.url)
-        assert httpx2.get(f"{server.url}/live", trust_env=False).json()["instance"] == told["instance"]
+        reported = json.loads(path.read_text())
+        assert (reported["pid"], reported["url"]) == (server.process.pid, server.url)
+        assert httpx2.get(f"{server.url}/live", trust_env=False).json()["instance"] == reported["instance"]
 
     def test_what_it_acknowledged_is_found_without_it_too(self, place: Commands, server: Served) -> None:
         """D-2."""
@@ -136,7 +136,7 @@ class TestStaleAnnouncements:
         """X-5."""
         keyed = commands.with_variables(RAG_CONTEXT_API_KEY="the-key")
         script = Script(instance="somebody else")
-        with standing_in(commands.data_dir, script):
+        with stub_server(commands.data_dir, script):
             out = keyed("health").out
 
         assert "the index in" in out
@@ -158,7 +158,7 @@ class TestAServerThatFails:
             {"status": "indexed", "line": 1, "source": "0.md", "documentId": "a", "chunksIndexed": 1},
             {"status": "unchanged", "line": 2, "source": "1.md", "documentId": "b", "chunksIndexed": 1},
         ]
-        with standing_in(files.data_dir, Script(receipts=receipts)) as url:
+        with stub_server(files.data_dir, Script(receipts=receipts)) as url:
             gone = files("index", ".", "--json")
 
         assert gone.status == 75
@@ -169,7 +169,7 @@ class TestAServerThatFails:
         )
 
     def test_it_dies_before_anything_was_acknowledged(self, files: Commands) -> None:
-        with standing_in(files.data_dir, Script(receipts=[])):
+        with stub_server(files.data_dir, Script(receipts=[])):
             gone = files("index", ".")
 
         assert gone.status == 75
@@ -177,7 +177,7 @@ class TestAServerThatFails:
 
     def test_ctrl_c_says_what_is_safe(self, files: Commands) -> None:
         script = Script()
-        with standing_in(files.data_dir, script):
+        with stub_server(files.data_dir, script):
             process = files.start("index", ".")
             assert script.bulk_came.wait(60)
             process.send_signal(signal.SIGINT)
@@ -202,7 +202,7 @@ class TestAServerThatFails:
         self, commands: Commands, status: int, body: bytes, code: int, sentence: str
     ) -> None:
         script = Script(status=status, body=body)
-        with standing_in(commands.data_dir, script):
+        with stub_server(commands.data_dir, script):
             answered = commands("search", "x")
 
         assert (answered.status, answered.out) == (code, "")
@@ -211,17 +211,17 @@ class TestAServerThatFails:
 
     def test_a_rejected_bulk_run_says_why(self, files: Commands) -> None:
         script = Script(status=403, body=b'{"error": "This API key may only read"}')
-        with standing_in(files.data_dir, script):
-            refused = files("index", ".")
+        with stub_server(files.data_dir, script):
+            rejected = files("index", ".")
 
-        assert refused.status == 78
-        assert refused.err.endswith(
+        assert rejected.status == 78
+        assert rejected.err.endswith(
             "rejected the request: This API key may only read. Set RAG_CONTEXT_API_KEY to a key that may do this.\n"
         )
 
     def test_the_key_goes_to_the_server_that_proved_itself(self, commands: Commands) -> None:
         script = Script()
-        with standing_in(commands.data_dir, script):
+        with stub_server(commands.data_dir, script):
             commands.with_variables(RAG_CONTEXT_API_KEY="the-key")("search", "x")
 
         assert script.headers_of("/tools/rag_context_search")["authorization"] == "Bearer the-key"
@@ -230,7 +230,7 @@ class TestAServerThatFails:
 
 def test_another_servers_announcement_is_left_alone(tmp_path: Path) -> None:
     script = Script()
-    with standing_in(tmp_path, script):
+    with stub_server(tmp_path, script):
         announce(tmp_path, Announcement(os.getpid(), "http://127.0.0.1:1", "a later one"))
 
     left = read_announcement(tmp_path)

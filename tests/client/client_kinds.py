@@ -10,7 +10,7 @@ from rag_context.client import AsyncClient, Client, Context, open_context
 from rag_context.client._sync.collections import Collections
 from rag_context.settings import Settings
 
-WAYS = ("client", "async client", "in process")
+CLIENT_KINDS = ("client", "async client", "in process")
 
 
 class Threaded:
@@ -42,9 +42,9 @@ class Threaded:
 
 
 @asynccontextmanager
-async def opened(way: str, url: str, data_dir: Path) -> AsyncIterator[Context]:
+async def opened(client_kind: str, url: str, data_dir: Path) -> AsyncIterator[Context]:
     """The memory of a server, or one in this process."""
-    match way:
+    match client_kind:
         case "client":
             with Client(url, api_key="") as client:
                 yield cast("Context", Threaded(client))

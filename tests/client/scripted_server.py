@@ -41,7 +41,7 @@ SILENCE = Step()
 
 
 @dataclass
-class Asked:
+class ReceivedRequest:
     """A request as it arrived."""
 
     line: str
@@ -54,7 +54,7 @@ class Scripted:
     """The running server, and what it was asked."""
 
     url: str
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def scripted(steps: Sequence[Step]) -> Iterator[Scripted]:
         listener.close()
 
 
-def _read(connection: socket.socket) -> Asked:
+def _read(connection: socket.socket) -> ReceivedRequest:
     data = b""
     while b"\r\n\r\n" not in data:
         data += connection.recv(65536)
@@ -91,7 +91,7 @@ def _read(connection: socket.socket) -> Asked:
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     while len(body) < int(headers.get("content-length", "0")):
         body += connection.recv(65536)
-    return Asked(first, headers, body)
+    return ReceivedRequest(first, headers, body)
 
 
 def _follow(connection: socket.socket, step: Step) -> None:

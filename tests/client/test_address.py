@@ -46,8 +46,8 @@ async def test_another_program_at_the_announced_address_gets_neither_request_nor
 ) -> None:
     monkeypatch.setenv("MCP_SERVER_PORT", "1")
     strange = reply(200, {"instance": "another"})
-    with scripted([strange] * 6) as stranger:
-        announce(tmp_path, stranger.url, "ours")
+    with scripted([strange] * 6) as other_program:
+        announce(tmp_path, other_program.url, "ours")
         with (
             Client(data_dir=tmp_path, api_key="k-1", retries=QUICK) as client,
             pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"),
@@ -56,16 +56,16 @@ async def test_another_program_at_the_announced_address_gets_neither_request_nor
         async with AsyncClient(data_dir=tmp_path, api_key="k-1", retries=QUICK) as async_client:
             with pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"):
                 await async_client.health()
-    assert {asked.line for asked in stranger.asked} == {"GET /live HTTP/1.1"}
-    assert "k-1" not in str([asked.headers for asked in stranger.asked])
+    assert {asked.line for asked in other_program.asked} == {"GET /live HTTP/1.1"}
+    assert "k-1" not in str([asked.headers for asked in other_program.asked])
 
 
 def test_a_client_follows_its_server_to_another_port(tmp_path: Path) -> None:
     with Client(data_dir=tmp_path) as client:
         for instance in ("one", "two"):
             stub = StubService()
-            with running(stub, ServerOptions(port=0, instance_id=instance)) as door:
-                announce(tmp_path, door.url, instance)
+            with running(stub, ServerOptions(port=0, instance_id=instance)) as http_server:
+                announce(tmp_path, http_server.url, instance)
                 client.search("where are you?")
             assert len(stub.searches) == 1
 

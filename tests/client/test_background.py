@@ -27,7 +27,7 @@ QUICK = Retries(tries=4, base_s=0.0, cap_s=0.0)
 
 
 @dataclass
-class Doorkeeper:
+class GatedContext:
     """A context that lets documents through one by one, and fails as often as it is told."""
 
     failures: list[Exception] = field(default_factory=list)
@@ -53,13 +53,15 @@ class Doorkeeper:
             self.inside -= 1
 
 
-def indexer(doorkeeper: Doorkeeper, **options: Any) -> BackgroundIndexer:
-    return BackgroundIndexer(cast("Context", doorkeeper), **{"retries": QUICK, **options})
+def indexer(gated_context: GatedContext, **options: Any) -> BackgroundIndexer:
+    return BackgroundIndexer(cast("Context", gated_context), **{"retries": QUICK, **options})
 
 
-@pytest.mark.parametrize("way", ["server", "in process"])
-async def test_all_three_kinds_are_found_afterwards(way: str, server: Served, tmp_path: Path) -> None:
-    where = AsyncClient(server.url, api_key="") if way == "server" else open_context(Settings(data_dir=tmp_path))
+@pytest.mark.parametrize("client_kind", ["server", "in process"])
+async def test_all_three_kinds_are_found_afterwards(client_kind: str, server: Served, tmp_path: Path) -> None:
+    where = (
+        AsyncClient(server.url, api_key="") if client_kind == "server" else open_context(Settings(data_dir=tmp_path))
+    )
     async with where as context:
         async with BackgroundIndexer(context) as behind:
             behind.queue_chat_session("talk-1", "[Ann] Use the blue valve.", "scout")
@@ -81,35 +83,35 @@ async def test_all_three_kinds_are_found_afterwards(way: str, server: Served, tm
 
 
 async def test_five_at_once_and_no_more() -> None:
-    doorkeeper = Doorkeeper()
-    async with indexer(doorkeeper) as behind:
+    gated_context = GatedContext()
+    async with indexer(gated_context) as behind:
         for n in range(50):
             behind.queue_chat_session(f"s{n}", "text")
-    assert doorkeeper.most == 5
-    assert len(doorkeeper.kept) == 50
+    assert gated_context.most == 5
+    assert len(gated_context.kept) == 50
 
 
 async def test_texts_of_one_session_keep_their_order_while_others_overtake() -> None:
-    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
-    async with indexer(doorkeeper) as behind:
+    gated_context = GatedContext(gate=asyncio.Semaphore(0))
+    async with indexer(gated_context) as behind:
         for n in range(20):
             behind.queue_decision("ADR-1", f"version {n}")
         behind.queue_decision("ADR-2", "another")
-        await doorkeeper.entered.wait()
-        while doorkeeper.inside < 2:
+        await gated_context.entered.wait()
+        while gated_context.inside < 2:
             await asyncio.sleep(0)
-        assert {call["session_id"] for call in doorkeeper.calls} == {"ADR-1", "ADR-2"}
+        assert {call["session_id"] for call in gated_context.calls} == {"ADR-1", "ADR-2"}
         for _ in range(21):
-            doorkeeper.gate.release()
-    assert [text for session, text in doorkeeper.kept if session == "ADR-1"] == [f"version {n}" for n in range(20)]
+            gated_context.gate.release()
+    assert [text for session, text in gated_context.kept if session == "ADR-1"] == [f"version {n}" for n in range(20)]
 
 
 async def test_a_server_that_comes_back_is_all_that_is_needed() -> None:
-    doorkeeper = Doorkeeper(failures=[BackendUnavailableError("server", "away") for _ in range(3)])
-    async with indexer(doorkeeper) as behind:
+    gated_context = GatedContext(failures=[BackendUnavailableError("server", "away") for _ in range(3)])
+    async with indexer(gated_context) as behind:
         behind.queue_chat_session("s", "text")
     assert (behind.indexed, behind.failed) == (1, 0)
-    assert len(doorkeeper.calls) == 4
+    assert len(gated_context.calls) == 4
 
 
 @pytest.mark.parametrize(
@@ -121,31 +123,31 @@ async def test_a_server_that_comes_back_is_all_that_is_needed() -> None:
     ],
 )
 async def test_what_cannot_be_kept_is_reported_and_the_rest_goes_on(errors: list[Exception], tries: int) -> None:
-    told: list[Failure] = []
-    doorkeeper = Doorkeeper(failures=list(errors))
-    async with indexer(doorkeeper, on_failure=told.append, concurrency=1) as behind:
+    reported: list[Failure] = []
+    gated_context = GatedContext(failures=list(errors))
+    async with indexer(gated_context, on_failure=reported.append, concurrency=1) as behind:
         behind.queue_decision("D-1", "lost")
         behind.queue_decision("D-2", "kept")
     assert (behind.indexed, behind.failed, behind.left) == (1, 1, ())
-    assert [(failure.document.session_id, failure.document.content) for failure in told] == [("D-1", "lost")]
-    assert told[0].error is errors[0]
-    assert len(doorkeeper.calls) == tries + 1
-    assert doorkeeper.kept == [("D-2", "kept")]
+    assert [(failure.document.session_id, failure.document.content) for failure in reported] == [("D-1", "lost")]
+    assert reported[0].error is errors[0]
+    assert len(gated_context.calls) == tries + 1
+    assert gated_context.kept == [("D-2", "kept")]
 
 
 async def test_a_listener_that_fails_does_not_stop_the_rest() -> None:
     def broken(_: Failure) -> None:
         raise ZeroDivisionError
 
-    doorkeeper = Doorkeeper(failures=[InvalidInputError("no")])
-    async with indexer(doorkeeper, on_failure=broken, concurrency=1) as behind:
+    gated_context = GatedContext(failures=[InvalidInputError("no")])
+    async with indexer(gated_context, on_failure=broken, concurrency=1) as behind:
         behind.queue_decision("D-1", "lost")
         behind.queue_decision("D-2", "kept")
     assert (behind.indexed, behind.failed) == (1, 1)
 
 
 async def test_an_invalid_document_is_rejected_at_once() -> None:
-    async with indexer(Doorkeeper()) as behind:
+    async with indexer(GatedContext()) as behind:
         with pytest.raises(InvalidInputError, match="Content cannot be empty"):
             behind.queue_chat_session("s", " ")
         with pytest.raises(InvalidInputError, match="Session ID required"):
@@ -154,10 +156,10 @@ async def test_an_invalid_document_is_rejected_at_once() -> None:
 
 
 async def test_a_full_queue_rejects_and_says_when_there_is_room() -> None:
-    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
-    async with indexer(doorkeeper, capacity=2, concurrency=1) as behind:
+    gated_context = GatedContext(gate=asyncio.Semaphore(0))
+    async with indexer(gated_context, capacity=2, concurrency=1) as behind:
         behind.queue_chat_session("s1", "text")
-        await doorkeeper.entered.wait()
+        await gated_context.entered.wait()
         behind.queue_chat_session("s2", "text")
         behind.queue_chat_session("s3", "text")
         with pytest.raises(QueueFullError, match="2 documents wait already"):
@@ -165,28 +167,28 @@ async def test_a_full_queue_rejects_and_says_when_there_is_room() -> None:
         waiting = asyncio.create_task(behind.wait_for_room())
         await asyncio.sleep(0)
         assert not waiting.done()
-        doorkeeper.gate.release()
+        gated_context.gate.release()
         await waiting
         behind.queue_chat_session("s4", "text")
         for _ in range(3):
-            doorkeeper.gate.release()
+            gated_context.gate.release()
         await behind.wait_until_done()
         assert behind.indexed == 4
 
 
 async def test_the_end_says_what_is_left_when_time_is_up() -> None:
-    told: list[Failure] = []
-    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(1))
-    async with indexer(doorkeeper, concurrency=1, drain_s=0.05, on_failure=told.append) as behind:
+    reported: list[Failure] = []
+    gated_context = GatedContext(gate=asyncio.Semaphore(1))
+    async with indexer(gated_context, concurrency=1, drain_s=0.05, on_failure=reported.append) as behind:
         for n in range(4):
             behind.queue_chat_session(f"s{n}", "text")
     assert behind.indexed == 1
     assert [document.session_id for document in behind.left] == ["s1", "s2", "s3"]
-    assert [failure.error for failure in told] == [None, None, None]
+    assert [failure.error for failure in reported] == [None, None, None]
     with pytest.raises(RuntimeError, match="inside its"):
         behind.queue_chat_session("s9", "text")
     with pytest.raises(RuntimeError, match="inside its"):
-        indexer(doorkeeper).queue_chat_session("s9", "text")
+        indexer(gated_context).queue_chat_session("s9", "text")
 
 
 def test_a_client_without_coroutines_is_rejected_at_once() -> None:
@@ -197,25 +199,25 @@ def test_a_client_without_coroutines_is_rejected_at_once() -> None:
 @pytest.mark.parametrize("options", [{"concurrency": 0}, {"capacity": 0}])
 def test_a_queue_that_could_keep_nothing_is_rejected_at_once(options: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        indexer(Doorkeeper(), **options)
+        indexer(GatedContext(), **options)
 
 
 async def test_an_error_in_the_block_loses_nothing() -> None:
-    doorkeeper = Doorkeeper()
+    gated_context = GatedContext()
     with pytest.raises(ZeroDivisionError):
-        async with indexer(doorkeeper) as behind:
+        async with indexer(gated_context) as behind:
             behind.queue_chat_session("s", "text")
             raise ZeroDivisionError
-    assert doorkeeper.kept == [("s", "text")]
+    assert gated_context.kept == [("s", "text")]
 
 
 async def test_any_thread_may_submit() -> None:
-    doorkeeper = Doorkeeper()
-    async with indexer(doorkeeper) as behind:
+    gated_context = GatedContext()
+    async with indexer(gated_context) as behind:
         await asyncio.gather(
             *(asyncio.to_thread(behind.queue_chat_session, f"s{n}", "text") for n in range(40)),
         )
-    assert sorted(doorkeeper.kept) == sorted((f"s{n}", "text") for n in range(40))
+    assert sorted(gated_context.kept) == sorted((f"s{n}", "text") for n in range(40))
 
 
 async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
@@ -231,10 +233,10 @@ async def test_who_waits_for_room_is_woken_as_soon_as_there_is_some() -> None:
 
 
 async def test_who_waits_when_the_end_comes_is_not_left_waiting() -> None:
-    doorkeeper = Doorkeeper(gate=asyncio.Semaphore(0))
-    async with indexer(doorkeeper, capacity=1, concurrency=1, drain_s=0.05) as behind:
+    gated_context = GatedContext(gate=asyncio.Semaphore(0))
+    async with indexer(gated_context, capacity=1, concurrency=1, drain_s=0.05) as behind:
         behind.queue_chat_session("s1", "text")
-        await doorkeeper.entered.wait()
+        await gated_context.entered.wait()
         behind.queue_chat_session("s2", "text")
         waiting = [asyncio.create_task(wait()) for wait in (behind.wait_for_room, behind.wait_until_done)]
         await asyncio.sleep(0)

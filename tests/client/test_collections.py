@@ -12,12 +12,12 @@ from rag_context.client import BadRequestError, ConflictError, Context, NotFound
 from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
-from .client_kinds import WAYS, opened
+from .client_kinds import CLIENT_KINDS, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(params=WAYS, scope="module", loop_scope="module")
+@pytest_asyncio.fixture(params=CLIENT_KINDS, scope="module", loop_scope="module")
 async def context(
     request: pytest.FixtureRequest, server: Served, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Context]:
@@ -80,9 +80,9 @@ async def test_the_server_embeds_where_it_is_requested(context: Context, name: s
 
 async def test_what_is_wrong_is_reported(context: Context, name: str) -> None:
     await context.collections.create(name)
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as reported:
         await context.collections.add(name, [{"text": "one", "embedding": [float("nan")]}])
-    assert told.value.status == 400
+    assert reported.value.status == 400
     with pytest.raises(InvalidInputError, match="`empty`"):
         await context.collections.delete(name, "all")
     with pytest.raises(InvalidInputError, match="not JSON"):

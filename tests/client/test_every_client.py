@@ -21,7 +21,7 @@ from rag_context.client import (
 from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
-from .client_kinds import WAYS, opened
+from .client_kinds import CLIENT_KINDS, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -30,7 +30,7 @@ OWL = "The barn owl hunts voles at night."
 FOX = "Red foxes dig their dens in sandy slopes."
 
 
-@pytest_asyncio.fixture(params=WAYS, scope="module", loop_scope="module")
+@pytest_asyncio.fixture(params=CLIENT_KINDS, scope="module", loop_scope="module")
 async def context(
     request: pytest.FixtureRequest, server: Served, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Context]:
@@ -187,10 +187,10 @@ async def test_any_tool_is_called_by_its_name(context: Context, session: str) ->
 
 
 async def test_a_wrong_request_names_every_field_before_it_is_sent(context: Context) -> None:
-    with pytest.raises(InvalidInputError) as told:
+    with pytest.raises(InvalidInputError) as reported:
         await context.search("", limit=50)
-    assert not isinstance(told.value, ClientError)
-    assert {detail.field for detail in told.value.details} == {"query", "limit"}
+    assert not isinstance(reported.value, ClientError)
+    assert {detail.field for detail in reported.value.details} == {"query", "limit"}
     with pytest.raises(InvalidInputError, match="exactly one of"):
         await context.delete()
     with pytest.raises(InvalidInputError, match="request_id"):
@@ -231,9 +231,9 @@ async def test_a_bulk_run_accepts_whatever_a_file_may_contain(context: Context, 
 
 
 async def test_what_only_the_server_can_reject_carries_status_code_and_request_id(context: Context) -> None:
-    with pytest.raises(BadRequestError) as told:
+    with pytest.raises(BadRequestError) as reported:
         await context.search("owl", category="unheard-of", request_id="mine-1")
-    error = told.value
+    error = reported.value
     assert isinstance(error, InvalidInputError)
     assert (error.status, error.code, error.request_id) == (400, "INVALID_INPUT", "mine-1")
     assert error.details[0].field == "category"

@@ -78,7 +78,7 @@ def test_only_so_many_are_remembered() -> None:
 @pytest.mark.parametrize("level", [2, 3, 4])
 def test_a_degraded_answer_is_given_without_an_error_and_not_cached(level: int) -> None:
     stub = StubService(level=level)
-    with running(stub, ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+    with running(stub, ServerOptions(port=0)) as http_server, Client(http_server.url, api_key="") as client:
         for _ in range(2):
             found = client.search_fast("q", agent="scout")
             assert (found.fallback_level, found.warning) == (level, WARNINGS[level])

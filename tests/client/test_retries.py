@@ -59,15 +59,15 @@ with Client(sys.argv[1], api_key="") as client:
 
 
 @pytest.fixture(params=["client", "async client"])
-def way(request: pytest.FixtureRequest) -> str:
+def client_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
 @asynccontextmanager
-async def connected(way: str, url: str, **options: Any) -> AsyncIterator[Context]:
+async def connected(client_kind: str, url: str, **options: Any) -> AsyncIterator[Context]:
     """A client of either kind that does not wait between its tries."""
     options = {"api_key": "", "retries": QUICK, **options}
-    if way == "client":
+    if client_kind == "client":
         with Client(url, **options) as client:
             yield cast("Context", Threaded(client))
         return
@@ -75,24 +75,24 @@ async def connected(way: str, url: str, **options: Any) -> AsyncIterator[Context
         yield async_client
 
 
-async def failure(way: str, server: Scripted, **options: Any) -> ClientError:
-    async with connected(way, server.url, **options) as context:
-        with pytest.raises(ClientError) as told:
+async def failure(client_kind: str, server: Scripted, **options: Any) -> ClientError:
+    async with connected(client_kind, server.url, **options) as context:
+        with pytest.raises(ClientError) as reported:
             await context.stats(request_id="r-1")
-    return told.value
+    return reported.value
 
 
 @pytest.mark.parametrize("trouble", [RESET, SILENCE, BUSY, cut(200, b'{"total', promised=99), reply(502, b"<html>")])
-async def test_what_passes_is_tried_again_under_the_same_id(way: str, trouble: Any) -> None:
+async def test_what_passes_is_tried_again_under_the_same_id(client_kind: str, trouble: Any) -> None:
     with scripted([trouble, trouble, ANSWER]) as server:
-        async with connected(way, server.url) as context:
+        async with connected(client_kind, server.url) as context:
             assert (await context.stats(request_id="r-1")).total_queries == 2
     assert [asked.headers["x-request-id"] for asked in server.asked] == ["r-1", "r-1", "r-1"]
 
 
-async def test_after_three_tries_it_is_reported(way: str) -> None:
+async def test_after_three_tries_it_is_reported(client_kind: str) -> None:
     with scripted([BUSY] * 3) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert isinstance(error, ServerBusyError)
     assert isinstance(error, BackendUnavailableError)
     assert str(error) == "Database unavailable"
@@ -102,11 +102,11 @@ async def test_after_three_tries_it_is_reported(way: str) -> None:
     assert len(server.asked) == 3
 
 
-async def test_a_longer_wait_than_a_caller_would_sit_out_is_reported_at_once(way: str) -> None:
+async def test_a_longer_wait_than_a_caller_would_sit_out_is_reported_at_once(client_kind: str) -> None:
     with scripted(
         [reply(429, {"error": "Circuit breaker is open", "code": "CIRCUIT_OPEN"}, Retry_After="60")]
     ) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert isinstance(error, ServerBusyError)
     assert (error.status, error.code, error.retry_after_s) == (429, "CIRCUIT_OPEN", 60.0)
 
@@ -121,71 +121,71 @@ async def test_a_longer_wait_than_a_caller_would_sit_out_is_reported_at_once(way
         (302, InvalidResponseError),
     ],
 )
-async def test_what_would_fail_again_is_not_tried_again(way: str, status: int, kind: type[ClientError]) -> None:
+async def test_what_would_fail_again_is_not_tried_again(client_kind: str, status: int, kind: type[ClientError]) -> None:
     with scripted([reply(status, {"error": "No", "code": "SOME_CODE"}), ANSWER]) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert type(error) is kind
     assert (error.status, str(error)) == (status, "No")
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"{}", b"\xff\xfe", b"[]"])
-async def test_a_response_of_another_server_is_reported_as_one(way: str, body: bytes) -> None:
+async def test_a_response_of_another_server_is_reported_as_one(client_kind: str, body: bytes) -> None:
     with scripted([reply(200, body)]) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert isinstance(error, InvalidResponseError)
     assert "another server, or another version" in str(error)
 
 
-async def test_an_error_without_a_message_still_says_where_and_what(way: str) -> None:
+async def test_an_error_without_a_message_still_says_where_and_what(client_kind: str) -> None:
     with scripted([reply(500, b"<html>oops</html>")]) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert isinstance(error, BackendError)
     assert str(error) == f"{server.url} answered HTTP 500"
     assert error.server_message is None
 
 
-async def test_where_no_server_listens_the_error_says_what_to_do(way: str) -> None:
+async def test_where_no_server_listens_the_error_says_what_to_do(client_kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     url = f"http://name:secret@127.0.0.1:{port}/under"
-    async with connected(way, url) as context:
-        with pytest.raises(ServerUnreachableError, match="rag-context serve") as told:
+    async with connected(client_kind, url) as context:
+        with pytest.raises(ServerUnreachableError, match="rag-context serve") as reported:
             await context.search("anything")
-    assert isinstance(told.value, BackendUnavailableError)
-    assert f"127.0.0.1:{port}" in str(told.value)
-    assert "secret" not in str(told.value)
-    assert "under" not in str(told.value)
+    assert isinstance(reported.value, BackendUnavailableError)
+    assert f"127.0.0.1:{port}" in str(reported.value)
+    assert "secret" not in str(reported.value)
+    assert "under" not in str(reported.value)
 
 
-async def test_a_server_that_does_not_answer_in_time_is_not_queried_again(way: str) -> None:
+async def test_a_server_that_does_not_answer_in_time_is_not_queried_again(client_kind: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        async with connected(way, url, timeout_s=0.05) as context:
-            with pytest.raises(ServerTimeoutError) as told:
+        async with connected(client_kind, url, timeout_s=0.05) as context:
+            with pytest.raises(ServerTimeoutError) as reported:
                 await context.search("anything")
-    assert isinstance(told.value, BackendTimeoutError)
+    assert isinstance(reported.value, BackendTimeoutError)
 
 
-async def test_an_answer_that_trickles_in_is_given_up_like_one_that_does_not_come(way: str) -> None:
+async def test_an_answer_that_trickles_in_is_given_up_like_one_that_does_not_come(client_kind: str) -> None:
     trickle = Step(b"HTTP/1.1 200 Whatever\r\nContent-Length: 9999\r\n\r\n", trickle=1000)
     with scripted([trickle]) as server:
-        error = await failure(way, server, timeout_s=0.3)
+        error = await failure(client_kind, server, timeout_s=0.3)
     assert isinstance(error, ServerTimeoutError)
 
 
-async def test_a_server_that_does_not_speak_tls_is_not_reported_as_down(way: str) -> None:
-    with running(StubService(), ServerOptions(port=0)) as door:
-        async with connected(way, door.url.replace("http:", "https:")) as context:
-            with pytest.raises(ServerUnreachableError, match="There is no TLS connection to https://127") as told:
+async def test_a_server_that_does_not_speak_tls_is_not_reported_as_down(client_kind: str) -> None:
+    with running(StubService(), ServerOptions(port=0)) as http_server:
+        async with connected(client_kind, http_server.url.replace("http:", "https:")) as context:
+            with pytest.raises(ServerUnreachableError, match="There is no TLS connection to https://127") as reported:
                 await context.stats()
-    assert told.value.sent is False
+    assert reported.value.sent is False
 
 
-async def test_a_redirect_names_its_target(way: str) -> None:
+async def test_a_redirect_names_its_target(client_kind: str) -> None:
     moved = reply(308, b"", Location="https://memory.example/tools/rag_context_stats")
     with scripted([moved]) as server:
-        error = await failure(way, server)
+        error = await failure(client_kind, server)
     assert isinstance(error, InvalidResponseError)
     assert str(error).endswith("answered HTTP 308 and sends callers on to https://memory.example: give that address")
 
@@ -227,11 +227,11 @@ async def test_what_may_not_be_done_twice_is_repeated_only_if_it_was_never_sent(
     assert len(server.asked) == 2
 
 
-async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(way: str) -> None:
+async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(client_kind: str) -> None:
     receipts = [b'{"status":"indexed","line":%d}\n' % n for n in (1, 2, 3)]
     broken = cut(200, receipts[0] + receipts[1][:9], promised=999)
     with scripted([broken, reply(200, b'{"status":"unchanged","line":1}\n' + receipts[1])]) as server:
-        async with connected(way, server.url) as context:
+        async with connected(client_kind, server.url) as context:
             got = [receipt async for receipt in context.bulk([LINE, {**LINE, "source": "b"}, {**LINE, "source": "c"}])]
     assert [(r.line, r.status, r.source) for r in got] == [
         (1, "indexed", "talk"),
@@ -241,22 +241,22 @@ async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(way: str) -> None
     assert [asked.body.count(b"\n") for asked in server.asked] == [3, 2]
 
 
-async def test_a_bulk_run_with_too_few_receipts_is_not_a_success(way: str) -> None:
+async def test_a_bulk_run_with_too_few_receipts_is_not_a_success(client_kind: str) -> None:
     one = reply(200, b'{"status":"indexed"}\n')
     with scripted([one, one, one]) as server:
-        async with connected(way, server.url) as context:
+        async with connected(client_kind, server.url) as context:
             with pytest.raises(ServerUnreachableError, match="broke off"):
                 [receipt async for receipt in context.bulk([{**LINE, "source": str(n)} for n in range(9)])]
     with scripted([reply(401, {"error": "API key required", "code": "UNAUTHORIZED"})]) as server:
-        async with connected(way, server.url) as context:
+        async with connected(client_kind, server.url) as context:
             with pytest.raises(AccessDeniedError):
                 [receipt async for receipt in context.bulk([LINE])]
 
 
-async def test_a_line_separator_inside_a_receipt_does_not_end_it(way: str) -> None:
+async def test_a_line_separator_inside_a_receipt_does_not_end_it(client_kind: str) -> None:
     text = '{"status":"rejected","reason":"a\u2028b\u0085c"}\n'
     with scripted([reply(200, text.encode())]) as server:
-        async with connected(way, server.url) as context:
+        async with connected(client_kind, server.url) as context:
             (receipt,) = [receipt async for receipt in context.bulk([LINE])]
     assert receipt.reason == "a\u2028b\u0085c"
 
@@ -272,22 +272,22 @@ async def test_a_cancelled_call_ends_at_once() -> None:
             connection.close()
 
 
-async def test_only_a_strict_search_fails_when_nothing_can_be_searched(way: str) -> None:
-    with running(StubService(level=4, retry_after_s=42), ServerOptions(port=0)) as door:
-        async with connected(way, door.url) as context:
+async def test_only_a_strict_search_fails_when_nothing_can_be_searched(client_kind: str) -> None:
+    with running(StubService(level=4, retry_after_s=42), ServerOptions(port=0)) as http_server:
+        async with connected(client_kind, http_server.url) as context:
             assert (await context.search("q")).fallback_level == 4
-            with pytest.raises(ServerBusyError) as told:
+            with pytest.raises(ServerBusyError) as reported:
                 await context.search("q", strict=True)
-    assert (told.value.status, told.value.code, told.value.retry_after_s) == (429, "CIRCUIT_OPEN", 42.0)
+    assert (reported.value.status, reported.value.code, reported.value.retry_after_s) == (429, "CIRCUIT_OPEN", 42.0)
 
 
-async def test_a_key_opens_what_it_may(way: str) -> None:
+async def test_a_key_opens_what_it_may(client_kind: str) -> None:
     keys = (ApiKey.parse("reader", hash_key("read-me"), Access.READ),)
-    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as door:
-        async with connected(way, door.url) as context:
+    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as http_server:
+        async with connected(client_kind, http_server.url) as context:
             with pytest.raises(AccessDeniedError) as nobody:
                 await context.search("q")
-        async with connected(way, door.url, api_key="read-me") as context:
+        async with connected(client_kind, http_server.url, api_key="read-me") as context:
             assert (await context.search("q")).fallback_level == 1
             with pytest.raises(AccessDeniedError, match="may only read") as reader:
                 await context.index("c", content_type="chat", session_id="s", source="t")
@@ -308,6 +308,6 @@ def test_an_invalid_address_is_rejected_when_it_is_given(url: str) -> None:
 
 
 def test_a_key_that_cannot_be_one_is_rejected_without_being_shown() -> None:
-    with pytest.raises(ConfigurationError) as told:
+    with pytest.raises(ConfigurationError) as reported:
         Client("http://localhost:3000", api_key="geheim\nniß")
-    assert "geheim" not in str(told.value)
+    assert "geheim" not in str(reported.value)

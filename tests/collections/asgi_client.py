@@ -13,7 +13,7 @@ from tests.server.stub_service import StubService
 
 
 @asynccontextmanager
-async def door_to(service: CollectionService, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
+async def asgi_client(service: CollectionService, **options: Any) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of the application."""
     stub = StubService()
     stub.collections = service

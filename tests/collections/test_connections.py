@@ -30,7 +30,7 @@ LONG_S = 30.0
 
 
 @dataclass
-class House:
+class ProviderRecorder:
     """Opens providers and remembers what was done, and by which task."""
 
     events: list[str] = field(default_factory=list)
@@ -64,64 +64,64 @@ async def used(connection: Connection) -> int:
 
 
 async def test_a_connection_is_opened_once_and_only_when_it_is_used() -> None:
-    house = House()
-    async with closing(Connections([house.connection(name) for name in ("a", "b", "c")])) as connections:
-        assert house.events == []
+    recorder = ProviderRecorder()
+    async with closing(Connections([recorder.connection(name) for name in ("a", "b", "c")])) as connections:
+        assert recorder.events == []
         await asyncio.gather(*(used(connections["c"]) for _ in range(5)))
         await used(connections["a"])
-        assert house.events == ["open c", "open a"]
-    assert house.events == ["open c", "open a", "close c", "close a"]
+        assert recorder.events == ["open c", "open a"]
+    assert recorder.events == ["open c", "open a", "close c", "close a"]
 
 
 async def test_connections_are_closed_in_reverse() -> None:
-    house = House()
-    async with closing(Connections([house.connection(name) for name in ("a", "b")])) as connections:
+    recorder = ProviderRecorder()
+    async with closing(Connections([recorder.connection(name) for name in ("a", "b")])) as connections:
         for connection in connections.values():
             await used(connection)
-    assert house.events[-2:] == ["close b", "close a"]
+    assert recorder.events[-2:] == ["close b", "close a"]
 
 
 async def test_an_opening_that_failed_is_tried_again() -> None:
-    house = House(failure=BackendUnavailableError("qdrant", "refused"))
-    connection = house.connection("a")
+    recorder = ProviderRecorder(failure=BackendUnavailableError("qdrant", "refused"))
+    connection = recorder.connection("a")
     with pytest.raises(BackendUnavailableError):
         await used(connection)
-    house.failure = None
+    recorder.failure = None
     assert await used(connection) == 0
     await connection.close()
 
 
 async def test_a_set_up_that_turns_out_wrong_is_an_unavailable_backend() -> None:
-    house = House(failure=ConfigurationError("The folder cannot be written."))
+    recorder = ProviderRecorder(failure=ConfigurationError("The folder cannot be written."))
     with pytest.raises(BackendUnavailableError, match="The folder cannot be written"):
-        await used(house.connection("a"))
+        await used(recorder.connection("a"))
 
 
 async def test_a_caller_that_gives_up_does_not_end_an_opening_that_others_wait_for() -> None:
-    house = House(gate=asyncio.Event())
-    connection = house.connection("a")
+    recorder = ProviderRecorder(gate=asyncio.Event())
+    connection = recorder.connection("a")
     impatient, patient = (asyncio.create_task(used(connection)) for _ in range(2))
-    while not house.events:
+    while not recorder.events:
         await asyncio.sleep(0)
     impatient.cancel()
     await asyncio.wait({impatient})
-    assert house.gate is not None
-    house.gate.set()
+    assert recorder.gate is not None
+    recorder.gate.set()
     assert await patient == 0
-    assert house.events == ["open a"]
+    assert recorder.events == ["open a"]
     await connection.close()
 
 
 async def test_one_that_is_still_opening_can_be_closed() -> None:
-    house = House(gate=asyncio.Event())
-    connection = house.connection("a")
+    recorder = ProviderRecorder(gate=asyncio.Event())
+    connection = recorder.connection("a")
     waiting = asyncio.create_task(used(connection))
-    while not house.events:
+    while not recorder.events:
         await asyncio.sleep(0)
     await connection.close()
     waiting.cancel()
     await asyncio.wait({waiting})
-    assert house.events == ["open a"]
+    assert recorder.events == ["open a"]
 
 
 async def test_a_provider_that_hangs_is_given_up_in_time_and_then_skipped_at_once() -> None:
@@ -149,16 +149,16 @@ async def test_a_provider_that_hangs_is_given_up_in_time_and_then_skipped_at_onc
 
 
 async def test_the_health_of_what_cannot_be_opened_is_reported_not_raised() -> None:
-    house = House(failure=BackendUnavailableError("qdrant", "refused"))
+    recorder = ProviderRecorder(failure=BackendUnavailableError("qdrant", "refused"))
     before = datetime.now(UTC)
-    health = await house.connection("a").health()
+    health = await recorder.connection("a").health()
     assert (health.status, health.error) == (Status.UNAVAILABLE, "refused")
     assert health.checked >= before
 
 
 def test_a_collection_ref_is_a_name_or_a_name_behind_the_id_of_a_connection() -> None:
-    house = House()
-    connections = Connections([house.connection(name) for name in ("default", "archive")])
+    recorder = ProviderRecorder()
+    connections = Connections([recorder.connection(name) for name in ("default", "archive")])
     assert connections.place("a") == CollectionRef("a")
     assert connections.place("archive:a:b") == CollectionRef("a:b", "archive")
     assert connections.place("other:a") == CollectionRef("other:a")
@@ -216,13 +216,13 @@ class TestSettings:
 
 async def test_opening_a_provider_takes_nothing_of_the_time_of_the_first_work() -> None:
     """What it imports takes seconds, once."""
-    house = House(gate=asyncio.Event())
-    connection = house.connection("slow")
+    recorder = ProviderRecorder(gate=asyncio.Event())
+    connection = recorder.connection("slow")
     asked = asyncio.create_task(connection.call(lambda provider: provider.collections(), 0.2))
     await asyncio.sleep(0.6)
     assert not asked.done()
-    assert house.gate is not None
-    house.gate.set()
+    assert recorder.gate is not None
+    recorder.gate.set()
     assert await asked == []
     await connection.close()
 
@@ -233,7 +233,7 @@ async def test_what_a_provider_raises_is_a_failure_of_it_and_its_text_is_kept_ba
     async def failing(_: Provider) -> None:
         raise KeyError("password=hunter2")
 
-    connection = House().connection("a")
+    connection = ProviderRecorder().connection("a")
     with pytest.raises(ProviderFailedError) as caught:
         await connection.call(failing, LONG_S)
     assert str(caught.value) == "The provider 'memory' of connection 'a' failed with KeyError"

@@ -67,9 +67,9 @@ async def test_a_copy_has_the_documents_the_vectors_the_metadata_and_the_labels(
 
 async def test_progress_is_reported_to_the_end() -> None:
     source, target = await filled(1200), MemoryCollections()
-    told: list[CopyProgress] = []
-    await copy_collection(Located(source, "a"), Located(target, "b"), progress=told.append)
-    assert told == [
+    reported: list[CopyProgress] = []
+    await copy_collection(Located(source, "a"), Located(target, "b"), progress=reported.append)
+    assert reported == [
         CopyProgress(stage, done, 1200) for stage in (Stage.COPY, Stage.VERIFY) for done in (500, 1000, 1200)
     ]
 

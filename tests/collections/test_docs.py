@@ -11,7 +11,7 @@ import pytest
 from rag_context.api.documents import NOT_EMBEDDED, REQUIRED
 from rag_context.api.wire import ID_CHARS, NAME_CHARS
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .services import memory_service
 
 PAGE = (Path(__file__).parents[2] / "docs" / "collections.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def exchanges() -> list[tuple[str, str, str, dict[str, Any] | None]]:
 
 
 async def test_the_first_section_can_be_followed() -> None:
-    async with door_to(memory_service()) as client:
+    async with asgi_client(memory_service()) as client:
         for method, address, body, expected in exchanges():
             path, _, query = address.partition("?")
             reply = await client.request(

@@ -7,7 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .services import memory_service
 
 JSON = {"Content-Type": "application/json"}
@@ -16,7 +16,7 @@ GOOD = {"id": "d", "text": "good", "embedding": [1.0, 0.0]}
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with door_to(memory_service()) as client:
+    async with asgi_client(memory_service()) as client:
         await client.post("/collections", json={"name": "docs"})
         yield client
 
@@ -25,7 +25,7 @@ async def add(client: httpx2.AsyncClient, *documents: object) -> httpx2.Response
     return await client.post("/collections/docs/documents", content=json.dumps({"documents": documents}), headers=JSON)
 
 
-async def refused(client: httpx2.AsyncClient, *documents: object) -> dict[str, Any]:
+async def rejected(client: httpx2.AsyncClient, *documents: object) -> dict[str, Any]:
     """The error of an addition; nothing may have come in with it."""
     reply = await add(client, *documents)
     assert reply.status_code == 400, reply.text
@@ -54,7 +54,7 @@ def with_embedding(*numbers: Any) -> dict[str, Any]:
 async def test_an_invalid_embedding_is_named_by_its_position(
     client: httpx2.AsyncClient, embedding: list[Any], said: str
 ) -> None:
-    body = await refused(client, GOOD, with_embedding(*embedding))
+    body = await rejected(client, GOOD, with_embedding(*embedding))
     assert body["error"] == said
     assert body["details"] == [{"field": "documents[1].embedding", "message": said}]
 
@@ -107,7 +107,7 @@ async def test_the_dimension_stays_when_a_collection_is_emptied(client: httpx2.A
     ],
 )
 async def test_a_wrong_field_is_named(client: httpx2.AsyncClient, document: object, field: str, said: str) -> None:
-    body = await refused(client, document)
+    body = await rejected(client, document)
     assert body["details"] == [{"field": field, "message": said}]
     assert body["error"] == said
 
@@ -115,14 +115,14 @@ async def test_a_wrong_field_is_named(client: httpx2.AsyncClient, document: obje
 async def test_half_a_surrogate_pair_and_nul_are_no_text(client: httpx2.AsyncClient) -> None:
     said = "must not hold the NUL character or half a surrogate pair"
     for text in ("\ud800", "a\0b"):
-        assert (await refused(client, {**GOOD, "text": text}))["error"] == f"documents[0].text {said}"
-    assert "control characters" in (await refused(client, {**GOOD, "id": "\udfff"}))["error"]
-    await refused(client, {**GOOD, "metadata": {"a": "\ud800"}})
+        assert (await rejected(client, {**GOOD, "text": text}))["error"] == f"documents[0].text {said}"
+    assert "control characters" in (await rejected(client, {**GOOD, "id": "\udfff"}))["error"]
+    await rejected(client, {**GOOD, "metadata": {"a": "\ud800"}})
 
 
 async def test_all_that_is_wrong_is_reported_at_once(client: httpx2.AsyncClient) -> None:
     """T-6."""
-    body = await refused(
+    body = await rejected(
         client, {"text": "t"}, {**GOOD, "text": ""}, {**GOOD, "id": "e", "metadata": 3}, with_embedding(0)
     )
     assert [detail["field"] for detail in body["details"]] == [
@@ -138,7 +138,7 @@ async def test_all_that_is_wrong_is_reported_at_once(client: httpx2.AsyncClient)
 
 
 async def test_duplicate_ids_in_one_request_are_rejected(client: httpx2.AsyncClient) -> None:
-    body = await refused(client, GOOD, {**GOOD, "id": "other"}, {**GOOD, "text": "another"})
+    body = await rejected(client, GOOD, {**GOOD, "id": "other"}, {**GOOD, "text": "another"})
     assert body["details"] == [
         {"field": "documents[2].id", "message": "documents[2].id is the same as documents[0].id"}
     ]
@@ -147,14 +147,14 @@ async def test_duplicate_ids_in_one_request_are_rejected(client: httpx2.AsyncCli
 async def test_the_same_document_twice_in_one_request_is_rejected(client: httpx2.AsyncClient) -> None:
     twin = with_embedding(1, 2)
     said = "documents[1] is the same as documents[0]: leave one out, or give each an id of its own"
-    assert (await refused(client, twin, twin))["error"] == said
+    assert (await rejected(client, twin, twin))["error"] == said
 
 
 @pytest.mark.parametrize("metadata", [{"a.b": 1}, {"": 1}, {"$a": 1}, {"x": [{"a.b": 1}]}, {"n": float("nan")}])
 async def test_metadata_that_no_filter_could_match_is_rejected(
     client: httpx2.AsyncClient, metadata: dict[str, Any]
 ) -> None:
-    body = await refused(client, {**GOOD, "metadata": metadata})
+    body = await rejected(client, {**GOOD, "metadata": metadata})
     assert body["error"].startswith("documents[0].metadata")
     assert body["details"][0]["field"].startswith("documents[0].metadata")
     created = await client.post("/collections", content=json.dumps({"name": "n", "metadata": metadata}), headers=JSON)
@@ -415,7 +415,7 @@ async def test_an_address_of_nothing_is_404(client: httpx2.AsyncClient, path: st
 
 async def test_too_large_a_body_is_413(client: httpx2.AsyncClient) -> None:
     """X-2: documents may be large, all else may not."""
-    async with door_to(memory_service(), body_bytes=1000, collection_body_bytes=5000) as small:
+    async with asgi_client(memory_service(), body_bytes=1000, collection_body_bytes=5000) as small:
         await small.post("/collections", json={"name": "docs"})
         text = "x" * 2000
         assert (await small.post("/collections", json={"name": "n", "metadata": {"a": text}})).status_code == 413

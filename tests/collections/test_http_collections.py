@@ -17,7 +17,7 @@ from rag_context.testing.faults import Fault, Faulty
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .services import DIMENSION, memory_service, service_over
 
 ODD_NAMES = [
@@ -42,7 +42,7 @@ ODD_NAMES = [
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx2.AsyncClient]:
-    async with door_to(memory_service()) as client:
+    async with asgi_client(memory_service()) as client:
         yield client
 
 
@@ -183,14 +183,14 @@ class TestOwnEmbeddings:
         own = {"id": "own", "text": "own", "embedding": [1.0] * DIMENSION}
         assert (await client.post(at("c", "/documents"), json={"documents": [{"text": "t"}, own]})).is_success
         short = {"id": "short", "text": "short", "embedding": [1.0]}
-        refused = await client.post(at("c", "/documents"), json={"documents": [{"text": "t"}, short]})
-        assert refused.status_code == 400
-        assert refused.json()["details"][0]["field"] == "documents[1].embedding"
+        rejected = await client.post(at("c", "/documents"), json={"documents": [{"text": "t"}, short]})
+        assert rejected.status_code == 400
+        assert rejected.json()["details"][0]["field"] == "documents[1].embedding"
 
     async def test_without_the_model_nothing_is_stored(self) -> None:
         embedder = Faulty(FakeEmbedder())
         embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
-        async with door_to(service_over({"default": MemoryCollections()}, embedder.port)) as client:
+        async with asgi_client(service_over({"default": MemoryCollections()}, embedder.port)) as client:
             await client.post("/collections", json={"name": "c", "embedding_provider": "rag-context"})
             reply = await client.post(at("c", "/documents"), json={"documents": [{"text": "t"}]})
             assert (reply.status_code, reply.json()["error"]) == (503, "Embedding service unavailable")
@@ -203,7 +203,7 @@ class TestConnections:
 
     async def test_one_name_on_two_connections_is_two_collections(self) -> None:
         providers = {"default": MemoryCollections(), "archive": MemoryCollections()}
-        async with door_to(service_over(providers)) as client:
+        async with asgi_client(service_over(providers)) as client:
             for query in ("", "?connection=archive"):
                 assert (await client.post(f"/collections{query}", json={"name": "c"})).status_code == 201
             await client.post(
@@ -216,7 +216,7 @@ class TestConnections:
     async def test_a_dead_provider_is_503_at_once_after_a_few_failures_and_comes_back(self) -> None:
         faulty = Faulty(MemoryCollections(), "collections", "health")
         faulty.fault = Fault(BackendUnavailableError("qdrant", "refused"))
-        async with door_to(service_over({"default": faulty.port})) as client:
+        async with asgi_client(service_over({"default": faulty.port})) as client:
             for _ in range(3):
                 reply = await client.get("/collections")
                 assert (reply.status_code, reply.json()["error"]) == (503, "Vector database unavailable")
@@ -238,7 +238,7 @@ class TestKeys:
             ApiKey.parse("reader", hash_key("read-me"), Access.READ),
             ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
         )
-        async with door_to(memory_service(), api_keys=keys) as client:
+        async with asgi_client(memory_service(), api_keys=keys) as client:
             client.headers["X-API-Key"] = "write-me"
             await client.post("/collections", json={"name": "c"})
             await client.post(at("c", "/documents"), json={"documents": [{"id": "1", "text": "t", "embedding": [1]}]})
@@ -268,7 +268,7 @@ class TestKeys:
 
 async def test_more_large_bodies_than_there_is_room_for_get_a_retry_delay() -> None:
     """Memory is bounded whatever arrives at once."""
-    async with door_to(memory_service(), collection_body_bytes=1000) as client:
+    async with asgi_client(memory_service(), collection_body_bytes=1000) as client:
         await client.post("/collections", json={"name": "c"})
         gate = asyncio.Event()
 
@@ -294,10 +294,10 @@ async def test_more_large_bodies_than_there_is_room_for_get_a_retry_delay() -> N
 
 async def test_over_a_real_socket_names_keep_their_slashes_and_a_large_body_comes_in() -> None:
     """V-3, X-2: 64 MiB for documents, where all else may be 1 MiB."""
-    with running(StubService(), ServerOptions(port=0)) as door, door.client() as client:
+    with running(StubService(), ServerOptions(port=0)) as http_server, http_server.client() as client:
         assert client.post("/collections", json={"name": "a/../b?"}).status_code == 201
         documents = [{"id": f"{n}/x", "text": "t" * 1000, "embedding": [n, 1]} for n in range(1, 3001)]
         added = client.post(at("a/../b?", "/documents"), json={"documents": documents})
         assert added.json()["count"] == 3000
-        raw = door.raw(b"DELETE /collections/a%2F..%2Fb%3F/documents/7%2Fx HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        raw = http_server.raw(b"DELETE /collections/a%2F..%2Fb%3F/documents/7%2Fx HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (raw.status, raw.json()["id"]) == (200, "7/x")

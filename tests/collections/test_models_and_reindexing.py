@@ -96,16 +96,16 @@ async def test_a_run_that_was_cut_short_goes_on_where_it_was(provider: Provider)
     """D-13: and until it is done, the old vectors are all there."""
     await filled(provider, TEXTS)
     stopped = OtherModel(fail_after=100)
-    (told,) = await CollectionReindexing(under(provider, stopped)).run()
-    assert told.error == "gone"
+    (reported,) = await CollectionReindexing(under(provider, stopped)).run()
+    assert reported.error == "gone"
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == len(TEXTS)
     names = [one.name for one in await under(provider, stopped).listing(DEFAULT)]
     assert "docs" in names
     assert built_name("docs") not in names
     await provider.delete("docs", "003")  # meanwhile
     again = OtherModel()
-    (told,) = await CollectionReindexing(under(provider, again)).run()
-    assert told.error is None
+    (reported,) = await CollectionReindexing(under(provider, again)).run()
+    assert reported.error is None
     assert len(again.embedded) == len(TEXTS) - len(stopped.embedded)
     page = await provider.entries("docs", EVERYTHING, limit=1000)
     assert page.total == len(TEXTS) - 1
@@ -139,8 +139,8 @@ async def test_a_switch_that_was_cut_short_costs_no_documents(kind: str, request
     async with behind_a_proxy(kind, request) as (provider, proxy):
         await filled(provider)
         proxy.fault = Refusal(LAST_STEP[kind], UNAVAILABLE)
-        (told,) = await CollectionReindexing(under(provider, OtherModel())).run()
-        assert told.error is not None
+        (reported,) = await CollectionReindexing(under(provider, OtherModel())).run()
+        assert reported.error is not None
         proxy.fault = Pass()
         await whole_after_the_switch(provider)
 
@@ -150,8 +150,8 @@ async def whole_after_the_switch(provider: Provider) -> None:
     assert await provider.collection(built_name("docs")) is not None
     assert (await under(provider, OtherModel()).query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
 
-    (told,) = await CollectionReindexing(under(provider, FakeEmbedder())).run()
-    assert told.error is None
+    (reported,) = await CollectionReindexing(under(provider, FakeEmbedder())).run()
+    assert reported.error is None
     collections = under(provider, FakeEmbedder())
     assert (await collections.query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 20
@@ -186,8 +186,8 @@ async def test_a_provider_that_cannot_switch_says_what_to_do() -> None:
     """D-13: a plug-in need not be able to."""
     provider = MemoryCollections()
     await filled(provider)
-    (told,) = await CollectionReindexing(under(provider, OtherModel())).run()
-    assert "make a new collection" in str(told.error)
+    (reported,) = await CollectionReindexing(under(provider, OtherModel())).run()
+    assert "make a new collection" in str(reported.error)
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 20
 
 

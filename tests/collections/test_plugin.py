@@ -74,7 +74,7 @@ include = ["{module}.py"]
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a process says that has the example, a broken plug-in, and one that wants another's name."""
     folder = tmp_path_factory.mktemp("plug-ins")
     projects = [
@@ -99,26 +99,26 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return said
 
 
-def test_the_example_is_found_configured_and_used(told: dict[str, Any]) -> None:
-    listed = {name: (title, available, distribution) for name, title, available, _, distribution in told["listed"]}
+def test_the_example_is_found_configured_and_used(reported: dict[str, Any]) -> None:
+    listed = {name: (title, available, distribution) for name, title, available, _, distribution in reported["listed"]}
     assert listed["json-files"] == ("JSON files in a folder", True, "rag-context-json-files")
-    assert told["found"] == ["two"]
-    status, collections, size = told["health"]
+    assert reported["found"] == ["two"]
+    status, collections, size = reported["health"]
     assert (status, collections) == ("healthy", 1)
     assert size > 0
-    assert told["schema"]["required"] == ["folder"]
+    assert reported["schema"]["required"] == ["folder"]
 
 
-def test_a_broken_one_is_listed_with_its_import_error(told: dict[str, Any]) -> None:
+def test_a_broken_one_is_listed_with_its_import_error(reported: dict[str, Any]) -> None:
     ((available, reason),) = [
-        (available, reason) for name, _, available, reason, _ in told["listed"] if name == "broken"
+        (available, reason) for name, _, available, reason, _ in reported["listed"] if name == "broken"
     ]
     assert not available
     assert reason == ("It cannot be loaded: ModuleNotFoundError: No module named 'a_library_that_was_never_written'.")
 
 
-def test_a_name_that_is_built_in_stays_so(told: dict[str, Any]) -> None:
-    found = [row for row in told["listed"] if row[0] == "qdrant"]
+def test_a_name_that_is_built_in_stays_so(reported: dict[str, Any]) -> None:
+    found = [row for row in reported["listed"] if row[0] == "qdrant"]
     assert [(title, available, distribution) for _, title, available, _, distribution in found] == [
         ("Qdrant", True, None),
         ("Greedy", False, "rag-context-greedy"),

@@ -11,7 +11,7 @@ from rag_context.collections.plugins import GROUP
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.testing.collections import MemoryCollections
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .fake_plugins import GOOD, Erratic
 from .services import service_over
 
@@ -23,7 +23,7 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
     found = [EntryPoint(name, f"tests.collections.fake_plugins:{value}", GROUP) for name, value in PLUGINS.items()]
     registry = ProviderRegistry([(GOOD, None)], lambda: found)
     providers = {"default": MemoryCollections(), "odd": Erratic()}
-    async with door_to(service_over(providers, registry=registry, kind="good")) as client:
+    async with asgi_client(service_over(providers, registry=registry, kind="good")) as client:
         yield client
 
 

@@ -10,7 +10,7 @@ import pytest
 from rag_context.collections.connections import DEFAULT
 from rag_context.ports.provider import Provider
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .conftest import OPENERS
 from .services import service_over
 
@@ -31,7 +31,7 @@ async def provider(request: pytest.FixtureRequest) -> AsyncIterator[Provider]:
 
 @pytest.fixture
 async def client(provider: Provider) -> AsyncIterator[httpx2.AsyncClient]:
-    async with door_to(service_over({DEFAULT: provider})) as client:
+    async with asgi_client(service_over({DEFAULT: provider})) as client:
         await client.post("/collections", json={"name": "docs"})
         yield client
 

@@ -15,7 +15,7 @@ from rag_context.testing.collections import MemoryCollections
 from rag_context.testing.embedder import FakeEmbedder
 from rag_context.testing.faults import Fault, Faulty
 
-from .asgi_client import door_to
+from .asgi_client import asgi_client
 from .services import connections_to, service_over
 
 OPENSHIFT = "InstructLab can be run on OpenShift AI."
@@ -108,7 +108,7 @@ class TestLeavingOut:
 
 class TestTool:
     async def asked(self, service: CollectionService, **body: object) -> httpx2.Response:
-        async with door_to(service) as client:
+        async with asgi_client(service) as client:
             return await client.post("/tools/rag_context_converse", json=body)
 
     async def test_a_pronoun_is_resolved_by_the_topic(self) -> None:

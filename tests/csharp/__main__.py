@@ -14,7 +14,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "clients" / "csharp"
 INSTALL = (
     "apt-get install mono-mcs mono-runtime libmono-system-net-http4.0-cil libmono-system-runtime-serialization4.0-cil"
 )
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 
 WELL = """\
 healthy: True, vectors healthy
@@ -49,12 +49,12 @@ def main() -> int:
         with scripted([LATER]) as throttled:
             differences += _differs("a long wait", _run(program, throttled.url), (1, "", "Too many requests\n"))
         for body in (b"<html>", b"null", b'{"healthy": "abc"}'):
-            with scripted([reply(200, body)]) as stranger:
-                told = f"{stranger.url} returned an invalid response\n"
-                differences += _differs(f"a stranger that says {body!r}", _run(program, stranger.url), (1, "", told))
-        with scripted([]) as stranger:
-            told = f"No server answers at {stranger.url}\n"
-            differences += _differs("nobody", _run(program, stranger.url), (1, "", told))
+            with scripted([reply(200, body)]) as other_program:
+                reported = f"{other_program.url} returned an invalid response\n"
+                differences += _differs(f"a stranger that says {body!r}", _run(program, other_program.url), (1, "", reported))
+        with scripted([]) as other_program:
+            reported = f"No server answers at {other_program.url}\n"
+            differences += _differs("nobody", _run(program, other_program.url), (1, "", reported))
     return 1 if differences else 0
 
 
@@ -68,7 +68,7 @@ def _compiled(folder: Path) -> Path:
 
 def _run(program: Path, *arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        ["mono", program, *arguments], capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False
+        ["mono", program, *arguments], capture_output=True, encoding="utf-8", timeout=TIMEOUT_S, check=False
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -50,9 +50,9 @@ class Call:
         return int(status)
 
     def record(self) -> None:
-        told = ("words", "context", "namespace", "changed", "applied")
+        reported = ("words", "context", "namespace", "changed", "applied")
         with (FOLDER / "calls.jsonl").open("a") as file:
-            file.write(json.dumps({name: getattr(self, name) for name in told}) + "\n")
+            file.write(json.dumps({name: getattr(self, name) for name in reported}) + "\n")
 
     def unknown(self) -> int:
         print(f"this kubectl does not know {self.words}", file=sys.stderr)

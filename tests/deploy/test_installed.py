@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from tests.deploy.files import ROOT, image_environment, instructions
-from tests.end_to_end.process import PATIENCE_S, wait_until
+from tests.end_to_end.process import TIMEOUT_S, wait_until
 
 KEY = "the-key-of-all-clients"
 
@@ -68,7 +68,7 @@ def container(programs: Path, data_dir: Path) -> Iterator["subprocess.Popen[byte
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
 def is_healthy(programs: Path, url: str) -> bool:
@@ -99,7 +99,7 @@ def test_it_serves_finds_and_stops_when_requested(installed: Path, tmp_path: Pat
         found = httpx2.post(f"{url}/tools/rag_context_search", json=question, headers=headers).json()
         page = httpx2.get(f"{url}/").text
         process.send_signal(signal.Signals[instructions("STOPSIGNAL")[-1]])
-        assert process.wait(PATIENCE_S) == 0
+        assert process.wait(TIMEOUT_S) == 0
 
     assert (found["fallbackLevel"], found["results"][0]["content"]) == (1, "Volumes are kept.")
     assert "<html" in page

@@ -6,7 +6,7 @@ from typing import Any
 
 from rag_context.embedders.openai_compatible import OpenAIEmbedder
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
@@ -18,7 +18,7 @@ async def embedder_over(
     await embedder.start()
     try:
         if wait:
-            await embedder.ready(PATIENCE_S)
+            await embedder.ready(TIMEOUT_S)
         yield embedder
     finally:
         await embedder.close()

@@ -15,7 +15,7 @@ import pytest
 
 from rag_context.embedders.onnx import OnnxEmbedder
 from tests.cli.run_command import Commands, Ended, Served, ended
-from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
+from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over
 from tests.end_to_end.process import wait_until
 
 EMBEDDINGS = "/v1/embeddings"
@@ -26,7 +26,7 @@ TEXTS = ["MongoDB connections use retry logic.", "", "Grüße aus Köln, 東京 
 def embedding(commands: Commands, *words: str) -> Iterator[Served]:
     """A server on a free port, for the time of the block; what it says on stderr names the port."""
     process = commands.start("embed-server", "--port", "0", "--log-level", "warning", *words)
-    stuck = threading.Timer(PATIENCE_S, process.kill)
+    stuck = threading.Timer(TIMEOUT_S, process.kill)
     stuck.start()
     try:
         assert process.stderr is not None
@@ -68,7 +68,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
 def server(commands: Commands) -> Iterator[Open]:
     with (
         embedding(commands) as served,
-        httpx2.Client(base_url=served.url, trust_env=False, timeout=PATIENCE_S) as client,
+        httpx2.Client(base_url=served.url, trust_env=False, timeout=TIMEOUT_S) as client,
     ):
         wait_ready(served.url)
         yield Open(served.url, client)
@@ -77,7 +77,7 @@ def server(commands: Commands) -> Iterator[Open]:
 async def own_vectors(texts: list[str]) -> np.ndarray:
     embedder = OnnxEmbedder(workers=1)
     await embedder.start()
-    await embedder.ready(PATIENCE_S)
+    await embedder.ready(TIMEOUT_S)
     rows = await embedder.embed_documents(texts)
     await embedder.close()
     return rows
@@ -149,10 +149,10 @@ async def test_with_a_key_only_its_holders_may_embed_and_sigterm_ends_it_cleanly
         wait_ready(served.url)
         async with embedder_over(served.url, model="all-MiniLM-L6-v2", api_key="sesame") as embedder:
             await embedder.embed_query("open")
-        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as stranger:
-            assert (await stranger.post(EMBEDDINGS, json={"input": "a"})).status_code == 401
-            assert (await stranger.get("/v1/models")).status_code == 401
-            assert (await stranger.get("/health")).status_code == 200
+        async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as other_program:
+            assert (await other_program.post(EMBEDDINGS, json={"input": "a"})).status_code == 401
+            assert (await other_program.get("/v1/models")).status_code == 401
+            assert (await other_program.get("/health")).status_code == 200
         end: Ended = await asyncio.to_thread(served.stop, signal.SIGTERM)
         assert end.status == 0
         assert "sesame" not in end.err

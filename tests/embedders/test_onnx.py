@@ -23,7 +23,7 @@ from rag_context.errors import (
 )
 from rag_context.ports.models import Embedder
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 TEXTS = [
     "MongoDB connections use retry logic with exponential backoff.",
     "Grand",
@@ -38,7 +38,7 @@ async def opened(directory: Path = BUNDLED, *, workers: int = 2) -> OnnxEmbedder
     """An embedder whose load has settled."""
     embedder = OnnxEmbedder(directory, workers=workers)
     await embedder.start()
-    await embedder.ready(PATIENCE_S)
+    await embedder.ready(TIMEOUT_S)
     return embedder
 
 
@@ -217,7 +217,7 @@ async def test_while_the_model_loads_every_call_says_so() -> None:
         with pytest.raises(BackendStartingError):
             await call
     assert not await embedder.ready(0)
-    assert await embedder.ready(PATIENCE_S)
+    assert await embedder.ready(TIMEOUT_S)
     assert embedder.model.dimension == 384
     assert await embedder.ping() == "all-MiniLM-L6-v2, 384 dimensions, 1 workers"
     await embedder.close()

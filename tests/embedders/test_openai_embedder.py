@@ -10,7 +10,7 @@ from rag_context.embedders.fingerprint import PROBE
 from rag_context.embedders.openai_compatible import OpenAIEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder
-from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
+from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over
 from tests.servers.embedding_stub import EmbeddingStub, Wire, embedding_stub, packed, reply
 
 
@@ -208,7 +208,7 @@ async def test_until_the_server_has_answered_every_call_says_that_it_starts() ->
                 await embedder.embed_documents(["a"])
             assert not await embedder.ready(0)
             gate.set()
-            assert await embedder.ready(PATIENCE_S)
+            assert await embedder.ready(TIMEOUT_S)
             assert len(await embedder.embed_query("a")) == 8
 
 
@@ -221,7 +221,7 @@ async def test_a_server_that_still_loads_its_model_counts_as_starting() -> None:
         with pytest.raises(BackendStartingError):
             _ = embedder.model
         stub.always = None
-        assert await embedder.ready(PATIENCE_S)
+        assert await embedder.ready(TIMEOUT_S)
 
 
 async def test_a_server_that_is_down_at_the_start_is_found_when_it_comes(caplog: pytest.LogCaptureFixture) -> None:

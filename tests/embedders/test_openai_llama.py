@@ -8,7 +8,7 @@ import pytest
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.embedders.openai_compatible import OpenAIEmbedder
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from tests.embedders.remote_embedder import PATIENCE_S, embedder_over
+from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over
 from tests.servers.llama import NAME, Llama, llama_server
 
 KEY = "sesame"
@@ -37,7 +37,7 @@ async def embedder(llama: Llama) -> AsyncIterator[OpenAIEmbedder]:
 async def bundled() -> AsyncIterator[OnnxEmbedder]:
     embedder = OnnxEmbedder(workers=1)
     await embedder.start()
-    await embedder.ready(PATIENCE_S)
+    await embedder.ready(TIMEOUT_S)
     yield embedder
     await embedder.close()
 

@@ -24,7 +24,16 @@ from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 from tests.embedders.remote_embedder import embedder_over
-from tests.servers.embedding_stub import Asked, Behaviour, EmbeddingStub, Wire, embedding_stub, packed, reply, vector
+from tests.servers.embedding_stub import (
+    Behaviour,
+    EmbeddingStub,
+    ReceivedRequest,
+    Wire,
+    embedding_stub,
+    packed,
+    reply,
+    vector,
+)
 
 LM_STUDIO_NO_MODEL = {
     "error": "No models loaded. Please load a model in the developer page or use the 'lms load' command."
@@ -318,7 +327,7 @@ async def test_a_refused_connection_names_the_server_without_its_password() -> N
 def limited(stub: EmbeddingStub, longest: int, payload: object, status: int) -> Behaviour:
     """A server that takes texts of so many characters."""
 
-    def behave(asked: Asked) -> Wire:
+    def behave(asked: ReceivedRequest) -> Wire:
         if any(len(text) > longest for text in asked.texts):
             return reply(payload, status)(asked)
         return stub.embed(asked)

@@ -18,7 +18,7 @@ from rag_context.wiring import OnMismatch, open_service
 from rag_context.wiring.embedder import former_embedders
 from tests.servers.embedding_stub import EmbeddingStub, embedding_stub
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @asynccontextmanager
@@ -26,7 +26,7 @@ async def memory(directory: Path, stub: EmbeddingStub) -> AsyncIterator[Service]
     """A memory in a directory, its model behind the stub's address."""
     embedder = EmbedderSettings(kind="openai_compatible", url=stub.url, model="stub")
     async with open_service(Settings(data_dir=directory, embedder=embedder)) as service:
-        await service.wait_ready(PATIENCE_S)
+        await service.wait_ready(TIMEOUT_S)
         yield service
 
 
@@ -42,7 +42,7 @@ async def search(service: Service, query: str) -> SearchResponse:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait for what the background work brings about."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not await condition():
             await asyncio.sleep(0.02)
 

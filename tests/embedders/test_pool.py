@@ -11,7 +11,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.embedders.pool import Urgency, WorkerPool
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """How long a broken test may hang."""
 
 
@@ -26,7 +26,7 @@ class Lengths:
     def __call__(self, text: str) -> Vector:
         self.seen.append(text)
         self.begun.set()
-        assert self.gate.wait(PATIENCE_S)
+        assert self.gate.wait(TIMEOUT_S)
         if text == "refused":
             raise BackendRejectedError("embedder", "refused")
         if text == "bug":
@@ -44,7 +44,7 @@ async def pool(function: Lengths) -> AsyncIterator[WorkerPool]:
     """One worker, which already holds the text `first` at the gate."""
     pool = WorkerPool(function, dimension=1, workers=1)
     first = asyncio.create_task(pool.run(["first"], Urgency.DOCUMENT))
-    await asyncio.to_thread(function.begun.wait, PATIENCE_S)
+    await asyncio.to_thread(function.begun.wait, TIMEOUT_S)
     yield pool
     function.gate.set()
     await asyncio.gather(first, return_exceptions=True)
@@ -126,7 +126,7 @@ async def test_a_text_given_up_and_passed_over_can_be_requested_again(pool: Work
     function.gate.set()
     await pool.run(["last in the queue"], Urgency.DOCUMENT)
     again = await begin(pool, ["text"], Urgency.DOCUMENT)
-    assert await asyncio.wait_for(again, PATIENCE_S) == [4]
+    assert await asyncio.wait_for(again, TIMEOUT_S) == [4]
 
 
 async def test_a_failing_text_fails_its_caller_and_drops_the_rest_of_that_call(
@@ -173,12 +173,12 @@ def test_a_caller_whose_loop_is_gone_does_not_stop_the_worker() -> None:
     async def start() -> tuple[WorkerPool, asyncio.Task[list[float]]]:
         pool = WorkerPool(function, dimension=1, workers=1)
         task = await begin(pool, ["first"], Urgency.QUERY)
-        await asyncio.to_thread(function.begun.wait, PATIENCE_S)
+        await asyncio.to_thread(function.begun.wait, TIMEOUT_S)
         return pool, task
 
     async def finish(pool: WorkerPool) -> list[float]:
         function.gate.set()
-        rows = await asyncio.wait_for(pool.run(["second"], Urgency.QUERY), PATIENCE_S)
+        rows = await asyncio.wait_for(pool.run(["second"], Urgency.QUERY), TIMEOUT_S)
         await pool.close()
         return [float(row[0]) for row in rows]
 

@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 COMMAND = str(Path(sys.executable).with_name("rag-context"))
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 OTHERS = ("RAG_", "MCP_", "LOG_LEVEL", "COVERAGE_")
@@ -47,10 +47,10 @@ class Served:
     url: str
 
     def get(self, path: str) -> httpx2.Response:
-        return httpx2.get(self.url + path, timeout=PATIENCE_S)
+        return httpx2.get(self.url + path, timeout=TIMEOUT_S)
 
     def tool(self, name: str, body: Mapping[str, Any]) -> httpx2.Response:
-        return httpx2.post(f"{self.url}/tools/rag_context_{name}", json=body, timeout=PATIENCE_S)
+        return httpx2.post(f"{self.url}/tools/rag_context_{name}", json=body, timeout=TIMEOUT_S)
 
     def search(self, query: str, **fields: Any) -> dict[str, Any]:
         response = self.tool("search", {"query": query, **fields})
@@ -74,16 +74,16 @@ class Served:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE_S)
+        self.process.wait(TIMEOUT_S)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(PATIENCE_S)
+        return self.process.wait(TIMEOUT_S)
 
 
 def wait_until(condition: Any) -> None:
     """Wait for something another process brings about."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.02)
@@ -110,7 +110,7 @@ def served(data_dir: Path, *arguments: str, **extra: str) -> Iterator[Served]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
 def _announced(data_dir: Path, pid: int) -> str | None:

@@ -45,7 +45,7 @@ def test_a_full_disk_rejects_writes_keeps_what_was_acknowledged_and_heals(tmp_pa
         assert len(acknowledged) == 3
         largest = max(file.stat().st_size for file in data_dir.iterdir())
         with file_size_limit(server, largest):
-            refused = 0
+            rejected = 0
             for number in range(3, 40):
                 reply = try_index(server, number)
                 if reply.status_code == 200:
@@ -54,10 +54,10 @@ def test_a_full_disk_rejects_writes_keeps_what_was_acknowledged_and_heals(tmp_pa
                 assert reply.status_code == 503
                 assert reply.json()["code"] == "SERVICE_UNAVAILABLE"
                 assert reply.headers["Retry-After"]
-                refused += 1
-                if refused == 2:
+                rejected += 1
+                if rejected == 2:
                     break
-            assert refused == 2
+            assert rejected == 2
             assert all(finds(server, number) for number in acknowledged)
             assert not finds(server, number)
         wait_until(lambda: try_index(server, 99).status_code == 200)

@@ -60,10 +60,10 @@ def test_a_store_of_garbage_is_never_overwritten_and_answers_go_down_to_level_4(
         assert levels == [3, 3, 3, 3, 3, 4]
         assert server.search("one more")["circuitBreakerOpen"]
         assert server.health()["mongoStatus"] == "unavailable"
-        refused = server.tool("index", {"content": TEXT, "contentType": "code", "sessionId": "s", "source": "x"})
-        assert refused.status_code == 503
-        assert refused.json()["code"] == "SERVICE_UNAVAILABLE"
-        assert refused.headers["Retry-After"]
+        rejected = server.tool("index", {"content": TEXT, "contentType": "code", "sessionId": "s", "source": "x"})
+        assert rejected.status_code == 503
+        assert rejected.json()["code"] == "SERVICE_UNAVAILABLE"
+        assert rejected.headers["Retry-After"]
         strict = server.tool("search", {"query": "question", "strict": True})
         assert strict.status_code == 429
         assert strict.json()["code"] == "CIRCUIT_OPEN"
@@ -100,9 +100,9 @@ def test_a_store_locked_by_another_writer_still_answers_and_rejects_writes_with_
         other.execute("BEGIN IMMEDIATE")
         assert server.search("mongodb retry")["fallbackLevel"] == 1
         body = {"content": "Something new.", "contentType": "code", "sessionId": "s", "source": "new"}
-        refused = server.tool("index", body)
-        assert refused.status_code == 503
-        assert refused.headers["Retry-After"]
+        rejected = server.tool("index", body)
+        assert rejected.status_code == 503
+        assert rejected.headers["Retry-After"]
         other.execute("ROLLBACK")
         other.close()
         assert server.tool("index", body).json()["status"] == "indexed"
@@ -118,11 +118,11 @@ def test_an_index_of_another_model_stops_the_start_and_says_what_to_do(tmp_path:
     with (model_dir / "model.onnx").open("ab") as file:
         file.write(b"\x72\x00")  # an empty field more: the same model under another hash
     other = {"RAG_CONTEXT_EMBEDDER__MODEL_DIR": str(model_dir)}
-    refused = command("serve", "--port", "0", data_dir=data_dir, **other)
-    assert refused.returncode == 78
-    assert "rag-context reindex" in refused.stderr
-    assert "serve --reindex" in refused.stderr
-    assert "Traceback" not in refused.stderr
+    rejected = command("serve", "--port", "0", data_dir=data_dir, **other)
+    assert rejected.returncode == 78
+    assert "rag-context reindex" in rejected.stderr
+    assert "serve --reindex" in rejected.stderr
+    assert "Traceback" not in rejected.stderr
     with served(data_dir, "--reindex", **other) as server:
         wait_until(lambda: server.health()["healthy"])
         assert server.search("how are connections tried again")["fallbackLevel"] == 1
@@ -149,15 +149,15 @@ def test_an_index_of_another_model_stops_the_start_and_says_what_to_do(tmp_path:
 def test_a_configuration_that_cannot_work_stops_with_one_sentence(
     tmp_path: Path, arguments: tuple[str, ...], extra: dict[str, str], says: str
 ) -> None:
-    refused = command(*arguments, data_dir=tmp_path, **extra)
-    assert refused.returncode == 78
-    assert says in refused.stderr
-    assert "Traceback" not in refused.stderr
+    rejected = command(*arguments, data_dir=tmp_path, **extra)
+    assert rejected.returncode == 78
+    assert says in rejected.stderr
+    assert "Traceback" not in rejected.stderr
 
 
 def test_a_port_in_use_stops_with_one_sentence(tmp_path: Path) -> None:
     with served(tmp_path / "one") as server:
         port = server.url.rpartition(":")[2]
-        refused = command("serve", "--port", port, data_dir=tmp_path / "two")
-    assert refused.returncode == 78
-    assert "in use" in refused.stderr
+        rejected = command("serve", "--port", port, data_dir=tmp_path / "two")
+    assert rejected.returncode == 78
+    assert "in use" in rejected.stderr

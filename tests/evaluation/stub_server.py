@@ -59,7 +59,7 @@ def healthy_server() -> dict[str, Any]:
 
 
 @dataclass
-class StandIn:
+class StubServer:
     """What was asked of it: path and body, in order."""
 
     url: str
@@ -70,7 +70,7 @@ class StandIn:
 
 
 @contextmanager
-def standing_in(answers: dict[str, Any]) -> Iterator[StandIn]:
+def stub_server(answers: dict[str, Any]) -> Iterator[StubServer]:
     """Answer every known path with 200 and its JSON, every other with 404, for the time of the block."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -93,7 +93,7 @@ def standing_in(answers: dict[str, Any]) -> Iterator[StandIn]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    stand_in = StandIn(f"http://127.0.0.1:{server.server_port}")
+    stand_in = StubServer(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:

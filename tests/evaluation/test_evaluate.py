@@ -10,14 +10,14 @@ from rag_context.evaluation.evaluate import BUDGET_TOKENS, evaluate, measuring, 
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 from .collections import write_graded, write_spans
 
 
 @pytest.fixture
-async def house() -> House:
-    made = House()
+async def harness() -> ServiceHarness:
+    made = ServiceHarness()
     await made.bound.bind()
     return made
 
@@ -26,9 +26,11 @@ def quiet(_doing: str, _done: int, _total: int) -> None:
     """Hear nothing."""
 
 
-async def test_a_collection_of_graded_documents_is_measured_in_every_mode(house: House, tmp_path: Path) -> None:
+async def test_a_collection_of_graded_documents_is_measured_in_every_mode(
+    harness: ServiceHarness, tmp_path: Path
+) -> None:
     """R-4: text, vector and hybrid side by side."""
-    outcome = await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
+    outcome = await evaluate(harness.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
     assert (outcome.dataset, outcome.documents, outcome.queries) == ("animals", 3, 2)
     assert set(outcome.scores) == {Mode.TEXT, Mode.VECTOR, Mode.HYBRID}
     hybrid = outcome.scores[Mode.HYBRID].by_measure
@@ -37,77 +39,81 @@ async def test_a_collection_of_graded_documents_is_measured_in_every_mode(house:
     assert outcome.lost == 0.0
 
 
-async def test_answering_characters_are_found_where_the_title_moved_them(house: House, tmp_path: Path) -> None:
+async def test_answering_characters_are_found_where_the_title_moved_them(
+    harness: ServiceHarness, tmp_path: Path
+) -> None:
     dataset = load_dataset(write_spans(tmp_path / "spans"))
-    outcome = await evaluate(house.service, dataset, quiet)
+    outcome = await evaluate(harness.service, dataset, quiet)
     assert outcome.scores[Mode.TEXT].by_measure == {"answer in 1000 tokens": [1.0]}
     assert outcome.lost is None
 
 
-async def test_progress_is_reported_up_to_the_end(house: House, tmp_path: Path) -> None:
-    heard: list[tuple[str, int, int]] = []
+async def test_progress_is_reported_up_to_the_end(harness: ServiceHarness, tmp_path: Path) -> None:
+    received: list[tuple[str, int, int]] = []
     dataset = load_dataset(write_graded(tmp_path / "animals"))
-    await evaluate(house.service, dataset, lambda *told: heard.append(told))
-    assert heard[2] == ("Indexing", 3, 3)
-    assert heard[-1] == ("Asking", 6, 6)
+    await evaluate(harness.service, dataset, lambda *reported: received.append(reported))
+    assert received[2] == ("Indexing", 3, 3)
+    assert received[-1] == ("Asking", 6, 6)
 
 
-async def test_a_relevant_document_below_the_threshold_counts_as_lost(house: House) -> None:
+async def test_a_relevant_document_below_the_threshold_counts_as_lost(harness: ServiceHarness) -> None:
     """Half of the judged documents share one word in three with the query and lie below the gate."""
     texts = (Text("near", "", "foxes hunt voles"), Text("far", "", "foxes " + "and other words entirely " * 20))
     asked = Question("1", "foxes hunt voles", {"near": 1, "far": 1})
-    outcome = await evaluate(house.service, Dataset("d", texts, (asked,), by_spans=False), quiet)
+    outcome = await evaluate(harness.service, Dataset("d", texts, (asked,), by_spans=False), quiet)
     assert outcome.lost == pytest.approx(0.5)
 
 
-async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(house: House) -> None:
+async def test_ten_documents_are_ranked_although_one_fills_the_first_passages(harness: ServiceHarness) -> None:
     long = " ".join(f"Foxes hunt voles in field {i}, and {'more ' * 60}is said." for i in range(60))
     short = tuple(Text(f"s{i}", "", f"Voles are small, number {i}.") for i in range(11))
     asked = Question("1", "foxes hunt voles", {"s0": 1})
     dataset = Dataset("d", (Text("long", "", long), *short), (asked,), by_spans=False)
     answers: list[int] = []
-    outcome = await evaluate(house.service, dataset, lambda *told: answers.append(told[1]))
-    first = await house.service.rank(Query("foxes hunt voles", limit=20, mode=Mode.TEXT, min_score=0.0))
+    outcome = await evaluate(harness.service, dataset, lambda *reported: answers.append(reported[1]))
+    first = await harness.service.rank(Query("foxes hunt voles", limit=20, mode=Mode.TEXT, min_score=0.0))
     assert len({result.passage.document_id for result in first.results}) == 1
     assert outcome.scores[Mode.TEXT].by_measure["recall@10"] == [1.0]
 
 
-async def test_queries_that_are_labelled_unanswerable_are_counted(house: House) -> None:
+async def test_queries_that_are_labelled_unanswerable_are_counted(harness: ServiceHarness) -> None:
     texts = (Text("fox", "", "foxes hunt voles at dusk"),)
     questions = (Question("1", "foxes hunt voles", {"fox": 1}), Question("2", "price of copper", {"fox": 1}))
-    outcome = await evaluate(house.service, Dataset("d", texts, questions, by_spans=False), quiet)
+    outcome = await evaluate(harness.service, Dataset("d", texts, questions, by_spans=False), quiet)
     assert outcome.refused == pytest.approx(0.5)
 
 
-async def test_a_failing_part_ends_the_measurement_instead_of_spoiling_it(house: House, tmp_path: Path) -> None:
+async def test_a_failing_part_ends_the_measurement_instead_of_spoiling_it(
+    harness: ServiceHarness, tmp_path: Path
+) -> None:
     dataset = load_dataset(write_graded(tmp_path / "animals"))
-    await evaluate(house.service, dataset, quiet)
-    house.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
+    await evaluate(harness.service, dataset, quiet)
+    harness.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
     with pytest.raises(BackendUnavailableError, match="level 2"):
-        await evaluate(house.service, dataset, quiet)
+        await evaluate(harness.service, dataset, quiet)
 
 
-async def test_a_document_that_got_no_vectors_ends_the_measurement(house: House, tmp_path: Path) -> None:
-    house.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
+async def test_a_document_that_got_no_vectors_ends_the_measurement(harness: ServiceHarness, tmp_path: Path) -> None:
+    harness.embedder.fault = Fault(BackendDataError("embedder", "nonsense"))
     with pytest.raises(InvalidInputError, match="was deferred"):
-        await evaluate(house.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
+        await evaluate(harness.service, load_dataset(write_graded(tmp_path / "animals")), quiet)
 
 
-async def test_a_document_that_no_index_accepts_is_named(house: House) -> None:
+async def test_a_document_that_no_index_accepts_is_named(harness: ServiceHarness) -> None:
     dataset = Dataset("d", (Text("a", "", "foxes\0hunt"),), (Question("q", "foxes", {"a": 1}),), False)
     with pytest.raises(InvalidInputError, match="document 'a' cannot be indexed: content must not hold the NUL"):
-        await evaluate(house.service, dataset, lambda *_: None)
+        await evaluate(harness.service, dataset, lambda *_: None)
 
 
-async def test_only_what_fits_the_budget_is_read(house: House) -> None:
+async def test_only_what_fits_the_budget_is_read(harness: ServiceHarness) -> None:
     words = " ".join(f"w{i}" for i in range(3000))
     for number in range(3):
-        await house.index(f"fox {number}. {words}", source=f"s{number}")
-    answer = await house.service.rank(Query("fox w1 w2", limit=200, min_score=0.0))
+        await harness.index(f"fox {number}. {words}", source=f"s{number}")
+    answer = await harness.service.rank(Query("fox w1 w2", limit=200, min_score=0.0))
     names = {result.passage.document_id: result.passage.source for result in answer.results}
-    read = within_budget(answer.results, names, house.fake.tokenizer)
+    read = within_budget(answer.results, names, harness.fake.tokenizer)
     lengths = [
-        len(house.fake.tokenizer.offsets(result.passage.chunk.text[: end - start]))
+        len(harness.fake.tokenizer.offsets(result.passage.chunk.text[: end - start]))
         for result, (_, start, end) in zip(answer.results, read, strict=False)
     ]
     assert sum(lengths) == BUDGET_TOKENS

@@ -30,11 +30,11 @@ class Mongo:
 
     answer: bytes
     port: int = 0
-    heard: list[bytes] = field(default_factory=list)
+    received: list[bytes] = field(default_factory=list)
 
-    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def conversation(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (length,) = struct.unpack("<i", await reader.readexactly(4))
-        self.heard.append(await reader.readexactly(length - 4))
+        self.received.append(await reader.readexactly(length - 4))
         writer.write(self.answer)
         await writer.drain()
         writer.close()
@@ -43,7 +43,7 @@ class Mongo:
 @asynccontextmanager
 async def listening(answer: bytes) -> AsyncIterator[Mongo]:
     mongo = Mongo(answer)
-    server = await asyncio.start_server(mongo.talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(mongo.conversation, "127.0.0.1", 0)
     mongo.port = server.sockets[0].getsockname()[1]
     async with server:
         yield mongo
@@ -54,10 +54,10 @@ async def test_a_server_that_answers_ok_is_there() -> None:
     async with listening(reply()) as mongo:
         said = await say_hello(f"mongodb://somebody:pass%40word@127.0.0.1:{mongo.port},other:1/P4NTH30N?tls=false")
     assert said == f"127.0.0.1:{mongo.port} answered hello"
-    (heard,) = mongo.heard
-    assert struct.unpack("<i", heard[8:12]) == (OP_MSG,)
-    assert b"hello" in heard
-    assert b"somebody" not in heard
+    (received,) = mongo.received
+    assert struct.unpack("<i", received[8:12]) == (OP_MSG,)
+    assert b"hello" in received
+    assert b"somebody" not in received
 
 
 @pytest.mark.parametrize(

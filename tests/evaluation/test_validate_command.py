@@ -9,7 +9,7 @@ import pytest
 from rag_context.evaluation.end_to_end import documents, questions
 from tests.end_to_end.process import command, served
 
-from .stub_server import HEALTHY, embedding, healthy_server, standing_in
+from .stub_server import HEALTHY, embedding, healthy_server, stub_server
 
 
 def report(*arguments: str, data_dir: Path, status: int, **extra: str) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def test_the_fifty_documents_are_of_the_kinds_that_were_requested() -> None:
 
 
 def test_an_unreachable_server_is_a_failure_of_every_component(tmp_path: Path) -> None:
-    with standing_in({}) as gone:
+    with stub_server({}) as gone:
         url = gone.url
     said = report("--url", url, data_dir=tmp_path, status=1)
     assert "did not answer" in failed(said)["MCP Server Health"]
@@ -105,7 +105,7 @@ def test_an_unreachable_server_is_a_failure_of_every_component(tmp_path: Path) -
 
 
 def test_without_a_server_people_get_a_message_on_how_to_start_one(tmp_path: Path) -> None:
-    with standing_in({}) as gone:
+    with stub_server({}) as gone:
         url = gone.url
 
     done = command("validate", "--skip-accuracy", "--url", url, data_dir=tmp_path)
@@ -114,7 +114,7 @@ def test_without_a_server_people_get_a_message_on_how_to_start_one(tmp_path: Pat
 
 
 def test_finding_too_little_fails_although_all_parts_are_there(tmp_path: Path) -> None:
-    with standing_in(healthy_server()) as server:
+    with stub_server(healthy_server()) as server:
         done = command("validate", "--url", server.url, data_dir=tmp_path)
         assert done.returncode == 1
         assert "⚠ INFRASTRUCTURE PASSED, ACCURACY FAILED" in done.stdout
@@ -134,14 +134,14 @@ def test_finding_too_little_fails_although_all_parts_are_there(tmp_path: Path) -
     ],
 )
 def test_unsound_vectors_fail_every_sample(tmp_path: Path, vector: tuple[float, ...], said: str) -> None:
-    with standing_in({**healthy_server(), "/v1/embeddings": embedding(*vector)}) as server:
+    with stub_server({**healthy_server(), "/v1/embeddings": embedding(*vector)}) as server:
         found = failed(report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1))
     assert found == {f"Embedding Quality Sample {number}/5": said for number in range(1, 6)}
 
 
 def test_a_failing_component_is_named(tmp_path: Path) -> None:
     ailing = {**HEALTHY, "healthy": False, "mongoStatus": "unavailable"}
-    with standing_in({**healthy_server(), "/tools/rag_context_health": ailing}) as server:
+    with stub_server({**healthy_server(), "/tools/rag_context_health": ailing}) as server:
         found = failed(report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1))
     assert set(found) == {"MCP Server Health", "Document Store Health Check"}
 
@@ -153,7 +153,7 @@ def test_backends_that_are_named_are_examined_themselves(tmp_path: Path) -> None
         "/v1/embeddings": embedding(*([0.5] * 4)),
         "/healthz": "healthz check passed",
     }
-    with standing_in(healthy_server()) as server, standing_in(nomic) as backend:
+    with stub_server(healthy_server()) as server, stub_server(nomic) as backend:
         report(
             *("--url", server.url, "--skip-accuracy"),
             *("--lm-studio-url", backend.url, "--qdrant-url", backend.url),
@@ -168,9 +168,9 @@ def test_backends_that_are_named_are_examined_themselves(tmp_path: Path) -> None
 
 
 def test_backends_that_are_named_and_gone_fail(tmp_path: Path) -> None:
-    with standing_in({}) as gone:
+    with stub_server({}) as gone:
         url = gone.url
-    with standing_in(healthy_server()) as server:
+    with stub_server(healthy_server()) as server:
         said = report(
             *("--url", server.url, "--skip-accuracy", "--qdrant-url", url, "--lm-studio-url", url),
             *("--mongodb-uri", url.replace("http", "mongodb")),

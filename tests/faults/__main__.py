@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 from tests.faults import load, page, probes
-from tests.faults.fault_cases import CELLS, WHOLE, Cell
+from tests.faults.fault_cases import FAULT_CASES, UNAFFECTED, FaultCase
 from tests.faults.fault_kinds import fault
-from tests.faults.harness import Rig, rig
+from tests.faults.harness import FaultHarness, harness
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "faults.md"
 SEARCHES = 4
@@ -31,7 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seed = random.randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="rag-context-faults-") as name, rig(Path(name)) as memory:
+    with tempfile.TemporaryDirectory(prefix="rag-context-faults-") as name, harness(Path(name)) as memory:
         record = load.run(memory, arguments.outages, random.Random(seed))
         print(summary := summed_up(record), flush=True)
         slowest_ms, complaints = matrix(memory)
@@ -46,29 +46,29 @@ def main() -> int:
     return 1 if complaints else 0
 
 
-def matrix(memory: Rig) -> tuple[dict[str, float], list[str]]:
+def matrix(memory: FaultHarness) -> tuple[dict[str, float], list[str]]:
     """Every cell: what took longest to search, by the cell's name, and what was not as it should be."""
     slowest_ms: dict[str, float] = {}
     complaints: list[str] = []
-    for cell in CELLS:
+    for case in FAULT_CASES:
         started = time.monotonic()
-        seen = one_cell(memory, cell)
-        slowest_ms[cell.name] = max(each.took_ms for each in seen[:SEARCHES])
+        seen = one_case(memory, case)
+        slowest_ms[case.name] = max(each.took_ms for each in seen[:SEARCHES])
         wrong = [complaint for each in seen for complaint in each.complaints]
-        complaints += [f"{cell.name}: {complaint}" for complaint in wrong]
+        complaints += [f"{case.name}: {complaint}" for complaint in wrong]
         took = time.monotonic() - started
-        print(f"{cell.name:22}{slowest_ms[cell.name]:6.0f} ms  {took:5.1f} s  {'; '.join(wrong) or 'ok'}", flush=True)
+        print(f"{case.name:22}{slowest_ms[case.name]:6.0f} ms  {took:5.1f} s  {'; '.join(wrong) or 'ok'}", flush=True)
     complaints += memory.losses()
     return slowest_ms, complaints
 
 
-def one_cell(memory: Rig, cell: Cell) -> list[probes.Seen]:
+def one_case(memory: FaultHarness, case: FaultCase) -> list[probes.ProbeResult]:
     """Searches, then everything else under the fault, then a search after it."""
-    with fault(memory.backends[cell.role], cell.kind):
-        seen = [probes.search(memory, cell.expected) for _ in range(SEARCHES)]
-        seen += [probes.health(memory, cell), probes.index(memory, cell), probes.stats(memory, cell)]
-    memory.wait_whole()
-    return [*seen, probes.search(memory, WHOLE)]
+    with fault(memory.backends[case.role], case.kind):
+        seen = [probes.search(memory, case.expected) for _ in range(SEARCHES)]
+        seen += [probes.health(memory, case), probes.index(memory, case), probes.stats(memory, case)]
+    memory.wait_healthy()
+    return [*seen, probes.search(memory, UNAFFECTED)]
 
 
 def summed_up(record: load.Record) -> str:
@@ -79,7 +79,7 @@ def summed_up(record: load.Record) -> str:
     return (
         f"Under load, {load.CLIENTS} clients at {rate}, with {len(record.outages)} kills: {len(record.searches)}"
         f" searches, {failed} failed, p50 {record.percentile_ms(50):.0f} ms, p99 {record.percentile_ms(99):.0f} ms;"
-        f" {record.acknowledged} writes acknowledged, {record.pending} of them pending, {len(record.refused)} rejected"
+        f" {record.acknowledged} writes acknowledged, {record.pending} of them pending, {len(record.rejected)} rejected"
         f" while the document store was down, {len(record.losses)} lost. A restarted server was in use again after"
         f" {recovered_s:.1f} s at most."
     )

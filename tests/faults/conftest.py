@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.harness import UNHURRIED, Rig, rig
+from tests.faults.harness import RELAXED_DEADLINE, FaultHarness, harness
 
 
 @pytest.fixture(scope="session")
-def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
-    with rig(tmp_path_factory.mktemp("faults"), CIRCUIT_BREAKER_THRESHOLD="1000", **UNHURRIED) as made:
+def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultHarness]:
+    with harness(tmp_path_factory.mktemp("faults"), CIRCUIT_BREAKER_THRESHOLD="1000", **RELAXED_DEADLINE) as made:
         yield made
-        made.wait_whole()
+        made.wait_healthy()
         assert made.losses() == [], "after everything that was done to it"

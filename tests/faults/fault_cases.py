@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tests.faults.backends import Role
-from tests.faults.fault_kinds import ON_THE_WIRE, Kind
+from tests.faults.fault_kinds import ON_THE_WIRE, FaultKind
 
-WORDS_ONLY = "Vector search unavailable, using text search fallback"
+KEYWORDS_ONLY = "Vector search unavailable, using text search fallback"
 VECTORS_ONLY = "Text search unavailable, using vector search alone"
 INEXACT = "Passages are ranked without some of their scores or neighbours, which were not available in time"
 NOTHING = "All search methods failed, returning empty results"
@@ -31,11 +31,11 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class FaultCase:
     """One server with one fault."""
 
     role: Role
-    kind: Kind
+    kind: FaultKind
     expected: Expected
 
     @property
@@ -44,38 +44,38 @@ class Cell:
 
 
 OF: dict[Role, Expected] = {
-    Role.EMBEDDER: Expected(2, WORDS_ONLY, frozenset({"embedding"}), "pending", 200, "unavailable", healthy=False),
-    Role.VECTORS: Expected(2, WORDS_ONLY, frozenset({"vector"}), "pending", 200, "unavailable", healthy=False),
+    Role.EMBEDDER: Expected(2, KEYWORDS_ONLY, frozenset({"embedding"}), "pending", 200, "unavailable", healthy=False),
+    Role.VECTORS: Expected(2, KEYWORDS_ONLY, frozenset({"vector"}), "pending", 200, "unavailable", healthy=False),
     Role.DOCUMENTS: Expected(1, VECTORS_ONLY, frozenset({"text"}), "503", 503, "unavailable", healthy=False),
     Role.CACHE: Expected(1, None, frozenset(), "indexed", 200, "degraded", healthy=True),
 }
 """What a server does to the memory when it cannot be used at all."""
 
-WHOLE = Expected(1, None, frozenset(), "indexed", 200, "healthy", healthy=True)
+UNAFFECTED = Expected(1, None, frozenset(), "indexed", 200, "healthy", healthy=True)
 
-PARTLY: dict[tuple[Role, Kind], Expected] = {
+PARTLY: dict[tuple[Role, FaultKind], Expected] = {
     # Whatever it has, it still answers.
-    (Role.VECTORS, Kind.FULL): replace(WHOLE, index="pending", health="degraded", healthy=False),
-    (Role.DOCUMENTS, Kind.FULL): replace(WHOLE, index="503", health="degraded", healthy=False),
-    (Role.CACHE, Kind.FULL): WHOLE,
+    (Role.VECTORS, FaultKind.FULL): replace(UNAFFECTED, index="pending", health="degraded", healthy=False),
+    (Role.DOCUMENTS, FaultKind.FULL): replace(UNAFFECTED, index="503", health="degraded", healthy=False),
+    (Role.CACHE, FaultKind.FULL): UNAFFECTED,
 }
 """Where a server can still be used for something."""
 
-ELSEWHERE: dict[Role, frozenset[Kind]] = {
-    Role.DOCUMENTS: frozenset({Kind.ERROR, Kind.BUSY, Kind.KILLED, Kind.FULL}),
-    Role.CACHE: frozenset({Kind.ERROR, Kind.BUSY, Kind.KILLED, Kind.FULL}),
-    Role.VECTORS: frozenset({Kind.KILLED, Kind.FULL}),
-    Role.EMBEDDER: frozenset({Kind.KILLED}),
+ELSEWHERE: dict[Role, frozenset[FaultKind]] = {
+    Role.DOCUMENTS: frozenset({FaultKind.ERROR, FaultKind.BUSY, FaultKind.KILLED, FaultKind.FULL}),
+    Role.CACHE: frozenset({FaultKind.ERROR, FaultKind.BUSY, FaultKind.KILLED, FaultKind.FULL}),
+    Role.VECTORS: frozenset({FaultKind.KILLED, FaultKind.FULL}),
+    Role.EMBEDDER: frozenset({FaultKind.KILLED}),
 }
 """Faults that are the server's own."""
 
 
-def _cells() -> Iterator[Cell]:
+def _fault_cases() -> Iterator[FaultCase]:
     for role in Role:
-        for kind in Kind:
+        for kind in FaultKind:
             if kind in ON_THE_WIRE[role] or kind in ELSEWHERE[role]:
-                yield Cell(role, kind, PARTLY.get((role, kind), OF[role]))
+                yield FaultCase(role, kind, PARTLY.get((role, kind), OF[role]))
 
 
-CELLS = tuple(_cells())
+FAULT_CASES = tuple(_fault_cases())
 """The whole matrix. An embedder keeps nothing, and a document store and a cache have no dimension."""

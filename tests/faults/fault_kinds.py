@@ -27,7 +27,7 @@ from tests.servers.faults import (
 )
 
 
-class Kind(StrEnum):
+class FaultKind(StrEnum):
     """What goes wrong, in the words of the table."""
 
     REFUSED = "refuses connections"
@@ -44,34 +44,34 @@ class Kind(StrEnum):
     FULL = "has no space left"
 
 
-_ANSWERS_THEMSELVES: Mapping[Kind, Fault] = {
-    Kind.REFUSED: Refuse(),
-    Kind.HANGS: HangAfter(),
-    Kind.RESET: Reset(),
-    Kind.SLOW: Drip(),
-    Kind.GARBAGE: Garbage(),
-    Kind.HALF: HalfBody(),
+_ANSWERS_THEMSELVES: Mapping[FaultKind, Fault] = {
+    FaultKind.REFUSED: Refuse(),
+    FaultKind.HANGS: HangAfter(),
+    FaultKind.RESET: Reset(),
+    FaultKind.SLOW: Drip(),
+    FaultKind.GARBAGE: Garbage(),
+    FaultKind.HALF: HalfBody(),
 }
 _SHORT_VECTOR = {"object": "list", "model": "all-MiniLM-L6-v2", "data": [{"index": 0, "embedding": [0.6, 0.8]}]}
 _OTHER_COLLECTION = {"status": {"error": "Wrong input: Vector dimension error: expected dim: 8, got 384"}, "time": 0.0}
 
-ON_THE_WIRE: Mapping[Role, Mapping[Kind, Fault]] = {
+ON_THE_WIRE: Mapping[Role, Mapping[FaultKind, Fault]] = {
     Role.EMBEDDER: {
         **_ANSWERS_THEMSELVES,
-        Kind.ERROR: UNAVAILABLE,
-        Kind.BUSY: too_many_requests(),
-        Kind.DIMENSION: HttpAnswer(200, json.dumps(_SHORT_VECTOR).encode()),
-        Kind.EMPTY: HttpAnswer(200, b'{"object": "list", "data": []}'),
+        FaultKind.ERROR: UNAVAILABLE,
+        FaultKind.BUSY: too_many_requests(),
+        FaultKind.DIMENSION: HttpAnswer(200, json.dumps(_SHORT_VECTOR).encode()),
+        FaultKind.EMPTY: HttpAnswer(200, b'{"object": "list", "data": []}'),
     },
     Role.VECTORS: {
         **_ANSWERS_THEMSELVES,
-        Kind.ERROR: UNAVAILABLE,
-        Kind.BUSY: too_many_requests(),
-        Kind.DIMENSION: HttpAnswer(400, json.dumps(_OTHER_COLLECTION).encode()),
-        Kind.EMPTY: EMPTY_OK,
+        FaultKind.ERROR: UNAVAILABLE,
+        FaultKind.BUSY: too_many_requests(),
+        FaultKind.DIMENSION: HttpAnswer(400, json.dumps(_OTHER_COLLECTION).encode()),
+        FaultKind.EMPTY: EMPTY_OK,
     },
-    Role.DOCUMENTS: {**_ANSWERS_THEMSELVES, Kind.EMPTY: Garbage(b"")},
-    Role.CACHE: {**_ANSWERS_THEMSELVES, Kind.SLOW: Drip(pause_s=0.4), Kind.EMPTY: Garbage(b"")},
+    Role.DOCUMENTS: {**_ANSWERS_THEMSELVES, FaultKind.EMPTY: Garbage(b"")},
+    Role.CACHE: {**_ANSWERS_THEMSELVES, FaultKind.SLOW: Drip(pause_s=0.4), FaultKind.EMPTY: Garbage(b"")},
 }
 """Faults that the proxy makes, whatever the server does. A cache's answers are too short to be slow otherwise."""
 
@@ -81,7 +81,7 @@ _COMMANDS = ("find", "aggregate", "listIndexes", *_WRITES)
 
 
 @contextmanager
-def fault(backend: Backend, kind: Kind) -> Iterator[None]:
+def fault(backend: Backend, kind: FaultKind) -> Iterator[None]:
     """The backend with this fault, until the end of the block."""
     if (on_the_wire := ON_THE_WIRE[backend.role].get(kind)) is not None:
         backend.proxy.fault = on_the_wire
@@ -92,18 +92,21 @@ def fault(backend: Backend, kind: Kind) -> Iterator[None]:
         return
     with ExitStack() as stack:
         match kind, backend.role:
-            case Kind.KILLED, _:
+            case FaultKind.KILLED, _:
                 backend.process.kill()
                 stack.callback(backend.process.start)
-            case Kind.ERROR, Role.DOCUMENTS:
+            case FaultKind.ERROR, Role.DOCUMENTS:
                 stack.enter_context(_failing_commands(backend, _SHUTTING_DOWN, _COMMANDS))
-            case Kind.BUSY, Role.DOCUMENTS:
+            case FaultKind.BUSY, Role.DOCUMENTS:
                 stack.enter_context(_failing_commands(backend, _TOO_MANY_REQUESTS, _COMMANDS))
-            case Kind.FULL, Role.DOCUMENTS:  # a real one that cannot write its journal ends itself: that is `KILLED`
+            case (
+                FaultKind.FULL,
+                Role.DOCUMENTS,
+            ):  # a real one that cannot write its journal ends itself: that is `KILLED`
                 stack.enter_context(_failing_commands(backend, _OUT_OF_DISK_SPACE, _WRITES))
-            case ((Kind.ERROR | Kind.BUSY | Kind.FULL), Role.CACHE):
-                stack.enter_context(_refusing_cache(backend, kind))
-            case Kind.FULL, Role.VECTORS:
+            case ((FaultKind.ERROR | FaultKind.BUSY | FaultKind.FULL), Role.CACHE):
+                stack.enter_context(_rejecting_cache(backend, kind))
+            case FaultKind.FULL, Role.VECTORS:
                 stack.enter_context(_no_room(backend))
             case _:
                 raise NotImplementedError(f"{backend.role} cannot be made to be one that {kind}")
@@ -123,16 +126,16 @@ def _failing_commands(backend: Backend, code: int, commands: Sequence[str]) -> I
 
 
 @contextmanager
-def _refusing_cache(backend: Backend, kind: Kind) -> Iterator[None]:
+def _rejecting_cache(backend: Backend, kind: FaultKind) -> Iterator[None]:
     """A Redis that refuses: every command, every new client, or what needs memory."""
     with redis.Redis(backend.process.host, backend.process.port) as client:
         do, undo = {
-            Kind.ERROR: (["ACL SETUSER default -@all +acl"], ["ACL SETUSER default +@all"]),
-            Kind.BUSY: (
+            FaultKind.ERROR: (["ACL SETUSER default -@all +acl"], ["ACL SETUSER default +@all"]),
+            FaultKind.BUSY: (
                 ["CONFIG SET maxclients 1", "CLIENT KILL TYPE normal SKIPME yes"],
                 ["CONFIG SET maxclients 10000"],
             ),
-            Kind.FULL: (["CONFIG SET maxmemory 1"], ["CONFIG SET maxmemory 0"]),
+            FaultKind.FULL: (["CONFIG SET maxmemory 1"], ["CONFIG SET maxmemory 0"]),
         }[kind]
         for command in do:
             client.execute_command(*command.split())

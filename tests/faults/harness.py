@@ -11,10 +11,10 @@ from typing import Any
 
 from tests.end_to_end.process import Served, served, wait_until
 from tests.faults.backends import Backends, Role, backends
-from tests.torture.acknowledged import Promise, Version, compose
-from tests.torture.verify import settle
+from tests.torture.acknowledged import ExpectedSource, Version, compose
+from tests.torture.verify import find_losses
 
-UNHURRIED = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "1500"}
+RELAXED_DEADLINE = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "1500"}
 """Tests look at what is answered and how it is labelled; how fast that is on a machine of its own is measured."""
 
 DOCUMENTS = 12
@@ -23,18 +23,18 @@ ALL = 20
 
 
 @dataclass
-class Rig:
+class FaultHarness:
     """The memory, the servers behind it, and what was promised of its documents."""
 
     memory: Served
     backends: Backends
     data_dir: Path
-    promises: dict[str, Promise] = field(default_factory=dict)
+    expected_sources: dict[str, ExpectedSource] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def wait_whole(self) -> None:
+    def wait_healthy(self) -> None:
         """Wait until everything works and nothing is pending; it gets there by itself or not at all."""
-        wait_until(self._is_whole)
+        wait_until(self._is_healthy)
 
     def question(self, about: Version) -> str:
         """Words that nobody has asked for yet, so that no cache knows the answer."""
@@ -50,52 +50,56 @@ class Rig:
 
     def write(self, source: str) -> tuple[Version, Any]:
         """Index a new document, promised once it is acknowledged; returns it with the reply."""
-        promise = self.promises.get(source) or Promise(source)
+        expected_source = self.expected_sources.get(source) or ExpectedSource(source)
         version = compose(source, next(self._numbers), random.Random(source))
-        self.promises[source] = promise
-        promise.sent.append(version)
+        self.expected_sources[source] = expected_source
+        expected_source.sent.append(version)
         reply = self.memory.tool(
             "index",
             {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": source},
         )
         if reply.status_code == 200:
-            promise.acknowledge(version, reply.json()["documentId"])
+            expected_source.acknowledge(version, reply.json()["documentId"])
         return version, reply
 
     def losses(self) -> list[str]:
         """What is not as it was promised: found by text and by vector, once, in its last version."""
-        return settle(self.memory, self.promises.values())
+        return find_losses(self.memory, self.expected_sources.values())
 
     def known(self) -> Version:
         """A document that is there for certain."""
-        return next(promise.stored for promise in self.promises.values() if promise.stored and not promise.sent)
+        return next(
+            expected_source.stored
+            for expected_source in self.expected_sources.values()
+            if expected_source.stored and not expected_source.sent
+        )
 
-    def _is_whole(self) -> bool:
+    def _is_healthy(self) -> bool:
         report = self.memory.health()
         fine = all(component["status"] == "healthy" for component in report["components"])
         return fine and report["pendingDocuments"] == 0
 
 
 @contextmanager
-def rig(folder: Path, **settings: str) -> Iterator[Rig]:
+def harness(folder: Path, **settings: str) -> Iterator[FaultHarness]:
     """A memory that is whole, over servers of its own, all ended with the block."""
     data_dir = folder / "data"
     data_dir.mkdir()
     gc.freeze()  # the proxies run in this process, and its pauses are none of theirs
     with backends(folder) as behind, served(data_dir, **behind.settings, **settings) as memory:
-        made = Rig(memory, behind, data_dir)
-        made.wait_whole()
+        made = FaultHarness(memory, behind, data_dir)
+        made.wait_healthy()
         for number in range(DOCUMENTS):
             made.write(f"entry{number}q")
-        made.wait_whole()
+        made.wait_healthy()
         yield made
 
 
 @contextmanager
-def beside(made: Rig, folder: Path, **settings: str) -> Iterator[Rig]:
+def beside(made: FaultHarness, folder: Path, **settings: str) -> Iterator[FaultHarness]:
     """Another memory over the same servers, with the same documents; not waited for."""
     with served(folder, **made.backends.settings, **settings) as memory:
-        yield Rig(memory, made.backends, folder, made.promises)
+        yield FaultHarness(memory, made.backends, folder, made.expected_sources)
 
 
 def component(report: dict[str, Any], role: Role) -> dict[str, Any]:

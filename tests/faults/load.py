@@ -12,11 +12,11 @@ from typing import Any
 import httpx2
 import numpy as np
 
-from tests.end_to_end.process import PATIENCE_S, command
+from tests.end_to_end.process import TIMEOUT_S, command
 from tests.faults.backends import Role
-from tests.faults.fault_cases import INEXACT, NOTHING, OF, VECTORS_ONLY, WORDS_ONLY
-from tests.faults.harness import Rig, component
-from tests.torture.acknowledged import Promise, compose
+from tests.faults.fault_cases import INEXACT, KEYWORDS_ONLY, NOTHING, OF, VECTORS_ONLY
+from tests.faults.harness import FaultHarness, component
+from tests.torture.acknowledged import ExpectedSource, compose
 
 CLIENTS = 8
 EVERY_S = 0.5
@@ -30,7 +30,7 @@ LONGEST_OUTAGE_S = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AnsweredSearch:
     """A search: when it began and ended, by `time.monotonic`, and what came of it."""
 
     began: float
@@ -48,7 +48,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class RejectedWrite:
     """A write that was not acknowledged."""
 
     began: float
@@ -72,10 +72,10 @@ class Outage:
 class Record:
     """Everything that happened."""
 
-    searches: list[Asked] = field(default_factory=list)
+    searches: list[AnsweredSearch] = field(default_factory=list)
     acknowledged: int = 0
     pending: int = 0
-    refused: list[Refused] = field(default_factory=list)
+    rejected: list[RejectedWrite] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ class Record:
                 waits = MISSING.match(each.label[1] or "") is not None
                 if within and not waits and each.label != expected:
                     yield f"{each.label} while the {outage.role} are away: {each.answer['legs']}"
-        for write in self.refused:
+        for write in self.rejected:
             away = any(
                 write.began < outage.back and write.ended > outage.killed
                 for outage in self.outages
@@ -119,18 +119,18 @@ class Record:
 class Client:
     """One client in a thread of its own, the only one that writes its documents."""
 
-    def __init__(self, number: int, rig: Rig, record: Record, rng: random.Random) -> None:
+    def __init__(self, number: int, harness: FaultHarness, record: Record, rng: random.Random) -> None:
         self._name = f"load{number}"
-        self._rig = rig
+        self._harness = harness
         self._record = record
         self._rng = rng
-        self._mine: list[Promise] = []
+        self._mine: list[ExpectedSource] = []
         self._stop = threading.Event()
-        self._http = httpx2.Client(base_url=rig.memory.url, timeout=PATIENCE_S, trust_env=False)
+        self._http = httpx2.Client(base_url=harness.memory.url, timeout=TIMEOUT_S, trust_env=False)
         self._thread = threading.Thread(target=self._run, name=self._name)
         self._thread.start()
 
-    def stop(self) -> list[Promise]:
+    def stop(self) -> list[ExpectedSource]:
         """Wait for the call under way; returns what was promised."""
         self._stop.set()
         self._thread.join()
@@ -147,57 +147,66 @@ class Client:
                 self._search()
 
     def _search(self) -> None:
-        query = self._rig.rare_question(self._rig.known())
+        query = self._harness.rare_question(self._harness.known())
         began = time.monotonic()
         reply = self._http.post("/tools/rag_context_search", json={"query": query, "minScore": 0})
-        self._record.searches.append(Asked(began, time.monotonic(), reply.status_code, reply.json()))
+        self._record.searches.append(AnsweredSearch(began, time.monotonic(), reply.status_code, reply.json()))
 
     def _write(self) -> None:
-        again = [promise for promise in self._mine if promise.stored is not None and not promise.sent]
+        again = [
+            expected_source
+            for expected_source in self._mine
+            if expected_source.stored is not None and not expected_source.sent
+        ]
         if again and self._rng.random() < 0.5:
-            promise = self._rng.choice(again)
+            expected_source = self._rng.choice(again)
         else:
-            promise = Promise(f"{self._name}x{len(self._mine)}q")
-            self._mine.append(promise)
-        earlier = len(promise.replaced) + len(promise.sent) + (promise.stored is not None)
-        version = compose(promise.source, earlier, self._rng)
-        promise.sent.append(version)
-        body = {"content": version.content, "contentType": "documentation", "sessionId": "s", "source": promise.source}
+            expected_source = ExpectedSource(f"{self._name}x{len(self._mine)}q")
+            self._mine.append(expected_source)
+        earlier = len(expected_source.replaced) + len(expected_source.sent) + (expected_source.stored is not None)
+        version = compose(expected_source.source, earlier, self._rng)
+        expected_source.sent.append(version)
+        body = {
+            "content": version.content,
+            "contentType": "documentation",
+            "sessionId": "s",
+            "source": expected_source.source,
+        }
         began = time.monotonic()
         reply = self._http.post("/tools/rag_context_index", json=body)
         if reply.status_code != httpx2.codes.OK:
             says_when = "Retry-After" in reply.headers
-            self._record.refused.append(Refused(began, time.monotonic(), reply.status_code, says_when))
+            self._record.rejected.append(RejectedWrite(began, time.monotonic(), reply.status_code, says_when))
             return
-        promise.acknowledge(version, reply.json()["documentId"])
+        expected_source.acknowledge(version, reply.json()["documentId"])
         self._record.acknowledged += 1
         self._record.pending += reply.json()["status"] == "pending"
 
 
-def run(rig: Rig, outages: int, rng: random.Random) -> Record:
+def run(harness: FaultHarness, outages: int, rng: random.Random) -> Record:
     """Work, kill and start again so many times, one server after the other, and look for everything that was promised.
 
     Every server is killed as often as every other, in a random order.
     """
     record = Record()
-    clients = [Client(number, rig, record, random.Random(rng.random())) for number in range(CLIENTS)]
+    clients = [Client(number, harness, record, random.Random(rng.random())) for number in range(CLIENTS)]
     try:
         for role in _order(outages, rng):
             time.sleep(rng.uniform(0.2, LONGEST_CALM_S))
-            record.outages.append(_outage(rig, role, rng.uniform(0.5, LONGEST_OUTAGE_S)))
+            record.outages.append(_outage(harness, role, rng.uniform(0.5, LONGEST_OUTAGE_S)))
         time.sleep(LONGEST_CALM_S)
     finally:
-        promises = [promise for client in clients for promise in client.stop()]
-    rig.wait_whole()
-    rig.promises.update((promise.source, promise) for promise in promises)
-    record.losses += rig.losses()
-    record.losses += examined(rig)
+        expected_sources = [expected_source for client in clients for expected_source in client.stop()]
+    harness.wait_healthy()
+    harness.expected_sources.update((expected_source.source, expected_source) for expected_source in expected_sources)
+    record.losses += harness.losses()
+    record.losses += examined(harness)
     return record
 
 
-def examined(rig: Rig) -> list[str]:
+def examined(harness: FaultHarness) -> list[str]:
     """What `rag-context check` finds."""
-    ended = command("check", "--json", data_dir=rig.data_dir, **rig.backends.settings)
+    ended = command("check", "--json", data_dir=harness.data_dir, **harness.backends.settings)
     if ended.returncode == 0:
         return []
     flaws = json.loads(ended.stdout)["flaws"] if ended.stdout else ended.stderr
@@ -211,23 +220,23 @@ def _order(outages: int, rng: random.Random) -> list[Role]:
     return roles[:outages]
 
 
-def _outage(rig: Rig, role: Role, lasts_s: float) -> Outage:
-    process = rig.backends[role].process
+def _outage(harness: FaultHarness, role: Role, lasts_s: float) -> Outage:
+    process = harness.backends[role].process
     process.kill()
     killed = time.monotonic()
     time.sleep(lasts_s)
     starting = time.monotonic()
     process.start()
     started = time.monotonic()
-    while not _is_back(rig, role):  # a report of health asks every server, and is no part of the load
-        assert time.monotonic() < started + PATIENCE_S, f"the {role} are not in use again"
+    while not _is_back(harness, role):  # a report of health asks every server, and is no part of the load
+        assert time.monotonic() < started + TIMEOUT_S, f"the {role} are not in use again"
         time.sleep(LOOK_EVERY_S)
     return Outage(role, killed, starting, started, time.monotonic())
 
 
-def _is_back(rig: Rig, role: Role) -> bool:
+def _is_back(harness: FaultHarness, role: Role) -> bool:
     """Whether the server is in use again; documents that came in meanwhile may still lack their vectors."""
-    status = component(rig.memory.health(), role)["status"]
+    status = component(harness.memory.health(), role)["status"]
     return bool(status == "healthy" or (role is Role.VECTORS and status == "degraded"))
 
 
@@ -243,7 +252,7 @@ def _is_honest(answer: dict[str, Any]) -> bool:
             return not amiss
         case 1, warning:
             return (warning, amiss) in ((VECTORS_ONLY, {"text"}), (INEXACT, {"ranking"}))
-        case 2, str() as warning if warning == WORDS_ONLY:
+        case 2, str() as warning if warning == KEYWORDS_ONLY:
             return answer["results"] != [] and "text" not in amiss
         case 2, str() as warning:
             return MISSING.match(warning) is not None and answer["results"] != []

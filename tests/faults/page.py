@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from tests.faults.backends import Role
-from tests.faults.fault_cases import CELLS, Cell
+from tests.faults.fault_cases import FAULT_CASES, FaultCase
 
 BEGIN, END = "<!-- faults: `make faults` writes this -->", "<!-- faults: end -->"
 HEAD = "| server | fault | a search | a write | statistics | health | slowest search |"
@@ -17,18 +17,18 @@ TITLES: Mapping[Role, str] = {
 WRITES: Mapping[str, str] = {"indexed": "200, `indexed`", "pending": "200, `pending`", "503": "503, `Retry-After`"}
 
 
-def described(cell: Cell) -> tuple[str, ...]:
+def described(case: FaultCase) -> tuple[str, ...]:
     """A row but for its time."""
-    expected = cell.expected
+    expected = case.expected
     label = f"level {expected.level}" + (f", `{expected.warning}`" if expected.warning else "")
     verdict = "healthy" if expected.healthy else "not healthy"
-    health = f"`{cell.role}` {expected.health}, {verdict}"
-    return TITLES[cell.role], str(cell.kind), label, WRITES[expected.index], str(expected.stats), health
+    health = f"`{case.role}` {expected.health}, {verdict}"
+    return TITLES[case.role], str(case.kind), label, WRITES[expected.index], str(expected.stats), health
 
 
 def table(slowest_ms: Mapping[str, float]) -> str:
     """All rows, with the slowest search of each cell by its name."""
-    rows = [f"| {' | '.join(described(cell))} | {slowest_ms[cell.name]:.0f} ms |" for cell in CELLS]
+    rows = [f"| {' | '.join(described(case))} | {slowest_ms[case.name]:.0f} ms |" for case in FAULT_CASES]
     return "\n".join([HEAD, "|" + "---|" * HEAD.count(" | ") + "---|", *rows])
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.faults.fault_cases import Cell, Expected
-from tests.faults.harness import Rig, component
+from tests.faults.fault_cases import Expected, FaultCase
+from tests.faults.harness import FaultHarness, component
 
 GENEROUS_S = 2.0
 """A search that takes longer than this waited for something; how long they take is measured, not tested."""
@@ -16,7 +16,7 @@ PROMPT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ProbeResult:
     """What came of a request: complaints, and how long it took by the client's clock and by the server's."""
 
     complaints: tuple[str, ...]
@@ -24,43 +24,43 @@ class Seen:
     latency_ms: float
 
 
-def search(rig: Rig, expected: Expected) -> Seen:
+def search(harness: FaultHarness, expected: Expected) -> ProbeResult:
     """One search that no cache can answer."""
-    version = rig.known()
+    version = harness.known()
     started = time.perf_counter()
-    answer = rig.search(version)
+    answer = harness.search(version)
     took_s = time.perf_counter() - started
-    return Seen(tuple(_of_search(answer, expected, version.marker, took_s)), took_s * 1000.0, answer["latency"])
+    return ProbeResult(tuple(_of_search(answer, expected, version.marker, took_s)), took_s * 1000.0, answer["latency"])
 
 
-def index(rig: Rig, cell: Cell) -> Seen:
+def index(harness: FaultHarness, case: FaultCase) -> ProbeResult:
     """One document, promised only if it was acknowledged, and then found by its words at once."""
     started = time.perf_counter()
-    version, reply = rig.write(f"{cell.name.replace('-', 'x')}q")
+    version, reply = harness.write(f"{case.name.replace('-', 'x')}q")
     took_s = time.perf_counter() - started
-    complaints = list(_of_receipt(reply, cell.expected, took_s))
+    complaints = list(_of_receipt(reply, case.expected, took_s))
     if reply.status_code == 200:
-        found = rig.search(version, mode="text")
+        found = harness.search(version, mode="text")
         if not any(version.marker in result["content"] for result in found["results"]):
             complaints.append("an acknowledged document is not found by its words")
-    return Seen(tuple(complaints), took_s * 1000.0, reply.json().get("latencyMs", 0.0))
+    return ProbeResult(tuple(complaints), took_s * 1000.0, reply.json().get("latencyMs", 0.0))
 
 
-def health(rig: Rig, cell: Cell) -> Seen:
+def health(harness: FaultHarness, case: FaultCase) -> ProbeResult:
     """One report of health."""
     started = time.perf_counter()
-    report = rig.memory.health()
+    report = harness.memory.health()
     took_s = time.perf_counter() - started
-    return Seen(tuple(_of_report(report, cell)), took_s * 1000.0, report["latency"])
+    return ProbeResult(tuple(_of_report(report, case)), took_s * 1000.0, report["latency"])
 
 
-def stats(rig: Rig, cell: Cell) -> Seen:
+def stats(harness: FaultHarness, case: FaultCase) -> ProbeResult:
     """One look at the statistics."""
     started = time.perf_counter()
-    reply = rig.memory.get("/tools/rag_context_stats?timeRange=1h")
+    reply = harness.memory.get("/tools/rag_context_stats?timeRange=1h")
     took_ms = (time.perf_counter() - started) * 1000.0
-    said = () if reply.status_code == cell.expected.stats else (f"status {reply.status_code}: {reply.text}",)
-    return Seen(said, took_ms, took_ms)
+    said = () if reply.status_code == case.expected.stats else (f"status {reply.status_code}: {reply.text}",)
+    return ProbeResult(said, took_ms, took_ms)
 
 
 def _of_search(answer: dict[str, Any], expected: Expected, marker: str, took_s: float) -> Iterator[str]:
@@ -96,12 +96,12 @@ def _of_receipt(reply: Any, expected: Expected, took_s: float) -> Iterator[str]:
         yield "the receipt's vectors do not fit its status"
 
 
-def _of_report(report: dict[str, Any], cell: Cell) -> Iterator[str]:
-    said = component(report, cell.role)
-    if said["status"] != cell.expected.health:
+def _of_report(report: dict[str, Any], case: FaultCase) -> Iterator[str]:
+    said = component(report, case.role)
+    if said["status"] != case.expected.health:
         yield f"health calls it {said['status']}: {said['detail']}"
-    if report["healthy"] != cell.expected.healthy:
+    if report["healthy"] != case.expected.healthy:
         yield f"healthy is {report['healthy']}"
-    others = [each for each in report["components"] if each["name"] != cell.role and each["status"] != "healthy"]
+    others = [each for each in report["components"] if each["name"] != case.role and each["status"] != "healthy"]
     if others:
         yield f"health blames others too: {others}"

@@ -17,12 +17,12 @@ from qdrant_client import AsyncQdrantClient, models
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tests.servers.qdrant import StandIn, create_app
+from tests.servers.qdrant import StubServer, create_app
 
 _connect = sqlite3.connect
 
 
-def _unhurried(*arguments: Any, **options: Any) -> sqlite3.Connection:
+def _without_disk_sync(*arguments: Any, **options: Any) -> sqlite3.Connection:
     """A file that survives the end of the process, not of the machine.
 
     The client's local mode waits for the disk after every point, and nobody is answered meanwhile.
@@ -34,7 +34,7 @@ def _unhurried(*arguments: Any, **options: Any) -> sqlite3.Connection:
 
 async def serve(data: Path, port: int) -> None:
     """Serve until the process ends."""
-    kept = StandIn(memory=AsyncQdrantClient(path=str(data)))
+    kept = StubServer(memory=AsyncQdrantClient(path=str(data)))
     for each in (await kept.memory.get_collections()).collections:
         params = (await kept.memory.get_collection(each.name)).config.params
         kept.made[each.name] = models.CreateCollection(vectors=params.vectors)
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--data", type=Path, required=True)
     asked = parser.parse_args()
-    sqlite3.connect = _unhurried  # type: ignore[assignment]
+    sqlite3.connect = _without_disk_sync  # type: ignore[assignment]
     warnings.simplefilter("ignore")  # local mode has no payload indexes, and says so again and again
     asyncio.run(serve(asked.data, asked.port))
 

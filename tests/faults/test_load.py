@@ -4,15 +4,17 @@ import random
 from pathlib import Path
 
 from tests.faults import load
-from tests.faults.harness import Rig, beside
+from tests.faults.harness import FaultHarness, beside
 
 PATIENT = "5000"
 """Milliseconds: a search that is late because the machine is busy is no fault of a server that was killed."""
 
 
-def test_no_search_fails_and_nothing_is_lost_however_often_servers_are_killed(memory: Rig, tmp_path: Path) -> None:
+def test_no_search_fails_and_nothing_is_lost_however_often_servers_are_killed(
+    memory: FaultHarness, tmp_path: Path
+) -> None:
     with beside(memory, tmp_path, RAG_CONTEXT_SEARCH__DEADLINE_MS=PATIENT) as other:
-        other.wait_whole()
+        other.wait_healthy()
         record = load.run(other, outages=4, rng=random.Random(11))
     assert list(record.complaints()) == []
     assert len(record.searches) > load.CLIENTS

@@ -4,29 +4,29 @@ import pytest
 
 from rag_context.resilience.dependency import FAILURES_TO_OPEN
 from tests.faults import probes
-from tests.faults.fault_cases import CELLS, WHOLE, Cell
-from tests.faults.fault_kinds import Kind, fault
-from tests.faults.harness import Rig
+from tests.faults.fault_cases import FAULT_CASES, UNAFFECTED, FaultCase
+from tests.faults.fault_kinds import FaultKind, fault
+from tests.faults.harness import FaultHarness
 
-REFUSED = [cell for cell in CELLS if cell.kind is Kind.REFUSED]
-
-
-@pytest.mark.parametrize("cell", CELLS, ids=[cell.name for cell in CELLS])
-def test_a_search_is_labelled_and_in_time_and_complete_again_afterwards(memory: Rig, cell: Cell) -> None:
-    with fault(memory.backends[cell.role], cell.kind):
-        assert probes.search(memory, cell.expected).complaints == ()
-        if cell.kind is Kind.FULL:  # a store that was asked a moment ago is believed until something does not fit
-            assert probes.index(memory, cell).complaints == ()
-        assert probes.health(memory, cell).complaints == ()
-    memory.wait_whole()
-    assert probes.search(memory, WHOLE).complaints == ()
+REFUSED = [case for case in FAULT_CASES if case.kind is FaultKind.REFUSED]
 
 
-@pytest.mark.parametrize("cell", REFUSED, ids=[cell.role for cell in REFUSED])
-def test_a_write_is_kept_or_rejected_and_completed_afterwards(memory: Rig, cell: Cell) -> None:
-    with fault(memory.backends[cell.role], cell.kind):
+@pytest.mark.parametrize("case", FAULT_CASES, ids=[case.name for case in FAULT_CASES])
+def test_a_search_is_labelled_and_in_time_and_complete_again_afterwards(memory: FaultHarness, case: FaultCase) -> None:
+    with fault(memory.backends[case.role], case.kind):
+        assert probes.search(memory, case.expected).complaints == ()
+        if case.kind is FaultKind.FULL:  # a store that was asked a moment ago is believed until something does not fit
+            assert probes.index(memory, case).complaints == ()
+        assert probes.health(memory, case).complaints == ()
+    memory.wait_healthy()
+    assert probes.search(memory, UNAFFECTED).complaints == ()
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=[case.role for case in REFUSED])
+def test_a_write_is_kept_or_rejected_and_completed_afterwards(memory: FaultHarness, case: FaultCase) -> None:
+    with fault(memory.backends[case.role], case.kind):
         for _ in range(FAILURES_TO_OPEN):
-            probes.search(memory, cell.expected)
-        assert probes.index(memory, cell).complaints == ()
-        assert probes.stats(memory, cell).complaints == ()
-    memory.wait_whole()
+            probes.search(memory, case.expected)
+        assert probes.index(memory, case).complaints == ()
+        assert probes.stats(memory, case).complaints == ()
+    memory.wait_healthy()

@@ -99,7 +99,7 @@ class IndexTarget:
 
 
 @dataclass
-class Heard:
+class CollectedReceipts:
     """The receipts of a run."""
 
     receipts: list[FileReceipt] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Heard:
 def syncing(
     target: IndexTarget,
     ledger: FileManifest,
-    heard: Heard,
+    received: CollectedReceipts,
     *,
     gone: Gone = Gone.REMOVE,
     labels: Labels | None = None,
@@ -127,5 +127,5 @@ def syncing(
     said = labels or Labels()
     recipe = ReadingSettings(said, MAX_BYTES, repr(said).encode())
     with Converter() as converter:
-        sync = FolderSync(target, ledger, recipe, converter, gone, heard.receipts.append)
+        sync = FolderSync(target, ledger, recipe, converter, gone, received.receipts.append)
         yield sync if racy_ns is None else replace(sync, racy_ns=racy_ns)

@@ -16,7 +16,7 @@ from rag_context.files.walk import Root, roots
 from rag_context.ports.maintenance import FileManifest
 from rag_context.stores.file_manifest import FILE_NAME, open_file_manifest
 
-from .index_target import MAX_BYTES, Heard, IndexTarget, syncing
+from .index_target import MAX_BYTES, CollectedReceipts, IndexTarget, syncing
 
 NOT_RACY_NS = -(10**18)
 """Lets every stamp be believed, also one of just now."""
@@ -29,7 +29,7 @@ class Place:
         self.folder = folder
         self.ledger = ledger
         self.target = IndexTarget()
-        self.heard = Heard()
+        self.received = CollectedReceipts()
 
     def write(self, name: str, content: str | bytes = "text") -> Path:
         path = self.folder / name
@@ -44,9 +44,9 @@ class Place:
         labels: Labels | None = None,
         racy_ns: int | None = None,
     ) -> list[tuple[str, str]]:
-        with syncing(self.target, self.ledger, self.heard, gone=gone, labels=labels, racy_ns=racy_ns) as sync:
+        with syncing(self.target, self.ledger, self.received, gone=gone, labels=labels, racy_ns=racy_ns) as sync:
             await sync.run(roots(paths or [self.folder]))
-        return self.heard.take(self.folder)
+        return self.received.take(self.folder)
 
     async def names(self) -> list[str]:
         return sorted(source.removeprefix(f"{self.folder}/") for source in await self.target.state())
@@ -118,7 +118,7 @@ class TestOwn:
     async def test_neither_its_files_nor_its_folder(self, place: Place) -> None:
         place.write("a.md")
         receipts, data = place.write("receipts.jsonl"), place.write("data/server.json").parent
-        with syncing(place.target, place.ledger, place.heard) as sync:
+        with syncing(place.target, place.ledger, place.received) as sync:
             ours = replace(sync, own=(receipts, data, Path("/elsewhere")))
             await ours.run([Root(place.folder)])
             await ours.follow(place.folder, [receipts, data, data / "server.json"])
@@ -135,10 +135,10 @@ class TestGone:
         await place.run()
         (place.folder / "b.md").unlink()
 
-        told = [await place.run(gone=Gone.REPORT) for _ in range(2)]
+        reported = [await place.run(gone=Gone.REPORT) for _ in range(2)]
         removed = await place.run()
 
-        assert told == [[("unchanged", "a.md"), ("gone", "b.md")]] * 2
+        assert reported == [[("unchanged", "a.md"), ("gone", "b.md")]] * 2
         assert removed == [("unchanged", "a.md"), ("removed", "b.md")]
         assert await place.names() == ["a.md"]
         assert await place.run() == [("unchanged", "a.md")]
@@ -223,10 +223,10 @@ class TestRenamed:
         place.write("sub/a.md")
         await place.run()
         (place.folder / "sub").rename(place.folder / "other")
-        with syncing(place.target, place.ledger, place.heard) as sync:
+        with syncing(place.target, place.ledger, place.received) as sync:
             await sync.follow(place.folder, [place.folder / "sub", place.folder / "other"])
 
-        (indexed, removed) = place.heard.receipts
+        (indexed, removed) = place.received.receipts
         assert (indexed.status, indexed.renamed_from) == ("indexed", f"{place.folder}/sub/a.md")
         assert (removed.status, removed.source) == ("removed", f"{place.folder}/sub/a.md")
 
@@ -258,12 +258,12 @@ class TestTrouble:
         place.write("a.md")
         bad = place.write("b.md")
         place.target.refusing.add("b.md")
-        with syncing(place.target, place.ledger, place.heard) as sync:
-            refused = await sync.run([Root(place.folder)])
+        with syncing(place.target, place.ledger, place.received) as sync:
+            rejected = await sync.run([Root(place.folder)])
         place.target.refusing.clear()
 
-        assert refused == {bad}
-        place.heard.receipts.clear()
+        assert rejected == {bad}
+        place.received.receipts.clear()
         assert await place.run() == [("unchanged", "a.md"), ("indexed", "b.md")]
 
     async def test_a_document_that_was_sent_without_a_receipt_is_removed_with_its_file(self, place: Place) -> None:
@@ -305,14 +305,14 @@ class TestSeveralInOne:
 
     @staticmethod
     def export(*names: str) -> str:
-        talks = [
+        conversations = [
             {
                 "title": name,
                 "messages": [{"role": "user", "content": f"about {name}"}, {"role": "assistant", "content": "yes"}],
             }
             for name in names
         ]
-        return json.dumps(talks)
+        return json.dumps(conversations)
 
     async def test_one_that_is_taken_out_of_the_file_is_removed(self, place: Place) -> None:
         place.write("talks.json", self.export("tides", "berths", "pumps"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rag_context.files.walk import Root
 from rag_context.stores.file_manifest import open_file_manifest
 
-from .index_target import Heard, IndexTarget, syncing
+from .index_target import CollectedReceipts, IndexTarget, syncing
 
 NAMES = ["a.md", "b.py", "c", "d/e.md", "d/f.txt", "d/g/h.md", "i/a.md"]
 PLACES = [*NAMES, "d", "d/g", "i"]
@@ -94,7 +94,7 @@ async def follow(place: Path, done: Sequence[Step]) -> None:
     root = place / "root"
     root.mkdir()
     target = IndexTarget()
-    with open_file_manifest(place) as ledger, syncing(target, ledger, Heard(), racy_ns=LATER_NS) as sync:
+    with open_file_manifest(place) as ledger, syncing(target, ledger, CollectedReceipts(), racy_ns=LATER_NS) as sync:
         changed: set[Path] = set()
         for step in done:
             if isinstance(step, Look):
@@ -107,6 +107,6 @@ async def follow(place: Path, done: Sequence[Step]) -> None:
 
 async def fresh(root: Path, data_dir: Path) -> dict[str, tuple[str, bool]]:
     target = IndexTarget()
-    with open_file_manifest(data_dir) as ledger, syncing(target, ledger, Heard()) as sync:
+    with open_file_manifest(data_dir) as ledger, syncing(target, ledger, CollectedReceipts()) as sync:
         await sync.run([Root(root)])
     return await target.state()

@@ -14,11 +14,11 @@ from rag_context.files.following import Follower
 from rag_context.files.sync import FolderSync
 from rag_context.stores.file_manifest import open_file_manifest
 
-from .index_target import Heard, IndexTarget, syncing
+from .index_target import CollectedReceipts, IndexTarget, syncing
 from .test_folder_sync_at_random import Look, Step, fresh, steps
 
 DEBOUNCE_S = 0.03
-PATIENCE_S = 15.0
+TIMEOUT_S = 15.0
 
 
 class Followed:
@@ -29,7 +29,7 @@ class Followed:
         self.folder.mkdir()
         self.data_dir = place
         self.target = IndexTarget()
-        self.heard = Heard()
+        self.received = CollectedReceipts()
         self.opened = 0
         self.comes_back = True
         self.ready = asyncio.Event()
@@ -39,7 +39,7 @@ class Followed:
     @asynccontextmanager
     async def reach(self) -> AsyncIterator[FolderSync]:
         self.opened += 1
-        with open_file_manifest(self.data_dir) as ledger, syncing(self.target, ledger, self.heard) as sync:
+        with open_file_manifest(self.data_dir) as ledger, syncing(self.target, ledger, self.received) as sync:
             yield sync
 
     def trouble(self, error: RagContextError, _wait_s: float) -> None:
@@ -54,18 +54,18 @@ class Followed:
         )
         task = asyncio.create_task(follower.run(self.stop))
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await self.ready.wait()
             yield
         finally:
             self.stop.set()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 await task
 
     async def until(self, *names: str) -> None:
         """Wait until the index holds these files and no other."""
         expected = {f"{self.folder}/{name}" for name in names}
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while set(await self.target.state()) != expected:
                 await asyncio.sleep(0.01)
 
@@ -83,7 +83,7 @@ async def place(folder: Path) -> Followed:
 async def test_changes_before_the_watch_are_indexed_first(place: Followed) -> None:
     (place.folder / "a.md").write_text("x")
     async with place.followed():
-        assert place.heard.take(place.folder) == [("indexed", "a.md")]
+        assert place.received.take(place.folder) == [("indexed", "a.md")]
 
 
 async def test_create_edit_rename_delete_and_ignore(place: Followed) -> None:
@@ -118,8 +118,8 @@ async def test_a_file_that_was_rejected_temporarily_is_tried_again(place: Follow
     place.target.refusing.add("a.md")
     async with place.followed():
         (place.folder / "a.md").write_text("x")
-        async with asyncio.timeout(PATIENCE_S):
-            while not any(each.retryable for each in place.heard.receipts):
+        async with asyncio.timeout(TIMEOUT_S):
+            while not any(each.retryable for each in place.received.receipts):
                 await asyncio.sleep(0.01)
         place.target.refusing.clear()
         await place.until("a.md")
@@ -150,7 +150,7 @@ async def follow(directory: Path, done: Sequence[Step]) -> None:
                 step.do(place.folder)
         expected = await fresh(place.folder, directory / "fresh")
         with suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while await place.target.state() != expected:
                     await asyncio.sleep(0.01)
         assert await place.target.state() == expected

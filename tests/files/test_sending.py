@@ -38,9 +38,9 @@ class Gate:
         raise NotImplementedError
 
 
-def job(content: str, source: str | None = None, kind: str = "code", heard: list[str] | None = None) -> Job:
+def job(content: str, source: str | None = None, kind: str = "code", received: list[str] | None = None) -> Job:
     line = BulkLine(content=content, content_type=kind, session_id="s", source=source or content)
-    return Job(line, lambda receipt: heard.append(f"{content} {receipt.status}") if heard is not None else None)
+    return Job(line, lambda receipt: received.append(f"{content} {receipt.status}") if received is not None else None)
 
 
 def sizes(jobs: Iterator[Job]) -> list[int]:
@@ -78,11 +78,11 @@ async def test_nothing_is_produced_before_a_client_can_receive_it() -> None:
 
 
 async def test_every_caller_gets_the_result_of_its_document() -> None:
-    gate, heard = Gate(), list[str]()
+    gate, received = Gate(), list[str]()
     gate.open.set()
-    await send(in_thread(batched(job(str(number), heard=heard) for number in range(250))), gate)
+    await send(in_thread(batched(job(str(number), received=received) for number in range(250))), gate)
 
-    assert sorted(heard) == sorted(f"{number} indexed" for number in range(250))
+    assert sorted(received) == sorted(f"{number} indexed" for number in range(250))
 
 
 async def test_versions_of_one_document_are_not_side_by_side() -> None:

@@ -11,10 +11,10 @@ import pytest
 from rag_context.files.watch import watch
 
 DEBOUNCE_S = 0.05
-PATIENCE_S = 20.0
+TIMEOUT_S = 20.0
 
 
-class Told:
+class ReportedChanges:
     """What was told, relative to a folder."""
 
     def __init__(self, folder: Path) -> None:
@@ -32,28 +32,28 @@ class Told:
 
     async def until(self, *names: str) -> None:
         """Wait until all of these were told."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not self.names.issuperset(names):
                 self.more.clear()
                 await self.more.wait()
 
     async def armed(self) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not self.sets:
                 self.more.clear()
                 await self.more.wait()
 
 
 @asynccontextmanager
-async def watching(root: Path, folder: Path) -> AsyncIterator[Told]:
-    told = Told(folder)
-    task = asyncio.create_task(told.listen(root))
+async def watching(root: Path, folder: Path) -> AsyncIterator[ReportedChanges]:
+    reported = ReportedChanges(folder)
+    task = asyncio.create_task(reported.listen(root))
     try:
-        await told.armed()
-        yield told
+        await reported.armed()
+        yield reported
     finally:
-        told.stop.set()
-        async with asyncio.timeout(PATIENCE_S):
+        reported.stop.set()
+        async with asyncio.timeout(TIMEOUT_S):
             await task
 
 
@@ -66,12 +66,12 @@ def folder(tmp_path: Path) -> Path:
 
 async def test_the_first_set_is_empty_and_from_then_on_no_change_is_missed(folder: Path) -> None:
     (folder / "old.md").write_text("x")
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         (folder / "new.md").write_text("x")
-        await told.until("new.md")
+        await reported.until("new.md")
 
-    assert told.sets[0] == frozenset()
-    assert "old.md" not in told.names
+    assert reported.sets[0] == frozenset()
+    assert "old.md" not in reported.names
 
 
 async def test_edits_renames_and_deletions_are_reported_at_any_depth(folder: Path) -> None:
@@ -79,11 +79,11 @@ async def test_edits_renames_and_deletions_are_reported_at_any_depth(folder: Pat
     (folder / "a" / "edit.md").write_text("x")
     (folder / "a" / "move.md").write_text("x")
     (folder / "a" / "delete.md").write_text("x")
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         (folder / "a" / "edit.md").write_text("y")
         (folder / "a" / "move.md").rename(folder / "moved.md")
         (folder / "a" / "delete.md").unlink()
-        await told.until("a/edit.md", "a/move.md", "moved.md", "a/delete.md")
+        await reported.until("a/edit.md", "a/move.md", "moved.md", "a/delete.md")
 
 
 async def test_what_is_in_a_folder_that_is_moved_in_can_be_found(
@@ -92,67 +92,67 @@ async def test_what_is_in_a_folder_that_is_moved_in_can_be_found(
     outside = tmp_path_factory.mktemp("outside") / "tree"
     (outside / "deep").mkdir(parents=True)
     (outside / "deep" / "a.md").write_text("x")
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         shutil.move(outside, folder / "tree")
-        await told.until("tree")
+        await reported.until("tree")
         (folder / "tree" / "deep" / "a.md").write_text("y")
-        await told.until("tree/deep/a.md")
+        await reported.until("tree/deep/a.md")
 
 
 async def test_changes_in_ignored_folders_are_not_reported(folder: Path) -> None:
     (folder / ".git").mkdir()
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         (folder / ".git" / "index").write_text("x")
         (folder / "a.md").write_text("x")
-        await told.until("a.md")
+        await reported.until("a.md")
 
-    assert told.names == {"a.md"}
+    assert reported.names == {"a.md"}
 
 
 async def test_a_file_is_followed_through_its_replacement(folder: Path) -> None:
     path = folder / "a.md"
     path.write_text("x")
-    async with watching(path, folder) as told:
+    async with watching(path, folder) as reported:
         (folder / "other.md").write_text("of no interest")
         for content in ("y", "z"):
             (folder / "tmp").write_text(content)
             (folder / "tmp").rename(path)
-            told.names.clear()
-            await told.until("a.md")
+            reported.names.clear()
+            await reported.until("a.md")
 
-    assert told.names == {"a.md"}
+    assert reported.names == {"a.md"}
 
 
 async def test_a_folder_that_goes_and_comes_back_is_watched_again(folder: Path) -> None:
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         shutil.rmtree(folder)
-        await told.until(".")
-        told.names.clear()
+        await reported.until(".")
+        reported.names.clear()
         await asyncio.to_thread(folder.mkdir)
-        await told.until(".")
-        told.names.clear()
+        await reported.until(".")
+        reported.names.clear()
         (folder / "a.md").write_text("x")
-        await told.until("a.md")
+        await reported.until("a.md")
 
 
 async def test_a_folder_that_is_not_there_yet_is_waited_for(folder: Path) -> None:
     root = folder / "later"
-    async with watching(root, folder) as told:
+    async with watching(root, folder) as reported:
         root.mkdir()
-        await told.until("later")
+        await reported.until("later")
 
 
 async def test_what_changed_just_before_the_end_is_reported(folder: Path) -> None:
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         (folder / "a.md").write_text("x")
 
-    assert "a.md" in told.names
+    assert "a.md" in reported.names
 
 
 async def test_consecutive_changes_are_reported_together(folder: Path) -> None:
-    async with watching(folder, folder) as told:
+    async with watching(folder, folder) as reported:
         for number in range(20):
             (folder / f"{number}.md").write_text("x")
-        await told.until(*(f"{number}.md" for number in range(20)))
+        await reported.until(*(f"{number}.md" for number in range(20)))
 
-    assert len(told.sets) < 20
+    assert len(reported.sets) < 20

@@ -98,7 +98,7 @@ class Wire:
         raise GONE
 
 
-class Turns:
+class Schedule:
     """Lets the calls of several callers through in a given order, one letter a call; then everybody."""
 
     def __init__(self, order: str) -> None:
@@ -107,7 +107,7 @@ class Turns:
 
     def of(self, letter: str, target: T) -> T:
         """`target` for one of the callers."""
-        return cast("T", _Far(target, _Turn(self, letter)))
+        return cast("T", _Far(target, _Slot(self, letter)))
 
     async def take(self, letter: str, work: Callable[[], Any]) -> Any:
         async with self._changed:
@@ -126,16 +126,16 @@ class Turns:
 
 
 @dataclass(frozen=True)
-class _Turn:
-    turns: Turns
+class _Slot:
+    schedule: Schedule
     letter: str
 
     async def over(self, _name: str, work: Callable[[], Any]) -> Any:
-        return await self.turns.take(self.letter, work)
+        return await self.schedule.take(self.letter, work)
 
 
 class _Far:
-    def __init__(self, target: object, wire: "Wire | _Turn") -> None:
+    def __init__(self, target: object, wire: "Wire | _Slot") -> None:
         self._target = target
         self._wire = wire
 
@@ -151,7 +151,7 @@ class _Far:
 
 
 @dataclass
-class Apart:
+class SplitStores:
     """Both halves, opened, with a writer over a wire that can be broken."""
 
     home: DocumentHome
@@ -176,13 +176,13 @@ class Apart:
             suspect=self.reconciler.suspect,
         )
 
-    def another(self, turns: Turns, letter: str) -> TwoStoreWriter:
+    def another(self, schedule: Schedule, letter: str) -> TwoStoreWriter:
         """A writer of another process, whose calls wait for their turn."""
         return TwoStoreWriter(
             documents=self.home.documents,
-            writer=turns.of(letter, self.home.writer),
+            writer=schedule.of(letter, self.home.writer),
             registry=self.home.documents,
-            vectors=turns.of(letter, self.vectors),
+            vectors=schedule.of(letter, self.vectors),
             vector_store=Dependency("vectors", self.vectors.ping),
             suspect=self.reconciler.suspect,
         )
@@ -241,7 +241,7 @@ class Apart:
         await self.reconciler.repair(await self.reconciler.compare_some())
         await self.sweep()
 
-    async def settle(self) -> None:
+    async def recover(self) -> None:
         """All that makes good what a crash left."""
         await self.reconcile()
         await self.sweep()
@@ -262,10 +262,10 @@ class Apart:
 
 
 @asynccontextmanager
-async def opened(directory: Path) -> AsyncIterator[Apart]:
+async def opened(directory: Path) -> AsyncIterator[SplitStores]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
-        apart = Apart(DocumentHome(home.documents, home.writer, home.texts, home.metrics), vectors)
-        await apart.writer.adopt_model(apart.fake.model)
-        apart.wire.mend()
-        yield apart
+        split = SplitStores(DocumentHome(home.documents, home.writer, home.texts, home.metrics), vectors)
+        await split.writer.adopt_model(split.fake.model)
+        split.wire.mend()
+        yield split

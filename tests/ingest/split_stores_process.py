@@ -21,8 +21,8 @@ def draft(name: str, version: int) -> DocumentInput:
 
 async def main() -> None:
     directory, prefix = sys.argv[1:]
-    async with opened(Path(directory)) as apart:
-        indexer = await apart.indexer()
+    async with opened(Path(directory)) as split:
+        indexer = await split.indexer()
 
         async def write(lane: int) -> None:
             number = lane

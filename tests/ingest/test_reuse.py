@@ -16,7 +16,7 @@ from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
 TEXT = "\n\n".join(f"Paragraph {number} speaks of matter {number} and of nothing else at all." for number in range(60))
 
 
-class House:
+class WritePath:
     """A write path over memory."""
 
     def __init__(self) -> None:
@@ -57,62 +57,62 @@ def file(name: str, content: str) -> DocumentInput:
 
 
 @pytest.fixture
-async def house() -> House:
-    house = House()
-    await house.store.adopt_model(house.embedder.model)
-    return house
+async def write_path() -> WritePath:
+    write_path = WritePath()
+    await write_path.store.adopt_model(write_path.embedder.model)
+    return write_path
 
 
-async def test_an_edit_embeds_what_is_new(house: House) -> None:
-    await house.embedded(file("a.md", f"# Title\n\n## One\n\n{TEXT}\n\n## Two\n\n{TEXT}"))
+async def test_an_edit_embeds_what_is_new(write_path: WritePath) -> None:
+    await write_path.embedded(file("a.md", f"# Title\n\n## One\n\n{TEXT}\n\n## Two\n\n{TEXT}"))
     edited = file("a.md", f"# Title\n\n## Zero\n\nNew.\n\n## One\n\n{TEXT}\n\n## Two\n\n{TEXT}")
-    assert await house.embedded(edited) <= 2
-    await house.check(edited)
+    assert await write_path.embedded(edited) <= 2
+    await write_path.check(edited)
 
 
-async def test_a_renamed_file_embeds_nothing(house: House) -> None:
+async def test_a_renamed_file_embeds_nothing(write_path: WritePath) -> None:
     old, new = file("a.md", TEXT), file("b.md", TEXT)
-    whole = await house.embedded(old)
+    whole = await write_path.embedded(old)
     assert whole > 3
-    assert await house.embedded(new, old) == 0
-    await house.check(new)
+    assert await write_path.embedded(new, old) == 0
+    await write_path.check(new)
 
 
-async def test_without_vectors_to_reuse_everything_is_embedded(house: House) -> None:
-    whole = await house.embedded(file("a.md", TEXT))
-    assert await house.embedded(file("b.md", TEXT)) == whole
-    assert await house.embedded(file("c.md", TEXT), file("nowhere.md", "")) == whole
+async def test_without_vectors_to_reuse_everything_is_embedded(write_path: WritePath) -> None:
+    whole = await write_path.embedded(file("a.md", TEXT))
+    assert await write_path.embedded(file("b.md", TEXT)) == whole
+    assert await write_path.embedded(file("c.md", TEXT), file("nowhere.md", "")) == whole
 
 
-async def test_a_text_that_stands_twice_is_embedded_once(house: House) -> None:
-    await house.embedded(file("a.md", "Old."))
+async def test_a_text_that_stands_twice_is_embedded_once(write_path: WritePath) -> None:
+    await write_path.embedded(file("a.md", "Old."))
     part = "# Part\n\nThe same words.\n\n"
-    assert await house.embedded(file("a.md", part * 3)) == 1
+    assert await write_path.embedded(file("a.md", part * 3)) == 1
 
 
-async def test_vectors_of_another_model_are_not_reused(house: House) -> None:
+async def test_vectors_of_another_model_are_not_reused(write_path: WritePath) -> None:
     old = file("a.md", TEXT)
-    whole = await house.embedded(old)
-    house.store._model = FakeEmbedder("other").model
-    before = house.embedder.calls
-    receipt = await house.indexer.index(file("b.md", TEXT), reuse_from=[document_id(old)])
-    assert house.embedder.calls - before == whole
+    whole = await write_path.embedded(old)
+    write_path.store._model = FakeEmbedder("other").model
+    before = write_path.embedder.calls
+    receipt = await write_path.indexer.index(file("b.md", TEXT), reuse_from=[document_id(old)])
+    assert write_path.embedder.calls - before == whole
     assert receipt.pending
     assert receipt.warning is not None
     assert "model" in receipt.warning
 
 
-async def test_vectors_that_cannot_be_read_are_recreated(house: House) -> None:
+async def test_vectors_that_cannot_be_read_are_recreated(write_path: WritePath) -> None:
     old, new = file("a.md", TEXT), file("b.md", TEXT)
-    whole = await house.embedded(old)
-    house.vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
-    assert await house.embedded(new, old) == whole
-    await house.check(new)
+    whole = await write_path.embedded(old)
+    write_path.vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
+    assert await write_path.embedded(new, old) == whole
+    await write_path.check(new)
 
 
-async def test_a_source_without_vectors_has_none_to_reuse(house: House) -> None:
+async def test_a_source_without_vectors_has_none_to_reuse(write_path: WritePath) -> None:
     old, new = file("a.md", TEXT), file("b.md", TEXT)
-    whole = await house.embedded(old)
-    await house.store.drop_vectors()
-    await house.store.adopt_model(house.embedder.model)
-    assert await house.embedded(new, old) == whole
+    whole = await write_path.embedded(old)
+    await write_path.store.drop_vectors()
+    await write_path.store.adopt_model(write_path.embedder.model)
+    assert await write_path.embedded(new, old) == whole

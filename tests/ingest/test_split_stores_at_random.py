@@ -15,7 +15,7 @@ from rag_context.domain.documents import Document
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
 from rag_context.stores.sqlite import FILE_NAME, open_database
-from tests.ingest.split_stores import Apart, chunks_of, document, opened
+from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
 SENTENCES = ("The wolf sleeps", "Nobody stirs", "A dragon wakes", "It is hungry")
 QUERIES = ("wolf", "dragon hungry", "nobody stirs", "sleeps")
@@ -43,11 +43,11 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     async def _open(self) -> None:
         directory = Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
-        self.apart = await self._open_apart(directory)
+        self.split = await self._open_apart(directory)
         self.one = await self.stack.enter_async_context(open_database(directory / FILE_NAME))
-        await self.one.documents.adopt_model(self.apart.fake.model)
+        await self.one.documents.adopt_model(self.split.fake.model)
 
-    async def _open_apart(self, directory: Path) -> Apart:
+    async def _open_apart(self, directory: Path) -> SplitStores:
         return await self.stack.enter_async_context(opened(directory))
 
     def teardown(self) -> None:
@@ -60,11 +60,11 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
     @rule(version=versions, at=crashes)
     def write(self, version: Document, at: Crash) -> None:
         with self._crashing(at):
-            self.runner.run(self._written(self.apart.write(version), version))
+            self.runner.run(self._written(self.split.write(version), version))
 
     @rule(version=versions)
     def write_without_vectors(self, version: Document) -> None:
-        self.runner.run(self._written(self.apart.writer.write(version, chunks_of(version), None), version))
+        self.runner.run(self._written(self.split.writer.write(version, chunks_of(version), None), version))
 
     @rule(place=st.integers(0, 2), at=crashes)
     def delete(self, place: int, at: Crash) -> None:
@@ -76,36 +76,36 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
     @rule(at=crashes)
     def sweep(self, at: Crash) -> None:
         with self._crashing(at):
-            self.runner.run(self._tried(self.apart.sweep()))
+            self.runner.run(self._tried(self.split.sweep()))
 
     @rule()
     def reconcile(self) -> None:
-        self.runner.run(self.apart.reconcile())
+        self.runner.run(self.split.reconcile())
 
     @rule(at=crashes)
     def reindex(self, at: Crash) -> None:
         """What it leaves half done is told by the numbers, and mended at the next look."""
         with self._crashing(at):
-            done = self.runner.run(self._tried(self.apart.writer.drop_vectors()))
+            done = self.runner.run(self._tried(self.split.writer.drop_vectors()))
         if not done:
-            assert self.runner.run(self.apart.torn()) == [] or self.runner.run(self.apart.reconciler.differ())
+            assert self.runner.run(self.split.torn()) == [] or self.runner.run(self.split.reconciler.differ())
             self.reconcile()
-        self.runner.run(self.apart.writer.adopt_model(self.apart.fake.model))
+        self.runner.run(self.split.writer.adopt_model(self.split.fake.model))
 
     @invariant()
     def no_document_is_said_to_have_vectors_that_it_lacks(self) -> None:
-        assert self.runner.run(self.apart.torn()) == []
+        assert self.runner.run(self.split.torn()) == []
 
     @contextmanager
     def _crashing(self, at: Crash) -> Iterator[None]:
         """The process ends at a call that is made in the block, and another one takes its place."""
-        self.apart.restart()
+        self.split.restart()
         if at is not None:
             call, is_late = at
-            cut: Callable[[int], None] = self.apart.wire.break_after if is_late else self.apart.wire.break_at
+            cut: Callable[[int], None] = self.split.wire.break_after if is_late else self.split.wire.break_at
             cut(call)
         yield
-        self.apart.restart()
+        self.split.restart()
 
     async def _tried(self, work: Awaitable[object]) -> bool:
         try:
@@ -116,20 +116,20 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     async def _written(self, work: Awaitable[object], version: Document) -> None:
         """Acknowledged, it is there; refused, it may be, and nothing else may have changed."""
-        before = await self.apart.home.documents.get(version.id)
+        before = await self.split.home.documents.get(version.id)
         acknowledged = await self._tried(work)
-        there = await self.apart.home.documents.get(version.id)
+        there = await self.split.home.documents.get(version.id)
         if there == version:
-            vectors = await self.apart.embedded(chunks_of(version))
+            vectors = await self.split.embedded(chunks_of(version))
             await self.one.documents.write(version, chunks_of(version), vectors)
         else:
             assert not acknowledged
             assert there == before
 
     async def _deleted(self, id_: str) -> None:
-        before = await self.apart.home.documents.get(id_)
-        acknowledged = await self._tried(self.apart.writer.delete(id_))
-        there = await self.apart.home.documents.get(id_)
+        before = await self.split.home.documents.get(id_)
+        acknowledged = await self._tried(self.split.writer.delete(id_))
+        there = await self.split.home.documents.get(id_)
         if there is None:
             await self.one.documents.delete(id_)
         else:
@@ -137,23 +137,23 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
             assert there == before
 
     async def _end_as_one_store(self) -> None:
-        await self.apart.settle()
-        assert not await self.apart.reconciler.compare()
-        assert not await self.apart.reconciler.differ()
-        assert await self.apart.home.documents.counts() == await self.one.documents.counts()
+        await self.split.recover()
+        assert not await self.split.reconciler.compare()
+        assert not await self.split.reconciler.differ()
+        assert await self.split.home.documents.counts() == await self.one.documents.counts()
         for query in QUERIES:
-            vector = await self.apart.fake.embed_query(query)
+            vector = await self.split.fake.embed_query(query)
             for where in (Filter(), Filter(tags=("x",))):
-                texts = [await each.texts.search(query, limit=50, where=where) for each in (self.apart.home, self.one)]
+                texts = [await each.texts.search(query, limit=50, where=where) for each in (self.split.home, self.one)]
                 assert texts[0] == texts[1]
                 here, there = [
                     {hit.chunk: hit.cosine for hit in await each.search(vector, limit=50, where=where)}
-                    for each in (self.apart.vectors, self.one.vectors)
+                    for each in (self.split.vectors, self.one.vectors)
                 ]
                 assert here == pytest.approx(there, abs=1e-6)
                 ids = [chunk.id for chunk in there]
-                assert await self.apart.home.documents.passages(ids) == await self.one.documents.passages(ids)
-                assert await self.apart.vectors.passages(ids) == await self.one.documents.passages(ids)
+                assert await self.split.home.documents.passages(ids) == await self.one.documents.passages(ids)
+                assert await self.split.vectors.passages(ids) == await self.one.documents.passages(ids)
 
 
 TestTwoStoresAtRandom = TwoStoresAtRandom.TestCase

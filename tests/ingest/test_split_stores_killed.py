@@ -11,7 +11,7 @@ from rag_context.domain.search import Filter
 from rag_context.ingest.reconciliation import TwoStoreAuditor
 from rag_context.service.audit import Audit
 from rag_context.stores.sqlite import open_auditor
-from tests.ingest.split_stores import Apart, opened
+from tests.ingest.split_stores import SplitStores, opened
 from tests.ingest.split_stores_process import draft
 
 ROOT = Path(__file__).parents[2]
@@ -35,8 +35,8 @@ async def killed(directory: Path, prefix: str, after_s: float) -> dict[str, int]
     return {name: int(version) for name, version in (line.split() for line in lines)}
 
 
-async def found_by_text(apart: Apart, word: str) -> set[str]:
-    hits = await apart.home.texts.search(word, limit=50, where=Filter())
+async def found_by_text(split: SplitStores, word: str) -> set[str]:
+    hits = await split.home.texts.search(word, limit=50, where=Filter())
     return {hit.chunk.document_id for hit in hits if hit.share == 1.0}
 
 
@@ -45,24 +45,24 @@ async def test_what_was_acknowledged_is_found_and_nothing_twice_however_often_it
     acknowledged: dict[str, int] = {}
     for number in range(ROUNDS):
         acknowledged.update(await killed(tmp_path, f"r{number}", moments.uniform(0.0, 0.4)))
-        async with opened(tmp_path) as apart:
-            indexer = await apart.indexer()
-            assert await apart.torn() == []
+        async with opened(tmp_path) as split:
+            indexer = await split.indexer()
+            assert await split.torn() == []
             for name, version in acknowledged.items():
-                (id_,) = await found_by_text(apart, name)
-                document = await apart.home.documents.get(id_)
+                (id_,) = await found_by_text(split, name)
+                document = await split.home.documents.get(id_)
                 assert document is not None
                 assert document.content >= draft(name, version).content
-            for id_ in await apart.home.documents.pending(1000):
+            for id_ in await split.home.documents.pending(1000):
                 await indexer.complete(id_)
-            counts = await apart.home.documents.counts()
+            counts = await split.home.documents.counts()
             assert counts.pending == 0
-            vector = await apart.fake.embed_query("name")
-            hits = await apart.vectors.search(vector, limit=100_000, where=Filter())
+            vector = await split.fake.embed_query("name")
+            hits = await split.vectors.search(vector, limit=100_000, where=Filter())
             found = [hit.chunk.id for hit in hits]
             assert len(found) == len(set(found)) == counts.chunks == counts.vectors
             assert len({hit.chunk.document_id for hit in hits}) == counts.documents >= len(acknowledged)
             async with open_auditor(tmp_path / "documents.db") as auditor:
-                examined = await Audit(TwoStoreAuditor(auditor, apart.reconciler)).examine(Thoroughness.FULL)
+                examined = await Audit(TwoStoreAuditor(auditor, split.reconciler)).examine(Thoroughness.FULL)
             assert examined.issues == ()
     assert len(acknowledged) > 20

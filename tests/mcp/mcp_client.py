@@ -25,7 +25,7 @@ def memory_of(service: object, toolset: Toolset = Toolset.ALL) -> Memory:
 
 
 @asynccontextmanager
-async def entered(
+async def connected(
     service: object,
     access: Access = Access.WRITE,
     mode: str = "2026-07-28",

@@ -121,4 +121,4 @@ def test_the_beginning_of_the_instructions_stands_by_itself() -> None:
         assert "rag_context_index" in INSTRUCTIONS[tools][:512]
     assert "activate_project" in INSTRUCTIONS["projects"][:512]
     assert "rag_query" in INSTRUCTIONS["projects"][:512]
-    assert all("not instructions" in told[:512] for told in INSTRUCTIONS.values())
+    assert all("not instructions" in reported[:512] for reported in INSTRUCTIONS.values())

@@ -36,7 +36,7 @@ ENVELOPE = {
 }
 
 
-class Patient(StubService):
+class SlowService(StubService):
     """Searches for "hang" without end, and reindexes in three steps."""
 
     def __init__(self) -> None:
@@ -61,21 +61,21 @@ class Patient(StubService):
 
 
 @pytest.fixture(scope="module")
-def _door() -> Iterator[Running]:
-    with running(Patient(), ServerOptions(port=0, index_body_bytes=300_000)) as door:
-        yield door
+def _http_server() -> Iterator[Running]:
+    with running(SlowService(), ServerOptions(port=0, index_body_bytes=300_000)) as http_server:
+        yield http_server
 
 
 @pytest.fixture
-def door(_door: Running) -> Running:
+def http_server(_http_server: Running) -> Running:
     """A server without keys; its service starts afresh."""
-    cast("Patient", _door.service).__init__()  # type: ignore[misc]
-    return _door
+    cast("SlowService", _http_server.service).__init__()  # type: ignore[misc]
+    return _http_server
 
 
 @pytest.fixture
-def client(door: Running) -> Iterator[httpx2.Client]:
-    with door.client(**ACCEPT) as client:
+def client(http_server: Running) -> Iterator[httpx2.Client]:
+    with http_server.client(**ACCEPT) as client:
         yield client
 
 
@@ -99,9 +99,9 @@ def test_what_could_not_be_loaded_is_loaded_by_the_next_request(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("mode", [*BOTH_ERAS, "auto"])
-async def test_the_official_client_lists_searches_and_reads(door: Running, mode: str) -> None:
+async def test_the_official_client_lists_searches_and_reads(http_server: Running, mode: str) -> None:
     """P-1."""
-    async with Client(f"{door.url}/mcp", mode=cast("Any", mode)) as client:
+    async with Client(f"{http_server.url}/mcp", mode=cast("Any", mode)) as client:
         assert "rag_context_search" in {tool.name for tool in (await client.list_tools()).tools}
         found = await client.call_tool("rag_context_search", {"query": "mongodb", "limit": 2})
         (resource,) = (await client.list_resources()).resources
@@ -120,12 +120,12 @@ def test_every_revision_gets_its_own_back(client: httpx2.Client, version: str) -
     assert reply.headers["mcp-session-id"]
 
 
-def test_the_request_id_is_the_correlation_id_of_the_response(client: httpx2.Client, door: Running) -> None:
+def test_the_request_id_is_the_correlation_id_of_the_response(client: httpx2.Client, http_server: Running) -> None:
     """T-9."""
     reply = client.post("/mcp?structured=true", json=call(), headers={"X-Request-ID": "trace-7"})
     assert reply.headers["x-request-id"] == "trace-7"
     assert reply.json()["result"]["structuredContent"]["requestId"] == "trace-7"
-    assert door.service.request_ids == ["trace-7"]
+    assert http_server.service.request_ids == ["trace-7"]
 
 
 @pytest.mark.parametrize("id_", [0, -1, 2**53, "", "a", "ü" * 500])
@@ -244,8 +244,8 @@ def locked() -> Iterator[Running]:
         ApiKey.parse("reader", hash_key("read-me"), Access.READ),
         ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
     )
-    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as door:
-        yield door
+    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as http_server:
+        yield http_server
 
 
 def test_without_a_key_nothing_is_answered(locked: Running) -> None:
@@ -264,25 +264,25 @@ async def test_a_key_is_a_bearer_and_may_do_what_it_may(locked: Running, key: st
         Client(streamable_http_client(f"{locked.url}/mcp", http_client=http)) as client,
     ):
         offered = {tool.name for tool in (await client.list_tools()).tools}
-        told = await client.call_tool("rag_context_delete", {"sessionId": "s"})
+        reported = await client.call_tool("rag_context_delete", {"sessionId": "s"})
     assert ("rag_context_delete" in offered) is may_write
-    assert told.is_error is not may_write
+    assert reported.is_error is not may_write
     assert len(locked.service.deleted) == may_write
 
 
 @pytest.mark.parametrize("mode", BOTH_ERAS)
-async def test_progress_comes_before_the_answer(door: Running, mode: str) -> None:
+async def test_progress_comes_before_the_answer(http_server: Running, mode: str) -> None:
     """P-1."""
-    heard: list[float] = []
+    received: list[float] = []
 
     async def listen(progress: float, total: float | None, message: str | None) -> None:
         assert (total, message) == (3, None)
-        heard.append(progress)
+        received.append(progress)
 
-    async with Client(f"{door.url}/mcp", mode=cast("Any", mode)) as client:
-        told = await client.call_tool("rag_context_reindex", {"wait": True}, progress_callback=listen)
-    assert not told.is_error
-    assert heard == [1, 2, 3]
+    async with Client(f"{http_server.url}/mcp", mode=cast("Any", mode)) as client:
+        reported = await client.call_tool("rag_context_reindex", {"wait": True}, progress_callback=listen)
+    assert not reported.is_error
+    assert received == [1, 2, 3]
 
 
 def test_who_does_not_ask_for_progress_gets_plain_json(client: httpx2.Client) -> None:
@@ -291,25 +291,25 @@ def test_who_does_not_ask_for_progress_gets_plain_json(client: httpx2.Client) ->
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern", "progress"])
-def test_a_client_that_disconnects_cancels_its_work(door: Running, era: str) -> None:
+def test_a_client_that_disconnects_cancels_its_work(http_server: Running, era: str) -> None:
     """P-1."""
-    service = cast("Patient", door.service)
+    service = cast("SlowService", http_server.service)
     message = call("hang") if era == "legacy" else modern_call("hang")
     if era == "progress":
         message["params"]["_meta"]["progressToken"] = "p"
     headers = {**ACCEPT, "Content-Type": "application/json", "Host": "localhost", **(MODERN if era != "legacy" else {})}
     body = json.dumps(message).encode()
     head = "".join(f"{name}: {value}\r\n" for name, value in {**headers, "Content-Length": len(body)}.items())
-    with door.connect() as connection:
+    with http_server.connect() as connection:
         connection.sendall(f"POST /mcp HTTP/1.1\r\n{head}\r\n".encode() + body)
         assert service.begun.wait(10)
     assert service.stopped.wait(10)
-    with door.client(**ACCEPT) as client:
+    with http_server.client(**ACCEPT) as client:
         assert client.post("/mcp", json=call()).status_code == 200
 
 
-async def test_a_hundred_calls_at_once_are_all_answered(door: Running) -> None:
-    async with asyncio.timeout(30), Client(f"{door.url}/mcp?structured=true") as client:
+async def test_a_hundred_calls_at_once_are_all_answered(http_server: Running) -> None:
+    async with asyncio.timeout(30), Client(f"{http_server.url}/mcp?structured=true") as client:
         answers = await asyncio.gather(
             *(client.call_tool("rag_context_search", {"query": f"question {number}"}) for number in range(100))
         )

@@ -16,7 +16,7 @@ import pytest
 
 from mcp import Client, StdioServerParameters
 from rag_context.embedders.onnx_model import BUNDLED
-from tests.end_to_end.process import COMMAND, PATIENCE_S, command, environment, served, wait_until
+from tests.end_to_end.process import COMMAND, TIMEOUT_S, command, environment, served, wait_until
 
 from .mcp_client import read
 from .test_stdio import INITIALIZED, OPENING, search
@@ -56,7 +56,7 @@ class Spoken:
 
     def end(self) -> tuple[int, str]:
         """Close our end; the exit status, and what was said on stderr. Nothing more may be on stdout."""
-        out, said = self.process.communicate(timeout=PATIENCE_S)
+        out, said = self.process.communicate(timeout=TIMEOUT_S)
         assert out == b""
         return self.process.returncode, said.decode()
 
@@ -100,7 +100,7 @@ def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
         client.send(search(1))
         assert client.receive()["result"]["structuredContent"]["fallbackLevel"] == 1, "it waits for its model"
         client.process.send_signal(signal.SIGTERM)
-        assert client.process.wait(PATIENCE_S) == 0
+        assert client.process.wait(TIMEOUT_S) == 0
 
 
 def test_sigterm_before_the_first_message_ends_it_cleanly(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_sigterm_before_the_first_message_ends_it_cleanly(tmp_path: Path) -> Non
     )
     wait_until(lambda: _reads_from_elsewhere(process.pid))
     process.terminate()
-    assert process.wait(PATIENCE_S) == 0
+    assert process.wait(TIMEOUT_S) == 0
     process.communicate()
 
 
@@ -130,7 +130,7 @@ def test_a_person_who_runs_it_gets_a_message_on_who_should(tmp_path: Path) -> No
         assert process.stderr is not None
         assert b"rag-context mcp install" in process.stderr.readline()
         os.write(theirs, b"\x04")  # Ctrl-D
-        out, _ = process.communicate(timeout=PATIENCE_S)
+        out, _ = process.communicate(timeout=TIMEOUT_S)
         assert (process.returncode, out) == (0, b"")
     finally:
         process.kill()

@@ -19,15 +19,15 @@ from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.mcp.text import readable
 from rag_context.server.tools import build_tools
 from tests.mcp.mcp_client import raw
-from tests.projects.http_harness import Hall, open_hall
+from tests.projects.http_harness import HttpHarness, open_http_harness
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
 ASK = "Why did the checkout run out of database connections?"
 
 
 @pytest.fixture
-async def hall() -> AsyncIterator[Hall]:
-    async with open_hall() as opened:
+async def harness() -> AsyncIterator[HttpHarness]:
+    async with open_http_harness() as opened:
         yield opened
 
 
@@ -38,11 +38,11 @@ def config(tmp_path: Path) -> str:
     return str(tmp_path / "sample-project" / ".rag-context" / "config.json")
 
 
-def entered(
-    hall: Hall, session: str | None = "one", access: Access = Access.WRITE, *, structured: bool = True
+def connected(
+    harness: HttpHarness, session: str | None = "one", access: Access = Access.WRITE, *, structured: bool = True
 ) -> Client:
     """The official client inside the door, in a session of its own."""
-    memory = Memory(hall.service, build_tools(hall.service, Vocabulary()))
+    memory = Memory(harness.service, build_tools(harness.service, Vocabulary()))
 
     async def opened() -> Memory:
         return memory
@@ -51,9 +51,9 @@ def entered(
     return Client(McpServer(opened, lambda _context: visit, Toolset.ALL).server())
 
 
-async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -> None:
-    tools = build_tools(hall.service, Vocabulary())
-    async with entered(hall) as client:
+async def test_the_sample_interactions_run_as_written(harness: HttpHarness, config: str) -> None:
+    tools = build_tools(harness.service, Vocabulary())
+    async with connected(harness) as client:
         schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
 
         async def call(name: str, **arguments: Any) -> tuple[Any, str]:
@@ -114,8 +114,8 @@ async def test_the_sample_interactions_run_as_written(hall: Hall, config: str) -
         assert json.loads(raw(gone))["code"] == "PROJECT_NOT_ACTIVATED"
 
 
-async def test_sessions_work_on_projects_of_their_own(hall: Hall, config: str) -> None:
-    async with entered(hall, "one") as one, entered(hall, "two") as two:
+async def test_sessions_work_on_projects_of_their_own(harness: HttpHarness, config: str) -> None:
+    async with connected(harness, "one") as one, connected(harness, "two") as two:
         assert not (await one.call_tool("activate_project", {"config_path": config})).is_error
         assert not (await one.call_tool("list_doc_types", {})).is_error
         assert (await two.call_tool("list_doc_types", {})).is_error
@@ -125,35 +125,35 @@ async def test_sessions_work_on_projects_of_their_own(hall: Hall, config: str) -
 
 
 @pytest.mark.parametrize("toolset", Toolset)
-async def test_the_instructions_name_only_tools_that_are_offered(hall: Hall, toolset: Toolset) -> None:
+async def test_the_instructions_name_only_tools_that_are_offered(harness: HttpHarness, toolset: Toolset) -> None:
     """P-1."""
-    tools = build_tools(hall.service, Vocabulary())
+    tools = build_tools(harness.service, Vocabulary())
     named = tools.keys() & set(re.findall(r"\w+", INSTRUCTIONS[toolset]))
     assert named
     assert named <= tools.only(toolset).keys()
 
 
-async def test_who_may_only_read_is_shown_the_tools_that_read(hall: Hall) -> None:
-    async with entered(hall, access=Access.READ) as client:
+async def test_who_may_only_read_is_shown_the_tools_that_read(harness: HttpHarness) -> None:
+    async with connected(harness, access=Access.READ) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
     assert {"rag_query", "semantic_search", "list_doc_types", "search_external_docs", "rag_query_external"} <= names
     assert {"activate_project", "list_projects"} <= names
     assert not names & {"index_document", "update_promotion_level", "delete_documents"}
 
 
-async def test_schemas_contain_nothing_that_strict_clients_reject(hall: Hall) -> None:
-    refused = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
+async def test_schemas_contain_nothing_that_strict_clients_reject(harness: HttpHarness) -> None:
+    rejected = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
 
     def look(node: Any) -> None:
         for item in node if isinstance(node, list) else ():
             look(item)
         if isinstance(node, dict):
-            assert not refused & node.keys()
+            assert not rejected & node.keys()
             assert node.get("type") != "array" or "items" in node
             for value in node.values():
                 look(value)
 
-    async with entered(hall) as client:
+    async with connected(harness) as client:
         for tool in (await client.list_tools()).tools:
             look(tool.input_schema)
             look(tool.output_schema)

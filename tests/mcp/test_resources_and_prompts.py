@@ -10,25 +10,25 @@ from rag_context.api.operations import Access, Toolset
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.mcp.documents import PAGE, PREFIX
 from rag_context.testing import Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
-from .mcp_client import entered
+from .mcp_client import connected
 
 
 @pytest.fixture
-async def house() -> House:
+async def harness() -> ServiceHarness:
     """A service whose model is bound to its empty index."""
-    made = House()
+    made = ServiceHarness()
     await made.bound.bind()
     return made
 
 
-async def test_documents_are_listed_newest_first_and_page_by_page(house: House) -> None:
+async def test_documents_are_listed_newest_first_and_page_by_page(harness: ServiceHarness) -> None:
     """P-1."""
-    async with entered(house.service) as client:
+    async with connected(harness.service) as client:
         for number in range(PAGE + 1):
-            house.now += timedelta(seconds=1)
-            await house.index(f"# Fox {number}\n\nText.", source=f"fox/{number}")
+            harness.now += timedelta(seconds=1)
+            await harness.index(f"# Fox {number}\n\nText.", source=f"fox/{number}")
         first = await client.list_resources()
         assert [resource.name for resource in first.resources][:2] == [f"Fox {PAGE}", f"Fox {PAGE - 1}"]
         assert first.resources[0].mime_type == "text/markdown"
@@ -37,9 +37,9 @@ async def test_documents_are_listed_newest_first_and_page_by_page(house: House) 
         assert last.next_cursor is None
 
 
-async def test_a_listed_document_can_be_read(house: House) -> None:
-    async with entered(house.service) as client:
-        await house.index("Red foxes. ü\n", source="a b/ü.md")
+async def test_a_listed_document_can_be_read(harness: ServiceHarness) -> None:
+    async with connected(harness.service) as client:
+        await harness.index("Red foxes. ü\n", source="a b/ü.md")
         (resource,) = (await client.list_resources()).resources
         (contents,) = (await client.read_resource(resource.uri)).contents
         assert isinstance(contents, TextResourceContents)
@@ -47,10 +47,10 @@ async def test_a_listed_document_can_be_read(house: House) -> None:
         assert contents.uri == resource.uri
 
 
-async def test_the_template_says_how_a_document_is_named(house: House) -> None:
-    async with entered(house.service) as client:
+async def test_the_template_says_how_a_document_is_named(harness: ServiceHarness) -> None:
+    async with connected(harness.service) as client:
         (template,) = (await client.list_resource_templates()).resource_templates
-        receipt = await house.index("Red foxes.")
+        receipt = await harness.index("Red foxes.")
         read = await client.read_resource(template.uri_template.replace("{id}", receipt.document_id))
         assert isinstance(read.contents[0], TextResourceContents)
         assert read.contents[0].text == "Red foxes."
@@ -69,50 +69,50 @@ async def test_the_template_says_how_a_document_is_named(house: House) -> None:
         "rag-context://other/d1",
     ],
 )
-async def test_what_is_not_a_document_is_not_found(house: House, uri: str) -> None:
+async def test_what_is_not_a_document_is_not_found(harness: ServiceHarness, uri: str) -> None:
     """X-3."""
-    async with entered(house.service) as client:
+    async with connected(harness.service) as client:
         with pytest.raises(MCPError, match="Resource not found") as caught:
             await client.read_resource(uri)
         assert caught.value.error.code == INVALID_PARAMS
 
 
-async def test_older_revisions_have_a_code_of_their_own_for_it(house: House) -> None:
-    async with entered(house.service, mode="legacy") as client:
+async def test_older_revisions_have_a_code_of_their_own_for_it(harness: ServiceHarness) -> None:
+    async with connected(harness.service, mode="legacy") as client:
         with pytest.raises(MCPError) as caught:
             await client.read_resource(PREFIX + "d9")
     assert caught.value.error.code == -32002
 
 
-async def test_documents_of_a_project_are_not_among_them(house: House) -> None:
+async def test_documents_of_a_project_are_not_among_them(harness: ServiceHarness) -> None:
     """Q-2."""
-    async with entered(house.service) as client:
-        theirs = await house.index("Red foxes.", project="theirs")
+    async with connected(harness.service) as client:
+        theirs = await harness.index("Red foxes.", project="theirs")
         assert (await client.list_resources()).resources == []
         with pytest.raises(MCPError):
             await client.read_resource(PREFIX + theirs.document_id)
 
 
 @pytest.mark.parametrize("ask", ["list_tools", "list_resources", "list_resource_templates", "list_prompts"])
-async def test_a_cursor_that_was_made_up_is_rejected(house: House, ask: str) -> None:
-    async with entered(house.service) as client:
+async def test_a_cursor_that_was_made_up_is_rejected(harness: ServiceHarness, ask: str) -> None:
+    async with connected(harness.service) as client:
         with pytest.raises(MCPError) as caught:
             await getattr(client, ask)(cursor="made up")
         assert caught.value.error.code == INVALID_PARAMS
 
 
-async def test_a_dead_store_is_an_error_without_internals(house: House) -> None:
-    async with entered(house.service) as client:
-        house.documents.fault = Fault(BackendUnavailableError("documents", "at secret.host"))
+async def test_a_dead_store_is_an_error_without_internals(harness: ServiceHarness) -> None:
+    async with connected(harness.service) as client:
+        harness.documents.fault = Fault(BackendUnavailableError("documents", "at secret.host"))
         with pytest.raises(MCPError) as caught:
             await client.list_resources()
         assert (caught.value.error.code, caught.value.error.message) == (INTERNAL_ERROR, "Database unavailable")
 
 
-async def test_recall_returns_what_is_stored(house: House) -> None:
+async def test_recall_returns_what_is_stored(harness: ServiceHarness) -> None:
     """P-1."""
-    async with entered(house.service) as client:
-        await house.index("Red foxes hunt mice.", source="foxes.md")
+    async with connected(harness.service) as client:
+        await harness.index("Red foxes hunt mice.", source="foxes.md")
         (message,) = (await client.get_prompt("recall", {"topic": "red foxes {x}"})).messages
         assert isinstance(message.content, TextContent)
         assert "What does our shared memory know about this: red foxes {x}" in message.content.text
@@ -120,8 +120,8 @@ async def test_recall_returns_what_is_stored(house: House) -> None:
         assert "Red foxes hunt mice." in message.content.text
 
 
-async def test_remember_says_how_to_keep_something(house: House) -> None:
-    async with entered(house.service) as client:
+async def test_remember_says_how_to_keep_something(harness: ServiceHarness) -> None:
+    async with connected(harness.service) as client:
         (message,) = (await client.get_prompt("remember", {"text": "We chose {PostgreSQL}."})).messages
         assert isinstance(message.content, TextContent)
         assert "contentType decision" in message.content.text
@@ -131,8 +131,8 @@ async def test_remember_says_how_to_keep_something(house: House) -> None:
         assert "contentType chat" in message.content.text
 
 
-async def test_prompts_are_listed_with_their_arguments(house: House) -> None:
-    async with entered(house.service) as client:
+async def test_prompts_are_listed_with_their_arguments(harness: ServiceHarness) -> None:
+    async with connected(harness.service) as client:
         prompts = {prompt.name: prompt for prompt in (await client.list_prompts()).prompts}
         required = {
             name: [argument.name for argument in prompt.arguments or () if argument.required]
@@ -141,12 +141,12 @@ async def test_prompts_are_listed_with_their_arguments(house: House) -> None:
         assert required == {"recall": ["topic"], "remember": ["text"]}
 
 
-async def test_prompts_that_need_other_tools_are_not_offered(house: House) -> None:
-    async with entered(house.service, toolset=Toolset.PROJECTS) as client:
+async def test_prompts_that_need_other_tools_are_not_offered(harness: ServiceHarness) -> None:
+    async with connected(harness.service, toolset=Toolset.PROJECTS) as client:
         assert (await client.list_prompts()).prompts == []
         with pytest.raises(MCPError, match="Unknown prompt: recall"):
             await client.get_prompt("recall", {"topic": "a"})
-    async with entered(house.service, Access.READ) as client:
+    async with connected(harness.service, Access.READ) as client:
         assert [prompt.name for prompt in (await client.list_prompts()).prompts] == ["recall"]
         with pytest.raises(MCPError, match="Unknown prompt: remember; known are recall"):
             await client.get_prompt("remember", {"text": "a"})
@@ -165,9 +165,9 @@ async def test_prompts_that_need_other_tools_are_not_offered(house: House) -> No
     ],
 )
 async def test_a_prompt_that_cannot_be_filled_in_is_rejected(
-    house: House, name: str, arguments: dict[str, str], sentence: str
+    harness: ServiceHarness, name: str, arguments: dict[str, str], sentence: str
 ) -> None:
-    async with entered(house.service) as client:
+    async with connected(harness.service) as client:
         with pytest.raises(MCPError, match=sentence) as caught:
             await client.get_prompt(name, arguments)
         assert caught.value.error.code == INVALID_PARAMS

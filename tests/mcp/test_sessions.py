@@ -7,11 +7,11 @@ from rag_context.testing import FrozenClock
 def test_a_session_lives_as_long_as_it_is_used() -> None:
     clock = FrozenClock()
     sessions = Sessions(clock)
-    heard, silent = sessions.open(None), sessions.open(None)
+    received, silent = sessions.open(None), sessions.open(None)
     clock.advance(IDLE_S * 0.6)
-    assert sessions.enter(heard, None)
+    assert sessions.enter(received, None)
     clock.advance(IDLE_S * 0.6)
-    assert sessions.enter(heard, None)
+    assert sessions.enter(received, None)
     assert not sessions.enter(silent, None)
 
 

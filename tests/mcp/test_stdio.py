@@ -145,8 +145,8 @@ async def test_what_is_no_message_is_answered_as_an_error_and_the_next_is_served
 ) -> None:
     async with piped(StubService()) as pipe:
         await pipe.send(line, b"\n", b"  \r\n", search("next"))
-        refused, answered = await pipe.receive(), await pipe.receive()
-    assert (refused["error"]["code"], refused["id"]) == (code, id_)
+        rejected, answered = await pipe.receive(), await pipe.receive()
+    assert (rejected["error"]["code"], rejected["id"]) == (code, id_)
     assert answered["id"] == "next"
     assert not answered["result"]["isError"]
 

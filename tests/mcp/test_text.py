@@ -17,7 +17,7 @@ from rag_context.api.similar import SimilarResponse
 from rag_context.server.mcp.text import readable
 from tests.server.stub_service import StubService
 
-from .mcp_client import entered, memory_of, read
+from .mcp_client import connected, memory_of, read
 
 WHEN = datetime(2026, 2, 18, tzinfo=UTC)
 
@@ -40,16 +40,16 @@ async def test_every_tool_answers_in_text_too() -> None:
     """P-1."""
     service = StubService()
     await service.collections.create(CreateCollectionRequest(name="handbook", embedding_provider="rag-context"))
-    async with entered(service) as client:
+    async with connected(service) as client:
         for name, tool in memory_of(service).tools.items():
             arguments = {**tool.example, "documentId": "d1"} if "document_id" in tool.request.model_fields else {}
             if name == "rag_context_delete":
                 arguments = {"documentId": "d1"}
             if name == "collection_create":
                 arguments = {**tool.example, "name": "another"}
-            told = await client.call_tool(name, arguments or dict(tool.example))
-            assert not told.is_error, name
-            assert read(told).strip(), name
+            reported = await client.call_tool(name, arguments or dict(tool.example))
+            assert not reported.is_error, name
+            assert read(reported).strip(), name
 
 
 def test_a_conversation_search_reports_results_and_the_collections_not_queried() -> None:

@@ -22,7 +22,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class LargeIndex:
     """A running server over such a directory, and questions in the words of its documents."""
 
     server: Served

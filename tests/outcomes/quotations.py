@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from tests.end_to_end.process import PATIENCE_S, Served
+from tests.end_to_end.process import TIMEOUT_S, Served
 
 QUOTED_WORDS = 14
 
@@ -50,7 +50,7 @@ def index_all(server: Served, documents: Sequence[dict[str, Any]]) -> list[dict[
         server.url + "/bulk",
         content=lines.encode(),
         headers={"Content-Type": "application/x-ndjson"},
-        timeout=3 * PATIENCE_S,
+        timeout=3 * TIMEOUT_S,
     )
     assert response.status_code == 200, response.text
     receipts = [json.loads(line) for line in response.text.splitlines()]

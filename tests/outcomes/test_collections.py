@@ -53,7 +53,7 @@ KIND = ProviderKind("broken", "Broken", Capabilities(), Nothing, opened)
 
 
 @dataclass
-class House:
+class Deployment:
     """Everything that a server of the tests stands on."""
 
     folder: Path
@@ -77,14 +77,14 @@ class House:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("collections")
     (folder / "data").mkdir()
     with ExitStack() as stack:
         stub = stack.enter_context(_stub())
         qdrant = stack.enter_context(endpoint())
         chroma = stack.enter_context(chroma_server())
-        found = House(folder, stub, qdrant.url, f"http://{chroma.host}:{chroma.port}", _plugin(folder / "site"))
+        found = Deployment(folder, stub, qdrant.url, f"http://{chroma.host}:{chroma.port}", _plugin(folder / "site"))
         embedder = f'kind = "openai_compatible"\nurl = "{stub.url}"\nmodel = "stub"\n'
         (folder / "rag-context.toml").write_text(
             f'[connections.default]\nprovider = "embedded"\n[connections.default.embedder]\n{embedder}'
@@ -98,8 +98,8 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 @pytest.fixture(scope="module")
-def server(house: House) -> Iterator[Served]:
-    with house.serving() as running:
+def server(deployment: Deployment) -> Iterator[Served]:
+    with deployment.serving() as running:
         yield running
 
 
@@ -148,7 +148,7 @@ def done(response: httpx2.Response) -> dict[str, Any]:
     return answer
 
 
-def filled(server: Served, name: str, connection: str = "default") -> None:
+def large_index(server: Served, name: str, connection: str = "default") -> None:
     """A collection of four notes that the server embeds."""
     body = {"name": name, "embedding_provider": "rag-context"}
     done(ask(server, "POST", "/collections", body, connection=connection))
@@ -176,11 +176,11 @@ def component(server: Served, connection: str) -> dict[str, Any]:
 @pytest.mark.parametrize("connection", CONNECTIONS)
 def test_keywords_and_hybrid_find_what_vectors_do_not(server: Served, connection: str) -> None:
     """V-7. The stub's vectors mean nothing: only words can find the note."""
-    filled(server, "modes", connection)
+    large_index(server, "modes", connection)
     text = "what does ERR-4107 mean?"
-    by_words = found(server, "modes", connection, text=text, mode="text", top_k=4)
-    assert [one["id"] for one in by_words] == ["login"]
-    assert by_words[0]["score"] > 0.5
+    by_keywords = found(server, "modes", connection, text=text, mode="text", top_k=4)
+    assert [one["id"] for one in by_keywords] == ["login"]
+    assert by_keywords[0]["score"] > 0.5
     hybrid = found(server, "modes", connection, text=text, mode="hybrid", top_k=4)
     assert hybrid[0]["id"] == "login"
     assert set(hybrid[0]) == {"id", "text", "metadata", "score", "cosine", "keywords"}
@@ -194,7 +194,7 @@ def test_keywords_and_hybrid_find_what_vectors_do_not(server: Served, connection
 @pytest.mark.parametrize("connection", CONNECTIONS)
 def test_documents_are_read_by_ids_changed_and_deleted_by_a_filter(server: Served, connection: str) -> None:
     """V-7."""
-    filled(server, "parts", connection)
+    large_index(server, "parts", connection)
     path = "/collections/parts/documents"
     page = done(
         ask(server, "GET", path, ids='["login","nobody","retention"]', include="embeddings", connection=connection)
@@ -212,9 +212,9 @@ def test_documents_are_read_by_ids_changed_and_deleted_by_a_filter(server: Serve
     most = [id_ for id_, text in NOTES.items() if len(text) > 38]
     preview = done(ask(server, "DELETE", path, where=where, dry_run="true", connection=connection))
     assert (preview["status"], preview["ids"]) == ("preview", sorted(most))
-    refused = ask(server, "DELETE", path, where=where, connection=connection)
-    assert refused.status_code == 400
-    assert "confirm" in refused.json()["error"]
+    rejected = ask(server, "DELETE", path, where=where, connection=connection)
+    assert rejected.status_code == 400
+    assert "confirm" in rejected.json()["error"]
     assert done(ask(server, "GET", path, connection=connection))["total"] == len(NOTES)
     gone = done(ask(server, "DELETE", path, where=where, confirm="true", connection=connection))
     assert gone["count_deleted"] == len(most)
@@ -222,12 +222,14 @@ def test_documents_are_read_by_ids_changed_and_deleted_by_a_filter(server: Serve
     assert [one["id"] for one in left] == sorted(NOTES.keys() - set(most))
 
 
-def test_collections_of_other_programs_are_read_and_queried_and_never_written(house: House, server: Served) -> None:
+def test_collections_of_other_programs_are_read_and_queried_and_never_written(
+    deployment: Deployment, server: Served
+) -> None:
     """V-7: in a Chroma as its clients fill it, in a Qdrant as LangChain does, with named vectors."""
     name = f"theirs-{uuid4().hex[:8]}"
     vectors = [[0.0, 3.0, 0.0], [4.0, 0.0, 0.0]]
-    _put_in_chroma(house.chroma, name, vectors)
-    _put_in_qdrant(house.qdrant, name, vectors)
+    _put_in_chroma(deployment.chroma, name, vectors)
+    _put_in_qdrant(deployment.qdrant, name, vectors)
     for connection, ids in (("chroma", ["a-1", "a-2"]), ("qdrant", ["1", "2"])):
         listed = done(ask(server, "GET", "/collections", connection=connection))["collections"]
         theirs = next(one for one in listed if one["name"] == name)
@@ -250,9 +252,9 @@ def test_collections_of_other_programs_are_read_and_queried_and_never_written(ho
             ("DELETE", f"/collections/{name}", None),
             ("PUT", f"/collections/{name}/metadata", {"metadata": {"mine": True}}),
         ):
-            refused = ask(server, method, path, body, connection=connection)
-            assert refused.status_code == 409, (method, path, refused.text)
-            assert "another program" in refused.json()["error"]
+            rejected = ask(server, method, path, body, connection=connection)
+            assert rejected.status_code == 409, (method, path, rejected.text)
+            assert "another program" in rejected.json()["error"]
         assert done(ask(server, "GET", f"/collections/{name}", connection=connection))["count"] == 2
 
 
@@ -285,11 +287,11 @@ def _put_in_qdrant(url: str, name: str, vectors: list[list[float]]) -> None:
     ).raise_for_status()
 
 
-async def test_a_collection_is_made_filled_and_queried_over_mcp(house: House) -> None:
+async def test_a_collection_is_made_filled_and_queried_over_mcp(deployment: Deployment) -> None:
     """V-7: with the official SDK, and only the tools of the set."""
     process = StdioServerParameters(
         command=COMMAND,
-        args=["mcp", "--structured", "--tools", "collections", "--data-dir", str(house.folder / "spoken")],
+        args=["mcp", "--structured", "--tools", "collections", "--data-dir", str(deployment.folder / "spoken")],
         env=environment(),
     )
     async with Client(process) as client:
@@ -318,8 +320,8 @@ async def test_a_collection_is_made_filled_and_queried_over_mcp(house: House) ->
         assert (described["metadata"]["owner"], described["model"]["dimension"]) == ("me", 384)
         gone = await call("collection_delete_documents", name="spoken", ids=["login", "nobody"])
         assert gone["count_deleted"] == 1
-        refused = await client.call_tool("collection_delete_documents", {"name": "spoken", "every": True})
-        assert refused.is_error
+        rejected = await client.call_tool("collection_delete_documents", {"name": "spoken", "every": True})
+        assert rejected.is_error
         assert (await call("collection_delete_documents", name="spoken", every=True, confirm=True))[
             "count_deleted"
         ] == 3
@@ -327,13 +329,13 @@ async def test_a_collection_is_made_filled_and_queried_over_mcp(house: House) ->
         assert (await call("collection_list"))["count"] == 0
 
 
-def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(house: House, server: Served) -> None:
+def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(deployment: Deployment, server: Served) -> None:
     """V-7."""
-    filled(server, "typed")
+    large_index(server, "typed")
 
     def run(*arguments: str) -> tuple[int, str]:
-        config = str(house.folder / "rag-context.toml")
-        result = command("collections", *arguments, "--config", config, "--json", data_dir=house.folder / "data")
+        config = str(deployment.folder / "rag-context.toml")
+        result = command("collections", *arguments, "--config", config, "--json", data_dir=deployment.folder / "data")
         return result.returncode, result.stdout + result.stderr
 
     code, said = run("query", "typed", "nightly backup", "--mode", "text")
@@ -346,7 +348,7 @@ def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(house: Ho
     assert (code, "dry_run" in said) == (2, True)
 
 
-def test_the_response_of_a_network_address_is_not_revealed(house: House, server: Served) -> None:
+def test_the_response_of_a_network_address_is_not_revealed(deployment: Deployment, server: Served) -> None:
     """X-3: the reply is the same whether something listens or not, and nobody is connected to."""
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
@@ -367,7 +369,7 @@ def test_the_response_of_a_network_address_is_not_revealed(house: House, server:
         assert "server.test_addresses" in replies[0].json()["error"]
         with pytest.raises(TimeoutError):
             listener.accept()
-    configured = ask(server, "POST", "/providers/chroma/test", {"configuration": {"url": house.chroma}})
+    configured = ask(server, "POST", "/providers/chroma/test", {"configuration": {"url": deployment.chroma}})
     assert done(configured)["status"] == "healthy"
 
 
@@ -383,38 +385,41 @@ def test_a_plug_in_that_raises_is_named_and_reveals_no_secret(server: Served) ->
 
 def test_a_field_with_an_empty_part_is_reported_as_what_it_is(server: Served) -> None:
     """T-6."""
-    filled(server, "fields")
+    large_index(server, "fields")
     for field in ("a..b", ".", "a."):
         reply = ask(server, "GET", "/collections/fields/metadata-values", field=field)
         assert reply.status_code == 400
         assert reply.json()["error"].startswith("field must name a metadata field")
 
 
-def test_another_model_is_rejected_until_reindex_on_every_provider(house: House, server: Served) -> None:
+def test_another_model_is_rejected_until_reindex_on_every_provider(deployment: Deployment, server: Served) -> None:
     """V-4, D-13: over a restart; health tells, keywords answer meanwhile, and the old documents are all there."""
     for connection in CONNECTIONS:
-        filled(server, "bound", connection)
+        large_index(server, "bound", connection)
         assert done(ask(server, "GET", "/collections/bound", connection=connection))["model"]["dimension"] == 384
-    filled(server, "older")
+    large_index(server, "older")
     assert server.stop() == 0
-    with closing(sqlite3.connect(house.folder / "data" / FILE_NAME)) as file, file:  # as before models were recorded
+    with (
+        closing(sqlite3.connect(deployment.folder / "data" / FILE_NAME)) as file,
+        file,
+    ):  # as before models were recorded
         file.execute("UPDATE collections SET metadata = '{}' WHERE name = 'older'")
-    house.stub.seed = "two"
-    with house.serving() as running:
+    deployment.stub.seed = "two"
+    with deployment.serving() as running:
         for connection in CONNECTIONS:
             for method, path, body in (
                 ("POST", "/collections/bound/query", {"text": NOTES["login"]}),
                 ("POST", "/collections/bound/query", {"text": NOTES["login"], "mode": "hybrid"}),
                 ("POST", "/collections/bound/documents", {"documents": [{"text": "new"}]}),
             ):
-                refused = ask(running, method, path, body, connection=connection)
-                assert (refused.status_code, refused.json()["code"]) == (409, "CONFLICT")
-                assert "rag-context reindex" in refused.json()["error"]
-                assert "'bound'" in refused.json()["error"]
+                rejected = ask(running, method, path, body, connection=connection)
+                assert (rejected.status_code, rejected.json()["code"]) == (409, "CONFLICT")
+                assert "rag-context reindex" in rejected.json()["error"]
+                assert "'bound'" in rejected.json()["error"]
             assert found(running, "bound", connection, text="nightly backup", mode="text")[0]["id"] == "backup"
-            told = component(running, connection)
-            assert told["status"] == "degraded"
-            assert "'bound'" in told["detail"]
+            reported = component(running, connection)
+            assert reported["status"] == "degraded"
+            assert "'bound'" in reported["detail"]
         assert ask(running, "POST", "/collections/older/query", {"text": "x"}).status_code == 409
         assert running.health()["healthy"]
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.end_to_end.process import COMMAND, PATIENCE_S, Served, command, environment, served, wait_until
+from tests.end_to_end.process import COMMAND, TIMEOUT_S, Served, command, environment, served, wait_until
 
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 TEXT = "MongoDB connections use retry logic with exponential backoff, five times at most."
@@ -103,7 +103,7 @@ def bound_server(data_dir: Path, *, most_bytes: int | None = None, **extra: str)
     finally:
         if process.poll() is None:
             process.kill()
-        log = process.communicate(timeout=PATIENCE_S)[1].decode()
+        log = process.communicate(timeout=TIMEOUT_S)[1].decode()
     assert "Traceback" not in log, log
     assert process.returncode == 0, log
 
@@ -127,8 +127,8 @@ def refuses_and_searches(server: Served) -> None:
     assert (answer["fallbackLevel"], answer["results"][0]["content"]) == (1, TEXT)
     report = server.health()
     assert (report["healthy"], report["mongoStatus"]) == (False, "degraded")
-    refused = server.tool("index", BODY)
-    assert (refused.status_code, refused.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
+    rejected = server.tool("index", BODY)
+    assert (rejected.status_code, rejected.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
     assert server.get("/ready").status_code == 200
 
 
@@ -196,8 +196,8 @@ def test_a_data_directory_that_is_moved_away_is_level_3_and_heals_when_it_is_bac
         answer = next(answer for answer in levels if answer["fallbackLevel"] > 1)  # until it is noticed
         assert (answer["fallbackLevel"], answer["results"]) == (3, [])
         assert answer["warning"] == "All search methods failed, returning empty results"
-        refused = server.tool("index", BODY)
-        assert (refused.status_code, refused.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
+        rejected = server.tool("index", BODY)
+        assert (rejected.status_code, rejected.json()["code"]) == (503, "SERVICE_UNAVAILABLE")
         for _ in range(3):
             server.search(next(questions))
         report = server.health()
@@ -237,14 +237,14 @@ def test_the_first_of_two_servers_is_found_again_when_the_second_stops_or_dies(d
 
     key = {"RAG_CONTEXT_API_KEY": "a-key-of-more-than-sixteen-characters"}
     with served(data_dir, "--host", "0.0.0.0", **key) as first:
-        told = json.loads(announced.read_text())
+        reported = json.loads(announced.read_text())
         port = first.url.rpartition(":")[2]
-        assert (told["url"], told["bound"]) == (f"http://127.0.0.1:{port}", f"0.0.0.0:{port}")
+        assert (reported["url"], reported["bound"]) == (f"http://127.0.0.1:{port}", f"0.0.0.0:{port}")
         for how in (signal.SIGTERM, signal.SIGKILL):
             with served(data_dir, **key) as second:
                 assert pid() == second.process.pid
                 second.process.send_signal(how)
-                second.process.wait(PATIENCE_S)
+                second.process.wait(TIMEOUT_S)
                 wait_until(lambda: pid() == first.process.pid)
         assert command("health", data_dir=data_dir, **key).stdout.startswith(f"healthy · the server at {first.url}")
         assert first.stop() == 0

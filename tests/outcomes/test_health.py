@@ -51,8 +51,8 @@ def test_documents_that_are_being_embedded_are_a_healthy_state(server: Served, p
     report = server.health()
     assert (report["healthy"], report["indexing"]) == (True, True), report
     assert report["pendingDocuments"] > 0
-    told = command("health", data_dir=place)
-    assert told.returncode == 0, told.stdout
+    reported = command("health", data_dir=place)
+    assert reported.returncode == 0, reported.stdout
     wait_until(lambda: not server.health()["indexing"])
     assert server.health()["pendingDocuments"] == 0
 

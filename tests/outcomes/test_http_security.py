@@ -168,10 +168,10 @@ def test_most_of_a_memory_is_deleted_only_when_that_is_confirmed(tmp_path: Path)
         (files / f"{number}.md").write_text(f"# Note {number}\n\nAbout harbour {number}.\n")
     with served(tmp_path / "data") as running:
         assert command("index", str(files), data_dir=tmp_path / "data").returncode == 0
-        refused = running.tool("delete", {"sessionId": "files"})
-        assert refused.status_code == 400
-        assert "6 of 6" in refused.json()["error"]
-        assert "dryRun" in refused.json()["error"]
-        assert refused.json()["details"][0]["field"] == "confirm"
+        rejected = running.tool("delete", {"sessionId": "files"})
+        assert rejected.status_code == 400
+        assert "6 of 6" in rejected.json()["error"]
+        assert "dryRun" in rejected.json()["error"]
+        assert rejected.json()["details"][0]["field"] == "confirm"
         assert running.tool("delete", {"sessionId": "files", "dryRun": True}).json()["deletedCount"] == 6
         assert running.tool("delete", {"sessionId": "files", "confirm": True}).json()["deletedCount"] == 6

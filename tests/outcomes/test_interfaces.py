@@ -54,13 +54,13 @@ def test_a_revision_that_requires_batches_is_not_negotiated(server: Served, tmp_
 
 async def test_an_answer_comes_once(server: Served) -> None:
     async with Client(f"{server.url}/mcp") as client:
-        told = await client.call_tool("rag_context_search", {"query": "when is the pump checked"})
-    assert told.model_dump_json().count(PASSAGE) == 1
-    assert told.structured_content is None
+        reported = await client.call_tool("rag_context_search", {"query": "when is the pump checked"})
+    assert reported.model_dump_json().count(PASSAGE) == 1
+    assert reported.structured_content is None
     async with Client(f"{server.url}/mcp?structured=true") as client:
-        told = await client.call_tool("rag_context_search", {"query": "when is the pump checked"})
-    assert told.structured_content is not None
-    assert told.structured_content["results"][0]["content"] == PASSAGE
+        reported = await client.call_tool("rag_context_search", {"query": "when is the pump checked"})
+    assert reported.structured_content is not None
+    assert reported.structured_content["results"][0]["content"] == PASSAGE
 
 
 async def test_an_agents_tools_cost_little_and_index_a_folder(tmp_path: Path) -> None:

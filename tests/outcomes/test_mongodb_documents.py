@@ -19,7 +19,7 @@ from tests.servers.mongodb import mongodb_process, uri_of
 CHARACTERS = 420_000
 """In one record with its chunks and terms, as MongoDB would have to hold it, this is 17.5 MB."""
 
-PATIENCE_S = 200.0
+TIMEOUT_S = 200.0
 FOREIGN = "tags_idx"
 
 
@@ -51,7 +51,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
                 server.wait_ready()
                 line = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "long.md"}
                 body = json.dumps(line, ensure_ascii=False).encode() + b"\n"
-                with httpx2.Client(base_url=server.url, timeout=PATIENCE_S) as asking:
+                with httpx2.Client(base_url=server.url, timeout=TIMEOUT_S) as asking:
                     reply = asking.post("/bulk", content=body, headers={"content-type": "application/x-ndjson"})
                 yield Memory(server, database, content, json.loads(reply.text.splitlines()[0]))
 

@@ -78,8 +78,8 @@ def test_an_identifier_has_the_same_rank_by_every_tool(shop: Shop) -> None:
         plain = ask(shop.client, "rag_context_search", query=name, limit=20, **tenant)["results"]
         expected = rank(path, list(dict.fromkeys(each["source"].rpartition("/")[2] for each in plain)))
         listed = ask(shop.client, "semantic_search", query=name, **shop.own)["results"]
-        told = ask(shop.client, "rag_query", query=name, max_sources=10, link_depth=0, **shop.own)["sources"]
-        ranks = [rank(path, [each["path"] for each in found]) for found in (listed, told)]
+        reported = ask(shop.client, "rag_query", query=name, max_sources=10, link_depth=0, **shop.own)["sources"]
+        ranks = [rank(path, [each["path"] for each in found]) for found in (listed, reported)]
         if expected is not None and expected <= 10 and ranks != [expected, expected]:
             differing.append((name, expected, ranks))
         if expected == 1:
@@ -114,8 +114,8 @@ def test_no_question_brings_an_empty_or_an_endless_context(shop: Shop) -> None:
         assert reply["fallback_level"] == 1
         assert 0 < reply["token_count"] <= 8000
         assert reply["sources"]
-        told = [each["path"] for part in ("sources", "linked_docs", "critical_docs") for each in reply[part]]
-        assert len(told) == len(set(told)) == reply["context"].count("- **Path**: ")
+        reported = [each["path"] for part in ("sources", "linked_docs", "critical_docs") for each in reply[part]]
+        assert len(reported) == len(set(reported)) == reply["context"].count("- **Path**: ")
 
 
 def test_every_result_says_where_it_stands_and_its_lines_can_be_read(shop: Shop) -> None:
@@ -175,9 +175,9 @@ def test_an_explicit_minimum_applies_everywhere(shop: Shop) -> None:
     before = ask(shop.client, "semantic_search", query=name, **shop.own)["results"]
     least = sorted(each["relevance_score"] for each in before)[-2]
     listed = ask(shop.client, "semantic_search", query=name, min_relevance_score=least, **shop.own)["results"]
-    told = ask(shop.client, "rag_query", query=name, min_relevance_score=least, **shop.own)["sources"]
+    reported = ask(shop.client, "rag_query", query=name, min_relevance_score=least, **shop.own)["sources"]
     plain = ask(shop.client, "rag_context_search", query=name, minScore=least, limit=20, **tenant)["results"]
-    for score in [each["relevance_score"] for each in (*listed, *told)] + [each["score"] for each in plain]:
+    for score in [each["relevance_score"] for each in (*listed, *reported)] + [each["score"] for each in plain]:
         assert score >= least - 1e-4
     assert 0 < len(listed) < len(before)
     assert ask(shop.client, "rag_query", query=name, min_relevance_score=1, **shop.own)["sources"] == []

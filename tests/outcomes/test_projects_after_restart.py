@@ -13,13 +13,13 @@ from rag_context.server.options import hash_key
 from tests.end_to_end.process import Served, served
 from tests.outcomes.repositories import Caller, Repository, repository
 
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 KEYS = {"writer": "write", "reader": "read"}
 
 
 def wait_for(condition: Callable[[], bool], what: Callable[[], Any]) -> None:
     """Wait for something that the server brings about by itself."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, what()
         time.sleep(0.1)

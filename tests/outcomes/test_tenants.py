@@ -16,7 +16,7 @@ from tests.outcomes.repositories import Caller, Repository, repository
 
 DAY_S = 86_400.0
 GRACE_S = 4.0
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +44,21 @@ def branches(program: Caller, name: str) -> set[str]:
 
 
 def wait_for_branches(program: Caller, name: str, expected: set[str]) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while (found := branches(program, name)) != expected:
         assert time.monotonic() < end, found
         time.sleep(0.1)
 
 
 def wait_for_documents(program: Caller, name: str, branch: str, expected: int) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while [each["documents"] for each in listed(program, name) if each["branch_name"] == branch] != [expected]:
         assert time.monotonic() < end, listed(program, name)
         time.sleep(0.1)
 
 
 def wait_for_log(server: Served, pattern: str) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not re.search(pattern, log := data_dir(server).with_suffix(".log").read_text()):
         assert time.monotonic() < end, log[-4000:]
         time.sleep(0.1)
@@ -160,9 +160,9 @@ def test_forgetting_a_name_that_several_repositories_have_asks_which(server: Ser
     one, two = repository(tmp_path / "1", "twin", a="# A\n"), repository(tmp_path / "2", "twin", b="# B\n")
     handle = activate(program, one)["activation"]
     activate(program, two)
-    refused = program.call("delete_documents", project_name="twin", status=400)
-    assert one.path_hash in refused["error"]
-    assert two.path_hash in refused["error"]
+    rejected = program.call("delete_documents", project_name="twin", status=400)
+    assert one.path_hash in rejected["error"]
+    assert two.path_hash in rejected["error"]
     own = program.call("delete_documents", project_name="twin", activation=handle)
     assert (own["deleted_count"], own["path_hash"]) == (1, one.path_hash)
     assert program.paths(project="twin") == {"b.md"}

@@ -27,7 +27,7 @@ KEYS = {"alice": "write", "bob": "write", "reader": "read"}
 
 
 @dataclass(frozen=True, slots=True)
-class Town:
+class TwoRepositories:
     """A server and two repositories that it can see."""
 
     served: Served
@@ -44,23 +44,23 @@ class Town:
         self.wiki.write("docs/pages.md", "# Pages\n\nA page is reviewed before it is shown.\n")
 
 
-def _town(folder: Path, running: Served) -> Town:
-    town = Town(running, repository(folder, "shop"), repository(folder, "wiki"))
-    town.as_it_was()
-    return town
+def _two_repositories(folder: Path, running: Served) -> TwoRepositories:
+    two_repositories = TwoRepositories(running, repository(folder, "shop"), repository(folder, "wiki"))
+    two_repositories.as_it_was()
+    return two_repositories
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def two_repositories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRepositories]:
     """A server without keys."""
     folder = tmp_path_factory.mktemp("open")
     with served(folder / "data") as running:
         running.wait_ready()
-        yield _town(folder, running)
+        yield _two_repositories(folder, running)
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoRepositories]:
     """A server whose callers have keys; each key is its name."""
     folder = tmp_path_factory.mktemp("locked")
     keys = "".join(
@@ -69,10 +69,10 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     )
     (folder / "config.toml").write_text(keys)
     with served(folder / "data", "--config", str(folder / "config.toml")) as running:
-        yield _town(folder, running)
+        yield _two_repositories(folder, running)
 
 
-async def told(client: Client, tool: str, **arguments: Any) -> Any:
+async def reported(client: Client, tool: str, **arguments: Any) -> Any:
     """What a tool answers, an error too."""
     result = await client.call_tool(tool, arguments)
     return json.loads(cast("Any", result.content[0]).text) if result.is_error else result.structured_content
@@ -87,32 +87,33 @@ class Window:
         self._handle: dict[str, str] = {}
 
     async def activate(self, project: Repository) -> Any:
-        reply = await told(self._client, "activate_project", config_path=project.config)
+        reply = await reported(self._client, "activate_project", config_path=project.config)
         self._handle = {"activation": reply["activation"]} if self._passes_on else {}
         return reply
 
     async def call(self, tool: str, **arguments: Any) -> Any:
-        return await told(self._client, tool, **self._handle, **arguments)
+        return await reported(self._client, tool, **self._handle, **arguments)
 
 
 @asynccontextmanager
-async def window(town: Town, generation: str, key: str | None = None) -> AsyncIterator[Window]:
+async def window(two_repositories: TwoRepositories, generation: str, key: str | None = None) -> AsyncIterator[Window]:
     """The official client at the server."""
     headers = {"Authorization": f"Bearer {key}"} if key is not None else {}
     async with (
         httpx2.AsyncClient(headers=headers, trust_env=False, timeout=60) as http,
         Client(
-            streamable_http_client(f"{town.url}/mcp?structured=true", http_client=http), mode=cast("Any", generation)
+            streamable_http_client(f"{two_repositories.url}/mcp?structured=true", http_client=http),
+            mode=cast("Any", generation),
         ) as client,
     ):
         yield Window(client, passes_on=generation != "legacy")
 
 
-async def work_apart(town: Town, one: Window, two: Window) -> None:
+async def work_apart(two_repositories: TwoRepositories, one: Window, two: Window) -> None:
     """Two windows work at once; each must see and change its own project only."""
-    town.as_it_was()
-    await one.activate(town.shop)
-    await two.activate(town.wiki)
+    two_repositories.as_it_was()
+    await one.activate(two_repositories.shop)
+    await two.activate(two_repositories.wiki)
     (types_one, types_two) = await asyncio.gather(one.call("list_doc_types"), two.call("list_doc_types"))
     assert (types_one["project_name"], types_two["project_name"]) == ("shop", "wiki")
     asked = {"query": "what comes before what?", "min_relevance_score": 0}
@@ -121,55 +122,63 @@ async def work_apart(town: Town, one: Window, two: Window) -> None:
     missing = await one.call("update_promotion_level", document_path="pages.md", promotion_level="critical")
     assert missing["code"] == "DOCUMENT_NOT_FOUND"
     await one.call("update_promotion_level", document_path="orders.md", promotion_level="important")
-    assert "promotion_level: important" in (town.shop.root / "docs/orders.md").read_text()
-    assert "promotion_level" not in (town.wiki.root / "docs/pages.md").read_text()
+    assert "promotion_level: important" in (two_repositories.shop.root / "docs/orders.md").read_text()
+    assert "promotion_level" not in (two_repositories.wiki.root / "docs/pages.md").read_text()
     assert (await two.call("index_document", path="pages.md"))["project_name"] == "wiki"
     assert (await two.call("index_document", path="orders.md"))["code"] == "DOCUMENT_NOT_FOUND"
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-async def test_two_clients_without_keys_work_in_two_projects(town: Town, generation: str) -> None:
-    async with window(town, generation) as one, window(town, generation) as two:
-        await work_apart(town, one, two)
+async def test_two_clients_without_keys_work_in_two_projects(
+    two_repositories: TwoRepositories, generation: str
+) -> None:
+    async with window(two_repositories, generation) as one, window(two_repositories, generation) as two:
+        await work_apart(two_repositories, one, two)
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-async def test_two_windows_with_one_key_work_in_two_projects(locked: Town, generation: str) -> None:
+async def test_two_windows_with_one_key_work_in_two_projects(locked: TwoRepositories, generation: str) -> None:
     async with window(locked, generation, "alice") as one, window(locked, generation, "alice") as two:
         await work_apart(locked, one, two)
 
 
-async def test_two_stdio_processes_on_one_directory_work_in_two_projects(town: Town, tmp_path: Path) -> None:
+async def test_two_stdio_processes_on_one_directory_work_in_two_projects(
+    two_repositories: TwoRepositories, tmp_path: Path
+) -> None:
     def process() -> Client:
         arguments = ["mcp", "--structured", "--tools", "projects", "--data-dir", str(tmp_path / "data")]
         return Client(stdio_client(StdioServerParameters(command=COMMAND, args=arguments, env=environment())))
 
     async with process() as one, process() as two:
-        await work_apart(town, Window(one, passes_on=False), Window(two, passes_on=False))
+        await work_apart(two_repositories, Window(one, passes_on=False), Window(two, passes_on=False))
 
 
-async def test_a_client_that_activated_nothing_touches_no_project(town: Town) -> None:
-    town.as_it_was()
-    async with window(town, "legacy") as one, window(town, "legacy") as idle, window(town, "2026-07-28") as stateless:
-        await one.activate(town.shop)
+async def test_a_client_that_activated_nothing_touches_no_project(two_repositories: TwoRepositories) -> None:
+    two_repositories.as_it_was()
+    async with (
+        window(two_repositories, "legacy") as one,
+        window(two_repositories, "legacy") as idle,
+        window(two_repositories, "2026-07-28") as stateless,
+    ):
+        await one.activate(two_repositories.shop)
         for client in (idle, stateless):
             for tool, arguments in {
                 "index_document": {"path": "orders.md"},
                 "update_promotion_level": {"document_path": "orders.md", "promotion_level": "critical"},
                 "rag_query": {"query": "orders"},
             }.items():
-                refused = await client.call(tool, **arguments)
-                assert refused["code"] == "PROJECT_NOT_ACTIVATED"
-                assert "activate_project" in refused["error"]
+                rejected = await client.call(tool, **arguments)
+                assert rejected["code"] == "PROJECT_NOT_ACTIVATED"
+                assert "activate_project" in rejected["error"]
             named = await client.call("rag_query", query="orders", project="shop")
             assert named["project_name"] == "shop"
-    assert "promotion_level" not in (town.shop.root / "docs/orders.md").read_text()
+    assert "promotion_level" not in (two_repositories.shop.root / "docs/orders.md").read_text()
 
 
-def test_programs_without_a_session_pass_on_the_handle(town: Town) -> None:
-    program = Caller(town.url)
-    shop = program.call("activate_project", config_path=town.shop.config)["activation"]
-    wiki = program.call("activate_project", config_path=town.wiki.config)["activation"]
+def test_programs_without_a_session_pass_on_the_handle(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    shop = program.call("activate_project", config_path=two_repositories.shop.config)["activation"]
+    wiki = program.call("activate_project", config_path=two_repositories.wiki.config)["activation"]
     assert shop != wiki
     assert len(shop) >= 20
     assert program.call("index_document", path="pages.md", status=409)["code"] == "PROJECT_NOT_ACTIVATED"
@@ -179,33 +188,33 @@ def test_programs_without_a_session_pass_on_the_handle(town: Town) -> None:
     assert "activate_project again" in unknown["error"]
 
 
-def test_two_python_clients_work_in_two_projects(town: Town) -> None:
-    with PythonClient(town.url) as one, PythonClient(town.url) as two:
-        one.call("activate_project", config_path=town.shop.config)
-        two.call("activate_project", config_path=town.wiki.config)
+def test_two_python_clients_work_in_two_projects(two_repositories: TwoRepositories) -> None:
+    with PythonClient(two_repositories.url) as one, PythonClient(two_repositories.url) as two:
+        one.call("activate_project", config_path=two_repositories.shop.config)
+        two.call("activate_project", config_path=two_repositories.wiki.config)
         assert one.call("list_doc_types")["project_name"] == "shop"
         assert two.call("index_document", path="pages.md")["project_name"] == "wiki"
 
 
-def test_two_activations_of_one_key_decide_nothing(locked: Town) -> None:
+def test_two_activations_of_one_key_decide_nothing(locked: TwoRepositories) -> None:
     program = Caller(locked.url, "bob")
     shop = program.call("activate_project", config_path=locked.shop.config)["activation"]
     assert program.call("index_document", path="orders.md")["project_name"] == "shop"
     program.call("activate_project", config_path=locked.wiki.config)
-    refused = program.call("update_promotion_level", document_path="orders.md", promotion_level="critical", status=409)
-    assert "'shop'" in refused["error"]
-    assert "'wiki'" in refused["error"]
+    rejected = program.call("update_promotion_level", document_path="orders.md", promotion_level="critical", status=409)
+    assert "'shop'" in rejected["error"]
+    assert "'wiki'" in rejected["error"]
     assert program.call("list_doc_types", activation=shop)["project_name"] == "shop"
     assert program.call("list_doc_types", project="wiki")["project_name"] == "wiki"
 
 
-def test_a_handle_belongs_to_the_key_that_made_it(locked: Town) -> None:
+def test_a_handle_belongs_to_the_key_that_made_it(locked: TwoRepositories) -> None:
     handle = Caller(locked.url, "alice").call("activate_project", config_path=locked.shop.config)["activation"]
     stolen = Caller(locked.url, "bob").call("index_document", path="orders.md", activation=handle, status=409)
     assert stolen["code"] == "PROJECT_NOT_ACTIVATED"
 
 
-def test_a_key_that_may_only_read_reads_an_activated_project_and_changes_nothing(locked: Town) -> None:
+def test_a_key_that_may_only_read_reads_an_activated_project_and_changes_nothing(locked: TwoRepositories) -> None:
     reader = Caller(locked.url, "reader")
     Caller(locked.url, "alice").call("activate_project", config_path=locked.shop.config)
     activated = reader.call("activate_project", config_path=locked.shop.config)
@@ -219,62 +228,70 @@ def test_a_key_that_may_only_read_reads_an_activated_project_and_changes_nothing
     }
     assert reader.call("update_promotion_level", **changed, status=403)["code"] == "FORBIDDEN"
     hidden = repository(locked.shop.root.parent, "hidden", secret="# Secret\n")
-    refused = reader.call("activate_project", config_path=hidden.config, status=409)
-    assert "may only read" in refused["error"]
+    rejected = reader.call("activate_project", config_path=hidden.config, status=409)
+    assert "may only read" in rejected["error"]
     assert reader.call("rag_query", query="secret", project="hidden", status=404)["code"] == "NOT_FOUND"
 
 
-def open_session(town: Town, key: str | None = None, version: str = "2025-11-25") -> tuple[dict[str, str], str]:
+def open_session(
+    two_repositories: TwoRepositories, key: str | None = None, version: str = "2025-11-25"
+) -> tuple[dict[str, str], str]:
     """The headers of a new session, and its id."""
     headers = {**ACCEPT, **({"Authorization": f"Bearer {key}"} if key is not None else {})}
     params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     message = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}
-    reply = httpx2.post(f"{town.url}/mcp", json=message, headers=headers)
+    reply = httpx2.post(f"{two_repositories.url}/mcp", json=message, headers=headers)
     session = reply.headers["mcp-session-id"]
     return {**headers, "Mcp-Session-Id": session, "MCP-Protocol-Version": version}, session
 
 
-def ask(town: Town, headers: dict[str, str], tool: str = "list_doc_types", **arguments: Any) -> httpx2.Response:
+def ask(
+    two_repositories: TwoRepositories, headers: dict[str, str], tool: str = "list_doc_types", **arguments: Any
+) -> httpx2.Response:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
-    return httpx2.post(f"{town.url}/mcp?structured=true", json=message, headers=headers, timeout=60)
+    return httpx2.post(f"{two_repositories.url}/mcp?structured=true", json=message, headers=headers, timeout=60)
 
 
 @pytest.mark.parametrize("version", ["2025-03-26", "2025-06-18", "2025-11-25"])
-def test_revisions_with_sessions_get_one_that_cannot_be_guessed(town: Town, version: str) -> None:
-    sessions = {open_session(town, version=version)[1] for _ in range(3)}
+def test_revisions_with_sessions_get_one_that_cannot_be_guessed(
+    two_repositories: TwoRepositories, version: str
+) -> None:
+    sessions = {open_session(two_repositories, version=version)[1] for _ in range(3)}
     assert len(sessions) == 3
     assert min(map(len, sessions)) >= 32
 
 
-def test_an_ended_session_and_one_that_never_was_are_not_found(town: Town) -> None:
-    headers, _ = open_session(town)
-    assert ask(town, headers, "activate_project", config_path=town.shop.config).status_code == 200
-    assert ask(town, headers).json()["result"]["structuredContent"]["project_name"] == "shop"
-    assert httpx2.delete(f"{town.url}/mcp", headers=headers).status_code == 200
+def test_an_ended_session_and_one_that_never_was_are_not_found(two_repositories: TwoRepositories) -> None:
+    headers, _ = open_session(two_repositories)
+    assert (
+        ask(two_repositories, headers, "activate_project", config_path=two_repositories.shop.config).status_code == 200
+    )
+    assert ask(two_repositories, headers).json()["result"]["structuredContent"]["project_name"] == "shop"
+    assert httpx2.delete(f"{two_repositories.url}/mcp", headers=headers).status_code == 200
     for gone in (headers, {**headers, "Mcp-Session-Id": "made-up"}):
-        refused = ask(town, gone)
-        assert refused.status_code == 404
-        assert "initialize" in refused.json()["error"]["message"]
-        assert httpx2.delete(f"{town.url}/mcp", headers=gone).status_code == 404
+        rejected = ask(two_repositories, gone)
+        assert rejected.status_code == 404
+        assert "initialize" in rejected.json()["error"]["message"]
+        assert httpx2.delete(f"{two_repositories.url}/mcp", headers=gone).status_code == 404
 
 
-def test_a_session_is_closed_to_other_keys(locked: Town) -> None:
+def test_a_session_is_closed_to_other_keys(locked: TwoRepositories) -> None:
     headers, _ = open_session(locked, "alice")
     assert ask(locked, headers).status_code == 200
     assert ask(locked, {**headers, "Authorization": "Bearer bob"}).status_code == 404
 
 
-def test_plain_http_enters_no_session(town: Town) -> None:
-    headers, _ = open_session(town)
-    ask(town, headers, "activate_project", config_path=town.shop.config)
-    reply = httpx2.post(f"{town.url}/tools/list_doc_types", json={}, headers=headers)
+def test_plain_http_enters_no_session(two_repositories: TwoRepositories) -> None:
+    headers, _ = open_session(two_repositories)
+    ask(two_repositories, headers, "activate_project", config_path=two_repositories.shop.config)
+    reply = httpx2.post(f"{two_repositories.url}/tools/list_doc_types", json={}, headers=headers)
     assert reply.status_code == 409
 
 
-def test_a_cached_answer_is_not_another_tenants(town: Town) -> None:
-    program = Caller(town.url)
-    program.call("activate_project", config_path=town.shop.config)
-    program.call("activate_project", config_path=town.wiki.config)
+def test_a_cached_answer_is_not_another_tenants(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    program.call("activate_project", config_path=two_repositories.shop.config)
+    program.call("activate_project", config_path=two_repositories.wiki.config)
     question: dict[str, Any] = {"query": "what is done before something else?", "minScore": 0}
     for _ in range(2):
         for project, document in (("shop", "Orders"), ("wiki", "Pages")):
@@ -283,9 +300,9 @@ def test_a_cached_answer_is_not_another_tenants(town: Town) -> None:
     assert program.call("rag_context_search", **question)["results"] == []
 
 
-def test_a_name_means_the_same_to_every_tool(town: Town) -> None:
-    program = Caller(town.url)
-    program.call("activate_project", config_path=town.shop.config)
+def test_a_name_means_the_same_to_every_tool(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    program.call("activate_project", config_path=two_repositories.shop.config)
     found = program.call("rag_context_search", query="order", project="shop", minScore=0)
     assert [result["title"] for result in found["results"]] == ["Orders"]
     (listed,) = program.call("rag_context_list", project="shop")["documents"]
@@ -308,27 +325,29 @@ def test_a_name_means_the_same_to_every_tool(town: Town) -> None:
         ("index_document", {"path": "orders.md"}),
     ],
 )
-def test_a_project_that_is_not_there_is_not_found_by_any_tool(town: Town, tool: str, fields: dict[str, str]) -> None:
-    program = Caller(town.url)
-    program.call("activate_project", config_path=town.shop.config)
-    refused = program.call(tool, **fields, project="shoop", status=404)
-    assert refused["code"] == "NOT_FOUND"
-    assert "shop" in refused["error"].replace("shoop", "")
+def test_a_project_that_is_not_there_is_not_found_by_any_tool(
+    two_repositories: TwoRepositories, tool: str, fields: dict[str, str]
+) -> None:
+    program = Caller(two_repositories.url)
+    program.call("activate_project", config_path=two_repositories.shop.config)
+    rejected = program.call(tool, **fields, project="shoop", status=404)
+    assert rejected["code"] == "NOT_FOUND"
+    assert "shop" in rejected["error"].replace("shoop", "")
 
 
-def test_deleting_an_unknown_project_says_which_there_are(town: Town) -> None:
-    program = Caller(town.url)
-    program.call("activate_project", config_path=town.shop.config)
-    refused = program.call("delete_documents", project_name="shoop", status=404)
-    assert "shop" in refused["error"].replace("shoop", "")
+def test_deleting_an_unknown_project_says_which_there_are(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    program.call("activate_project", config_path=two_repositories.shop.config)
+    rejected = program.call("delete_documents", project_name="shoop", status=404)
+    assert "shop" in rejected["error"].replace("shoop", "")
 
 
-def test_nothing_is_indexed_past_the_files_of_a_project(town: Town) -> None:
-    program = Caller(town.url)
-    program.call("activate_project", config_path=town.shop.config)
+def test_nothing_is_indexed_past_the_files_of_a_project(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    program.call("activate_project", config_path=two_repositories.shop.config)
     document: dict[str, Any] = {"content": "A ghost.", "contentType": "decision", "sessionId": "s", "source": "ghost"}
-    refused = program.call("rag_context_index", **document, project="shop", status=400)
-    assert "index_document" in refused["error"]
+    rejected = program.call("rag_context_index", **document, project="shop", status=400)
+    assert "index_document" in rejected["error"]
     assert program.call("rag_query", query="ghost", project="shop")["project_name"] == "shop"
     kept = program.call("rag_context_index", **document, project="notes")
     assert kept["status"] == "indexed"
@@ -336,21 +355,21 @@ def test_nothing_is_indexed_past_the_files_of_a_project(town: Town) -> None:
     assert [result["content"] for result in found["results"]] == ["A ghost."]
 
 
-def test_a_branch_that_is_not_checked_out_is_accepted_only_when_forced(town: Town) -> None:
-    program = Caller(town.url)
-    asked: dict[str, Any] = {"config_path": town.shop.config, "branch_name": "release-9"}
-    refused = program.call("activate_project", **asked, status=400)
-    assert "'main' is checked out" in refused["error"]
+def test_a_branch_that_is_not_checked_out_is_accepted_only_when_forced(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    asked: dict[str, Any] = {"config_path": two_repositories.shop.config, "branch_name": "release-9"}
+    rejected = program.call("activate_project", **asked, status=400)
+    assert "'main' is checked out" in rejected["error"]
     assert program.call("list_doc_types", project="shop", branch="release-9", status=404)["code"] == "NOT_FOUND"
     assert program.call("activate_project", **asked, force=True)["branch_name"] == "release-9"
     assert program.call("delete_documents", project_name="shop", branch_name="release-9")["deleted_count"] == 1
     assert program.call("activate_project", **{**asked, "branch_name": "main"})["branch_name"] == "main"
 
 
-def test_a_document_is_named_from_the_docs_folder_or_the_repository(town: Town) -> None:
-    program = Caller(town.url)
-    handle = program.call("activate_project", config_path=town.shop.config)["activation"]
-    for path in ("orders.md", "docs/orders.md", str(town.shop.root / "docs" / "orders.md")):
+def test_a_document_is_named_from_the_docs_folder_or_the_repository(two_repositories: TwoRepositories) -> None:
+    program = Caller(two_repositories.url)
+    handle = program.call("activate_project", config_path=two_repositories.shop.config)["activation"]
+    for path in ("orders.md", "docs/orders.md", str(two_repositories.shop.root / "docs" / "orders.md")):
         assert program.call("index_document", path=path, activation=handle)["path"] == "orders.md"
     missing = program.call("index_document", path="docs/none.md", activation=handle, status=404)
     assert "relative to the docs folder, which is 'docs'" in missing["error"]

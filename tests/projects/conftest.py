@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.projects.sync_harness import Rig, open_rig
+from tests.projects.sync_harness import SyncHarness, open_sync_harness
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def harness(tmp_path: Path) -> AsyncIterator[SyncHarness]:
     (tmp_path / "store").mkdir()
-    async with open_rig(tmp_path / "store") as rig:
-        yield rig
+    async with open_sync_harness(tmp_path / "store") as harness:
+        yield harness

@@ -18,7 +18,7 @@ from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.service import Service
 from rag_context.service.projects import ProjectParts
 from tests.collections.services import memory_service
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 KEYS = tuple(
     ApiKey.parse(name, hash_key(name), access)
@@ -28,10 +28,10 @@ KEYS = tuple(
 
 
 @dataclass
-class Hall:
+class HttpHarness:
     """The service, what it is made of, and a client at its HTTP door."""
 
-    house: House
+    service_harness: ServiceHarness
     projects: Projects
     service: Service
     client: httpx2.AsyncClient
@@ -50,25 +50,27 @@ class Hall:
 
 
 @asynccontextmanager
-async def open_hall(chat: ChatModel | None = None, **options: Any) -> AsyncIterator[Hall]:
+async def open_http_harness(chat: ChatModel | None = None, **options: Any) -> AsyncIterator[HttpHarness]:
     """A hall without any project yet."""
-    house = House()
-    await house.bound.bind()
-    projects = Projects(house.indexer, house.documents.port)
+    service_harness = ServiceHarness()
+    await service_harness.bound.bind()
+    projects = Projects(service_harness.indexer, service_harness.documents.port)
     works = RetrievalDependencies(
-        ask=house.service.rank,
-        documents=house.documents.port,
-        document_store=house.sources.document_store,
+        ask=service_harness.service.rank,
+        documents=service_harness.documents.port,
+        document_store=service_harness.sources.document_store,
         catalogues=projects.catalogues,
-        renderer=Renderer(house.fake.tokenizer),
-        model=lambda: house.bound.model,
+        renderer=Renderer(service_harness.fake.tokenizer),
+        model=lambda: service_harness.bound.model,
         deadline_s=2.0,
     )
-    parts = replace(house.service._parts, projects=ProjectParts(projects, works, chat), collections=memory_service())
-    service = Service(parts, now=lambda: house.now)
+    parts = replace(
+        service_harness.service._parts, projects=ProjectParts(projects, works, chat), collections=memory_service()
+    )
+    service = Service(parts, now=lambda: service_harness.now)
     transport = httpx2.ASGITransport(create_app(service, ServerOptions(**options)), raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
         try:
-            yield Hall(house, projects, service, client)
+            yield HttpHarness(service_harness, projects, service, client)
         finally:
             await projects.aclose()

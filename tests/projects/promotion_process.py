@@ -14,7 +14,7 @@ from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.vectors import Matrix
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
-from tests.projects.sync_harness import Rig, open_rig
+from tests.projects.sync_harness import SyncHarness, open_sync_harness
 
 
 def die() -> None:
@@ -25,8 +25,8 @@ def die() -> None:
 class Dying:
     """A writer that ends the process at a write."""
 
-    def __init__(self, rig: Rig, step: str) -> None:
-        self._documents = rig.documents
+    def __init__(self, harness: SyncHarness, step: str) -> None:
+        self._documents = harness.documents
         self._step = step
 
     async def write(
@@ -43,10 +43,10 @@ class Dying:
 
 async def promote(folder: Path) -> None:
     """Promote `a.md`."""
-    async with open_rig(folder) as rig:
-        projects = Projects(rig.indexer, rig.documents)
+    async with open_sync_harness(folder) as harness:
+        projects = Projects(harness.indexer, harness.documents)
         activation = await projects.activate(str(folder / "repository"))
-        rig.indexer._writer = Dying(rig, folder.name)  # type: ignore[assignment]
+        harness.indexer._writer = Dying(harness, folder.name)  # type: ignore[assignment]
         if folder.name == "before-the-file":
             sys.addaudithook(lambda event, _: die() if event == "os.rename" else None)
         await projects.promote(activation, "a.md", PromotionLevel.CRITICAL)

@@ -26,7 +26,7 @@ ROOT = Path("/repo/docs")
 
 
 @dataclass
-class Knowledge:
+class RetrievalHarness:
     """Documents by path, written as files would be, and what reads them."""
 
     deadline_s: float = 2.0

@@ -47,7 +47,7 @@ def configure(root: Path, **values: object) -> Path:
     return path
 
 
-class HandWatch:
+class ManualWatch:
     """Tells what it is told to, of whatever folder is watched."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class HandWatch:
 
 
 @dataclass
-class Rig:
+class SyncHarness:
     """The write path, and what it counts."""
 
     store: SqliteStore
@@ -124,9 +124,9 @@ class Rig:
 
 
 @asynccontextmanager
-async def open_rig(folder: Path) -> AsyncIterator[Rig]:
+async def open_sync_harness(folder: Path) -> AsyncIterator[SyncHarness]:
     """The write path over a store in this folder."""
     async with open_database(folder / "rag-context.db") as store:
-        rig = Rig(store)
-        await rig.bound.bind()
-        yield rig
+        harness = SyncHarness(store)
+        await harness.bound.bind()
+        yield harness

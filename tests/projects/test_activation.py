@@ -20,7 +20,7 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.sync import SyncProgress
 from rag_context.testing import Fault, Faulty
-from tests.projects.sync_harness import HandWatch, Rig, configure, write
+from tests.projects.sync_harness import ManualWatch, SyncHarness, configure, write
 
 ONE, TWO = CallerId("one"), CallerId("two")
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
@@ -34,8 +34,8 @@ async def until(holds: Callable[[], Awaitable[bool]]) -> None:
 
 
 @pytest.fixture
-async def projects(rig: Rig) -> AsyncIterator[Projects]:
-    projects = Projects(rig.indexer, rig.documents)
+async def projects(harness: SyncHarness) -> AsyncIterator[Projects]:
+    projects = Projects(harness.indexer, harness.documents)
     yield projects
     await projects.aclose()
 
@@ -51,11 +51,13 @@ def shop(tmp_path: Path) -> Path:
     return root
 
 
-async def test_an_activation_indexes_the_files_and_names_the_tenant(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_an_activation_indexes_the_files_and_names_the_tenant(
+    harness: SyncHarness, projects: Projects, shop: Path
+) -> None:
     activation = await projects.activate(str(shop / ".rag-context" / "config.json"))
     assert (activation.tenant.project, activation.tenant.branch) == ("shop", "main")
     assert activation.docs_root == (shop / "docs").resolve()
-    assert await rig.contents(activation.tenant) == {"a.md": "# A\n"}
+    assert await harness.contents(activation.tenant) == {"a.md": "# A\n"}
     assert projects.followed(activation.tenant) is activation
 
 
@@ -64,22 +66,22 @@ async def test_a_project_may_be_named_by_any_of_its_folders(projects: Projects, 
     assert (await projects.activate(str(shop / place))).config.path == shop / ".rag-context" / "config.json"
 
 
-async def test_edits_renames_and_deletions_are_followed(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_edits_renames_and_deletions_are_followed(harness: SyncHarness, projects: Projects, shop: Path) -> None:
     tenant = (await projects.activate(str(shop))).tenant
 
     async def holds(expected: dict[str, str]) -> None:
         async def as_expected() -> bool:
-            return await rig.contents(tenant) == expected
+            return await harness.contents(tenant) == expected
 
         await until(as_expected)
 
     write(shop / "docs" / "sub" / "b.md", "# B\n")
     write(shop / "docs" / "a.md", "# A2\n")
     await holds({"a.md": "# A2\n", "sub/b.md": "# B\n"})
-    embedded = await rig.embedded()
+    embedded = await harness.embedded()
     (shop / "docs" / "sub").rename(shop / "docs" / "new")
     await holds({"a.md": "# A2\n", "new/b.md": "# B\n"})
-    assert await rig.embedded() == embedded
+    assert await harness.embedded() == embedded
     (shop / "docs" / "a.md").unlink()
     await holds({"new/b.md": "# B\n"})
 
@@ -91,27 +93,31 @@ async def test_edits_renames_and_deletions_are_followed(rig: Rig, projects: Proj
     await until(was_told)
 
 
-async def test_a_file_that_could_not_be_stored_is_tried_again(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_a_file_that_could_not_be_stored_is_tried_again(
+    harness: SyncHarness, projects: Projects, shop: Path
+) -> None:
     tenant = (await projects.activate(str(shop))).tenant
-    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
-    calls = rig.writer.calls
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    calls = harness.writer.calls
     write(shop / "docs" / "b.md", "# B\n")
 
     async def was_tried() -> bool:
-        return rig.writer.calls > calls
+        return harness.writer.calls > calls
 
     async def is_there() -> bool:
-        return "b.md" in await rig.contents(tenant)
+        return "b.md" in await harness.contents(tenant)
 
     await until(was_tried)
-    rig.writer.fault = None
+    harness.writer.fault = None
     await until(is_there)
 
 
-async def test_another_branch_is_followed_for_every_caller(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_another_branch_is_followed_for_every_caller(
+    harness: SyncHarness, projects: Projects, shop: Path
+) -> None:
     main = await projects.activate(str(shop))
     handle = projects.activations.note(ONE, main)
-    embedded = await rig.embedded()
+    embedded = await harness.embedded()
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
 
     async def is_next() -> bool:
@@ -123,16 +129,16 @@ async def test_another_branch_is_followed_for_every_caller(rig: Rig, projects: P
     write(shop / "docs" / "b.md", "# B\n")
 
     async def is_there() -> bool:
-        return "b.md" in await rig.contents(tenant)
+        return "b.md" in await harness.contents(tenant)
 
     await until(is_there)
-    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
-    assert await rig.embedded() == embedded + 1
+    assert await harness.contents(main.tenant) == {"a.md": "# A\n"}
+    assert await harness.embedded() == embedded + 1
 
 
-async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(rig: Rig, shop: Path) -> None:
-    watch = HandWatch()
-    projects = Projects(rig.indexer, rig.documents, watch=watch)
+async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(harness: SyncHarness, shop: Path) -> None:
+    watch = ManualWatch()
+    projects = Projects(harness.indexer, harness.documents, watch=watch)
     main = await projects.activate(str(shop))
     (shop / ".git" / "index.lock").touch()
     write(shop / "docs" / "a.md", "# Next\n")
@@ -142,15 +148,17 @@ async def test_files_that_a_checkout_changes_stay_out_of_the_branch_before(rig: 
     (shop / ".git" / "index.lock").unlink()
 
     async def is_next() -> bool:
-        return await rig.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
+        return await harness.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
 
     await until(is_next)
-    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    assert await harness.contents(main.tenant) == {"a.md": "# A\n"}
     await projects.aclose()
 
 
-async def test_a_file_is_indexed_for_the_branch_that_was_checked_out_a_moment_ago(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())  # nothing is noticed by itself
+async def test_a_file_is_indexed_for_the_branch_that_was_checked_out_a_moment_ago(
+    harness: SyncHarness, shop: Path
+) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())  # nothing is noticed by itself
     main = await projects.activate(str(shop))
     projects.activations.note(ONE, main)
     assert await projects.checked_out(main) is main
@@ -161,39 +169,43 @@ async def test_a_file_is_indexed_for_the_branch_that_was_checked_out_a_moment_ag
     await projects.promote(now, "a.md", PromotionLevel.CRITICAL)
     assert now.tenant == Tenant("shop", "next", main.tenant.path_hash)
     assert projects.activations.of(ONE) == (now,)
-    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
-    assert "critical" in (await rig.contents(now.tenant))["a.md"]
+    assert await harness.contents(main.tenant) == {"a.md": "# A\n"}
+    assert "critical" in (await harness.contents(now.tenant))["a.md"]
     await projects.aclose()
 
 
-async def test_where_the_branch_that_is_checked_out_cannot_be_followed_no_file_is_touched(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+async def test_where_the_branch_that_is_checked_out_cannot_be_followed_no_file_is_touched(
+    harness: SyncHarness, shop: Path
+) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     main = await projects.activate(str(shop))
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
     configure(shop, project_name="Shop")
     for _ in range(2):
         with pytest.raises(ProjectNotActivatedError, match="Another branch than 'main'"):
             await projects.checked_out(main)
-    assert await rig.contents(main.tenant) == {"a.md": "# A\n"}
+    assert await harness.contents(main.tenant) == {"a.md": "# A\n"}
     await projects.aclose()
 
 
-async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_before(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
-    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+async def test_what_is_tried_again_after_a_checkout_stays_out_of_the_branch_before(
+    harness: SyncHarness, shop: Path
+) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
     main = await projects.activate(str(shop))
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
     write(shop / "docs" / "a.md", "# Next\n")
-    rig.writer.fault = None
+    harness.writer.fault = None
 
     following = Tenant("shop", "next", main.tenant.path_hash)
 
     async def is_next() -> bool:
-        return any([await rig.contents(tenant) for tenant in (main.tenant, following)])
+        return any([await harness.contents(tenant) for tenant in (main.tenant, following)])
 
     await until(is_next)
-    assert await rig.contents(main.tenant) == {}
-    assert await rig.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
+    assert await harness.contents(main.tenant) == {}
+    assert await harness.contents(Tenant("shop", "next", main.tenant.path_hash)) == {"a.md": "# Next\n"}
     await projects.aclose()
 
 
@@ -213,25 +225,25 @@ async def test_a_branch_that_cannot_be_read_is_accepted(projects: Projects, shop
     assert (await projects.activate(str(shop), "topic")).branch_is_given is True
 
 
-async def test_a_long_first_reconciliation_goes_on_behind_the_activation(rig: Rig, shop: Path) -> None:
+async def test_a_long_first_reconciliation_goes_on_behind_the_activation(harness: SyncHarness, shop: Path) -> None:
     for number in range(12):
         write(shop / "docs" / f"{number}.md", f"# {number}\n")
-    projects = Projects(rig.indexer, rig.documents, patience_s=0.3)
-    rig.writer.fault = Fault(delay_s=0.4)
-    heard: list[SyncProgress] = []
+    projects = Projects(harness.indexer, harness.documents, patience_s=0.3)
+    harness.writer.fault = Fault(delay_s=0.4)
+    received: list[SyncProgress] = []
     try:
-        activation = await projects.activate(str(shop), progress=heard.append)
+        activation = await projects.activate(str(shop), progress=received.append)
         state = projects.state(activation.tenant)
         assert state is not None
         assert state.first is None
-        rig.writer.fault = None
+        harness.writer.fault = None
 
         async def is_done() -> bool:
             return state.first is not None
 
         await until(is_done)
-        assert len(await rig.contents(activation.tenant)) == 13
-        assert heard[-1].done == heard[-1].total == 13
+        assert len(await harness.contents(activation.tenant)) == 13
+        assert received[-1].done == received[-1].total == 13
     finally:
         await projects.aclose()
 
@@ -274,22 +286,22 @@ async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_rejected(
 
 
 async def test_a_project_whose_docs_folder_comes_later_is_followed_all_the_same(
-    rig: Rig, projects: Projects, shop: Path
+    harness: SyncHarness, projects: Projects, shop: Path
 ) -> None:
     shutil.rmtree(shop / "docs")
     tenant = (await projects.activate(str(shop))).tenant
     write(shop / "docs" / "b.md", "# B\n")
 
     async def is_there() -> bool:
-        return set(await rig.contents(tenant)) == {"b.md"}
+        return set(await harness.contents(tenant)) == {"b.md"}
 
     await until(is_there)
 
 
-async def test_an_index_that_cannot_be_read_activates_nothing(rig: Rig, shop: Path) -> None:
-    documents = Faulty(rig.documents, "tenants", "matching")
+async def test_an_index_that_cannot_be_read_activates_nothing(harness: SyncHarness, shop: Path) -> None:
+    documents = Faulty(harness.documents, "tenants", "matching")
     documents.fault = Fault(BackendUnavailableError("documents", "gone"))
-    projects = Projects(rig.indexer, documents.port)
+    projects = Projects(harness.indexer, documents.port)
     with pytest.raises(BackendUnavailableError):
         await projects.activate(str(shop))
     documents.methods = frozenset({"matching"})
@@ -301,7 +313,7 @@ async def test_an_index_that_cannot_be_read_activates_nothing(rig: Rig, shop: Pa
 
 
 async def test_a_tenant_is_found_by_what_is_named_of_it(
-    rig: Rig, projects: Projects, shop: Path, tmp_path: Path
+    harness: SyncHarness, projects: Projects, shop: Path, tmp_path: Path
 ) -> None:
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
@@ -320,7 +332,7 @@ async def test_a_tenant_is_found_by_what_is_named_of_it(
         await projects.tenants.named("shop", "old")
 
 
-async def test_one_file_is_indexed_on_request(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_one_file_is_indexed_on_request(harness: SyncHarness, projects: Projects, shop: Path) -> None:
     activation = await projects.activate(str(shop))
     write(shop / "docs" / "b.md", "---\ntitle: B\ndoc_type: tool\n---\n")
     document = await projects.index_document(activation, "b.md")
@@ -338,12 +350,12 @@ async def test_one_file_is_indexed_on_request(rig: Rig, projects: Projects, shop
         await projects.index_document(activation, "bad.md")
 
 
-async def test_a_promotion_changes_file_record_and_chunks(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_a_promotion_changes_file_record_and_chunks(harness: SyncHarness, projects: Projects, shop: Path) -> None:
     activation = await projects.activate(str(shop))
     done = await projects.promote(activation, "a.md", PromotionLevel.IMPORTANT)
     assert (done.previous, done.new) == (PromotionLevel.STANDARD, PromotionLevel.IMPORTANT)
     assert (shop / "docs" / "a.md").read_text().startswith("---\npromotion_level: important\n")
-    stored = await rig.documents.get(done.document.id)
+    stored = await harness.documents.get(done.document.id)
     assert stored is not None
     assert "promotion:important" in stored.metadata.tags
     again = await projects.promote(activation, str(shop / "docs" / "a.md"), PromotionLevel.STANDARD)
@@ -351,26 +363,26 @@ async def test_a_promotion_changes_file_record_and_chunks(rig: Rig, projects: Pr
 
 
 async def test_a_promotion_that_cannot_be_stored_leaves_the_file_as_it_was(
-    rig: Rig, projects: Projects, shop: Path
+    harness: SyncHarness, projects: Projects, shop: Path
 ) -> None:
     activation = await projects.activate(str(shop))
-    rig.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "gone"))
     with pytest.raises(BackendUnavailableError):
         await projects.promote(activation, "a.md", PromotionLevel.CRITICAL)
     assert (shop / "docs" / "a.md").read_bytes() == b"# A\n"
-    rig.writer.fault = None
+    harness.writer.fault = None
     found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
     assert found is not None
     assert found.promotion_level is PromotionLevel.STANDARD
 
 
-async def test_a_caller_who_goes_away_does_not_leave_half_a_promotion(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+async def test_a_caller_who_goes_away_does_not_leave_half_a_promotion(harness: SyncHarness, shop: Path) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     activation = await projects.activate(str(shop))
-    rig.writer.fault = Fault(delay_s=0.2)
-    calls = rig.writer.calls
+    harness.writer.fault = Fault(delay_s=0.2)
+    calls = harness.writer.calls
     asking = asyncio.create_task(projects.promote(activation, "a.md", PromotionLevel.CRITICAL))
-    while rig.writer.calls == calls:
+    while harness.writer.calls == calls:
         await asyncio.sleep(0.01)
     asking.cancel()
 
@@ -390,12 +402,14 @@ async def test_what_is_no_document_cannot_be_promoted(projects: Projects, shop: 
         await projects.promote(activation, path, PromotionLevel.CRITICAL)
 
 
-async def test_external_documents_are_apart_and_read_only(rig: Rig, projects: Projects, tmp_path: Path) -> None:
+async def test_external_documents_are_apart_and_read_only(
+    harness: SyncHarness, projects: Projects, tmp_path: Path
+) -> None:
     root = shutil.copytree(SAMPLE, tmp_path / "sample")
     activation = await projects.activate(str(root))
     assert activation.external is not None
-    assert set(await rig.contents(activation.external)) == {"payments/errors.md", "payments/webhooks.md"}
-    assert "payments/errors.md" not in await rig.contents(activation.tenant)
+    assert set(await harness.contents(activation.external)) == {"payments/errors.md", "payments/webhooks.md"}
+    assert "payments/errors.md" not in await harness.contents(activation.tenant)
     before = (root / "vendor" / "payments" / "errors.md").read_bytes()
     for path in ("payments/errors.md", "vendor/payments/errors.md", str(root / "vendor" / "payments" / "errors.md")):
         with pytest.raises(ExternalDocsNotPromotableError):
@@ -403,25 +417,27 @@ async def test_external_documents_are_apart_and_read_only(rig: Rig, projects: Pr
     assert (root / "vendor" / "payments" / "errors.md").read_bytes() == before
 
 
-async def test_an_activation_is_complete_when_external_documents_are_there_too(rig: Rig, shop: Path) -> None:
-    await Projects(rig.indexer, rig.documents).activate(str(shop))  # the documents are there already
+async def test_an_activation_is_complete_when_external_documents_are_there_too(
+    harness: SyncHarness, shop: Path
+) -> None:
+    await Projects(harness.indexer, harness.documents).activate(str(shop))  # the documents are there already
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
-    projects = Projects(rig.indexer, rig.documents, patience_s=0.3)
-    rig.writer.fault = Fault(hang=True)
+    projects = Projects(harness.indexer, harness.documents, patience_s=0.3)
+    harness.writer.fault = Fault(hang=True)
     try:
         activation = await projects.activate(str(shop))
         state = projects.state(activation.tenant)
         assert state is not None
         assert not state.complete
         assert activation.external is not None
-        assert await rig.contents(activation.external) == {}
+        assert await harness.contents(activation.external) == {}
     finally:
         await projects.aclose()
 
 
 async def test_the_sample_project_is_complete_and_without_warnings(
-    rig: Rig, projects: Projects, tmp_path: Path
+    harness: SyncHarness, projects: Projects, tmp_path: Path
 ) -> None:
     activation = await projects.activate(str(shutil.copytree(SAMPLE, tmp_path / "sample")))
     catalogue = await projects.catalogues.of(activation.tenant)
@@ -437,7 +453,7 @@ async def test_the_sample_project_is_complete_and_without_warnings(
     assert [each.path for each in catalogue.related(pool)] == ["insights/checkout-traffic.md"]
 
 
-async def test_a_deletion_is_shown_before_it_is_made(rig: Rig, projects: Projects, shop: Path) -> None:
+async def test_a_deletion_is_shown_before_it_is_made(harness: SyncHarness, projects: Projects, shop: Path) -> None:
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
     main = await projects.activate(str(shop), "main")
@@ -447,29 +463,29 @@ async def test_a_deletion_is_shown_before_it_is_made(rig: Rig, projects: Project
     preview = await projects.preview_deletion("shop", "main", None)
     assert (preview.documents, preview.chunks) == (2, 2)
     assert set(preview.tenants) == {main.tenant, main.external}
-    assert len(await rig.contents(main.tenant)) == 1
+    assert len(await harness.contents(main.tenant)) == 1
     assert (await projects.preview_deletion("shop", None, main.tenant.path_hash)).documents == 4
     assert (await projects.preview_deletion("shop", None, "f" * 16)).documents == 0
     deleted = await projects.delete_documents("shop", "main", None)
     assert deleted == preview
-    assert await rig.contents(main.tenant) == {}
-    assert await rig.contents(other.tenant) == {"a.md": "# A\n"}
+    assert await harness.contents(main.tenant) == {}
+    assert await harness.contents(other.tenant) == {"a.md": "# A\n"}
     assert projects.activations.of(ONE) == ()
     assert projects.activations.of(TWO) == (other,)
 
 
-async def test_deleted_documents_do_not_come_back_by_themselves(rig: Rig, shop: Path) -> None:
-    watch = HandWatch()
-    projects = Projects(rig.indexer, rig.documents, watch=watch)
+async def test_deleted_documents_do_not_come_back_by_themselves(harness: SyncHarness, shop: Path) -> None:
+    watch = ManualWatch()
+    projects = Projects(harness.indexer, harness.documents, watch=watch)
     activation = await projects.activate(str(shop))
     await projects.delete_documents("shop", None, None)
     assert watch.stops
     assert all(stop.is_set() for stop in watch.stops)
-    assert await rig.contents(activation.tenant) == {}
+    assert await harness.contents(activation.tenant) == {}
     with pytest.raises(ProjectNotActivatedError):
         await projects.index_document(activation, "a.md")
     await projects.activate(str(shop))
-    assert await rig.contents(activation.tenant) == {"a.md": "# A\n"}
+    assert await harness.contents(activation.tenant) == {"a.md": "# A\n"}
     await projects.aclose()
 
 
@@ -478,35 +494,37 @@ async def test_a_deletion_names_a_project(projects: Projects) -> None:
         await projects.preview_deletion("", None, None)
 
 
-async def test_a_broken_watch_still_indexes(rig: Rig, shop: Path) -> None:
+async def test_a_broken_watch_still_indexes(harness: SyncHarness, shop: Path) -> None:
     async def broken(root: Path, *, debounce_s: float = 0.5, stop: asyncio.Event) -> AsyncIterator[frozenset[Path]]:
         raise ConfigurationError("no more watches")
         yield frozenset()
 
-    projects = Projects(rig.indexer, rig.documents, watch=broken)
+    projects = Projects(harness.indexer, harness.documents, watch=broken)
     activation = await projects.activate(str(shop))
-    assert set(await rig.contents(activation.tenant)) == {"a.md"}
+    assert set(await harness.contents(activation.tenant)) == {"a.md"}
     await projects.aclose()
 
 
-async def test_a_clone_and_a_renamed_project_take_their_vectors_from_what_is_stored(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+async def test_a_clone_and_a_renamed_project_take_their_vectors_from_what_is_stored(
+    harness: SyncHarness, shop: Path
+) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     write(shop / "docs" / "b.md", "# B\n\nAnother text.\n")
     await projects.activate(str(shop))
-    embedded = await rig.embedded()
+    embedded = await harness.embedded()
     clone = shutil.copytree(shop, shop.parent / "clone")
     (clone / "docs" / "b.md").rename(clone / "docs" / "renamed.md")
     activation = await projects.activate(str(clone))
-    assert set(await rig.contents(activation.tenant)) == {"a.md", "renamed.md"}
+    assert set(await harness.contents(activation.tenant)) == {"a.md", "renamed.md"}
     configure(shop, project_name="store")
     renamed = await projects.activate(str(shop))
-    assert set(await rig.contents(renamed.tenant)) == {"a.md", "b.md"}
-    assert await rig.embedded() == embedded
+    assert set(await harness.contents(renamed.tenant)) == {"a.md", "b.md"}
+    assert await harness.embedded() == embedded
     await projects.aclose()
 
 
-async def test_what_was_deleted_while_its_branch_changed_does_not_come_back(rig: Rig, shop: Path) -> None:
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+async def test_what_was_deleted_while_its_branch_changed_does_not_come_back(harness: SyncHarness, shop: Path) -> None:
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     main = await projects.activate(str(shop))
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
     change = asyncio.create_task(projects.checked_out(main))

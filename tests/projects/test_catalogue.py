@@ -11,12 +11,12 @@ from rag_context.domain.documents import DocumentInput, Tenant
 from rag_context.errors import BackendUnavailableError
 from rag_context.projects.listing import Catalogues, DocumentList
 from rag_context.testing import Fault, Faulty
-from tests.projects.sync_harness import TENANT, Rig, write
+from tests.projects.sync_harness import TENANT, SyncHarness, write
 
 
-async def indexed(rig: Rig, docs: Path) -> DocumentList:
-    await rig.synchroniser(docs).reconcile()
-    return await rig.catalogues.of(TENANT)
+async def indexed(harness: SyncHarness, docs: Path) -> DocumentList:
+    await harness.synchroniser(docs).reconcile()
+    return await harness.catalogues.of(TENANT)
 
 
 def paths(documents: object) -> list[str]:
@@ -24,11 +24,11 @@ def paths(documents: object) -> list[str]:
     return [document.path for document in documents]
 
 
-async def test_documents_are_found_by_path_and_by_id(rig: Rig, tmp_path: Path) -> None:
+async def test_documents_are_found_by_path_and_by_id(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "problems" / "b.md", "# B\n")
     write(docs / "a.md", "---\npromotion_level: critical\n---\n# A\n")
-    catalogue = await indexed(rig, docs)
+    catalogue = await indexed(harness, docs)
     assert paths(catalogue.documents) == ["a.md", "problems/b.md"]
     found = catalogue.by_path("problems/b.md")
     assert found is not None
@@ -38,44 +38,44 @@ async def test_documents_are_found_by_path_and_by_id(rig: Rig, tmp_path: Path) -
     assert catalogue.counts == {"problem": 1, "document": 1}
 
 
-async def test_an_unknown_tenant_has_an_empty_catalogue(rig: Rig) -> None:
-    catalogue = await rig.catalogues.of(Tenant("nobody"))
+async def test_an_unknown_tenant_has_an_empty_catalogue(harness: SyncHarness) -> None:
+    catalogue = await harness.catalogues.of(Tenant("nobody"))
     assert catalogue.documents == ()
 
 
-async def test_a_catalogue_follows_every_change(rig: Rig, tmp_path: Path) -> None:
+async def test_a_catalogue_follows_every_change(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     for number in range(30):
         write(docs / f"{number}.md", f"# {number}\n")
-    before = await indexed(rig, docs)
-    assert await rig.catalogues.of(TENANT) is before
+    before = await indexed(harness, docs)
+    assert await harness.catalogues.of(TENANT) is before
     write(docs / "0.md", "---\ntitle: Changed\n---\n")
     write(docs / "new.md", "# New\n")
     (docs / "1.md").unlink()
-    after = await indexed(rig, docs)
+    after = await indexed(harness, docs)
     assert len(after.documents) == 30
     changed = after.by_path("0.md")
     assert changed is not None
     assert changed.title == "Changed"
     assert after.by_path("1.md") is None
-    assert paths(after.documents) == paths((await Catalogues(rig.documents).of(TENANT)).documents)
+    assert paths(after.documents) == paths((await Catalogues(harness.documents).of(TENANT)).documents)
 
 
-async def test_what_others_write_costs_no_second_reading(rig: Rig, tmp_path: Path) -> None:
+async def test_what_others_write_costs_no_second_reading(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     for number in range(30):
         write(docs / f"{number}.md", f"# {number}\n")
-    before = await indexed(rig, docs)
-    counted = Faulty(rig.documents, "listing", "get")
+    before = await indexed(harness, docs)
+    counted = Faulty(harness.documents, "listing", "get")
     catalogues = Catalogues(counted.port)
     await catalogues.of(TENANT)
     read = counted.calls
-    await rig.indexer.index(DocumentInput("somebody else's", "chat", "s", "x"))
+    await harness.indexer.index(DocumentInput("somebody else's", "chat", "s", "x"))
     assert paths((await catalogues.of(TENANT)).documents) == paths(before.documents)
     assert counted.calls == read
 
 
-async def test_links_lead_to_existing_documents_once_and_not_to_itself(rig: Rig, tmp_path: Path) -> None:
+async def test_links_lead_to_existing_documents_once_and_not_to_itself(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     text = (
         "[1](sub/b.md) [2](sub/b.md#x) [self](a.md) [gone](gone.md) [out](../../x.md) <https://w> [3](../docs/c.md)\n"
@@ -84,7 +84,7 @@ async def test_links_lead_to_existing_documents_once_and_not_to_itself(rig: Rig,
     write(docs / "sub" / "b.md", "[up](../a.md) [docs](./docs/c.md)\n")
     write(docs / "c.md", "x\n")
     write(docs / "d.md", "x\n")
-    catalogue = await indexed(rig, docs)
+    catalogue = await indexed(harness, docs)
     a, b = catalogue.by_path("a.md"), catalogue.by_path("sub/b.md")
     assert a is not None
     assert b is not None
@@ -93,13 +93,13 @@ async def test_links_lead_to_existing_documents_once_and_not_to_itself(rig: Rig,
     assert paths(catalogue.related(a)) == ["c.md"]
 
 
-async def test_links_are_read_again_after_an_edit_and_not_before(rig: Rig, tmp_path: Path) -> None:
+async def test_links_are_read_again_after_an_edit_and_not_before(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "[b](b.md)\n")
     write(docs / "b.md", "b\n")
     write(docs / "c.md", "c\n")
-    await indexed(rig, docs)
-    counted = Faulty(rig.documents, "get")
+    await indexed(harness, docs)
+    counted = Faulty(harness.documents, "get")
     catalogues = Catalogues(counted.port)
     for _ in range(3):
         catalogue = await catalogues.of(TENANT)
@@ -108,7 +108,7 @@ async def test_links_are_read_again_after_an_edit_and_not_before(rig: Rig, tmp_p
         assert paths(await catalogue.links(a)) == ["b.md"]
     read = counted.calls
     write(docs / "a.md", "[c](c.md)\n")
-    await rig.synchroniser(docs).reconcile()
+    await harness.synchroniser(docs).reconcile()
     catalogue = await catalogues.of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
@@ -116,12 +116,14 @@ async def test_links_are_read_again_after_an_edit_and_not_before(rig: Rig, tmp_p
     assert counted.calls > read
 
 
-async def test_links_that_a_caller_could_not_wait_for_are_read_once_all_the_same(rig: Rig, tmp_path: Path) -> None:
+async def test_links_that_a_caller_could_not_wait_for_are_read_once_all_the_same(
+    harness: SyncHarness, tmp_path: Path
+) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "[b](b.md)\n")
     write(docs / "b.md", "b\n")
-    await indexed(rig, docs)
-    slow = Faulty(rig.documents, "get")
+    await indexed(harness, docs)
+    slow = Faulty(harness.documents, "get")
     catalogue = await Catalogues(slow.port).of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
@@ -136,12 +138,12 @@ async def test_links_that_a_caller_could_not_wait_for_are_read_once_all_the_same
     assert slow.calls == read + 1
 
 
-async def test_links_that_cannot_be_read_are_read_the_next_time(rig: Rig, tmp_path: Path) -> None:
+async def test_links_that_cannot_be_read_are_read_the_next_time(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "[b](b.md)\n")
     write(docs / "b.md", "b\n")
-    await indexed(rig, docs)
-    broken = Faulty(rig.documents, "get")
+    await indexed(harness, docs)
+    broken = Faulty(harness.documents, "get")
     catalogue = await Catalogues(broken.port).of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
@@ -152,26 +154,26 @@ async def test_links_that_cannot_be_read_are_read_the_next_time(rig: Rig, tmp_pa
     assert paths(await catalogue.links(a)) == ["b.md"]
 
 
-async def test_a_newer_document_hides_the_one_it_supersedes(rig: Rig, tmp_path: Path) -> None:
+async def test_a_newer_document_hides_the_one_it_supersedes(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "problems" / "old.md", "old\n")
     write(docs / "problems" / "new.md", "---\nsupersedes: problems/old.md\n---\n")
     write(docs / "problems" / "newest.md", "---\nsupersedes: [./new.md, gone.md]\n---\n")
     write(docs / "self.md", "---\nsupersedes: self.md\n---\n")
-    catalogue = await indexed(rig, docs)
+    catalogue = await indexed(harness, docs)
     assert catalogue.superseded_by("problems/old.md") == ("problems/new.md",)
     assert catalogue.superseded_by("problems/new.md") == ("problems/newest.md",)
     assert catalogue.superseded_by("problems/newest.md") == ()
     assert catalogue.superseded_by("self.md") == ()
 
 
-async def test_documents_that_supersede_each_other_all_hold(rig: Rig, tmp_path: Path) -> None:
+async def test_documents_that_supersede_each_other_all_hold(harness: SyncHarness, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     write(docs / "a.md", "---\nsupersedes: b.md\n---\n")
     write(docs / "b.md", "---\nsupersedes: c.md\n---\n")
     write(docs / "c.md", "---\nsupersedes: [a.md, d.md]\n---\n")
     write(docs / "d.md", "old\n")
-    catalogue = await indexed(rig, docs)
+    catalogue = await indexed(harness, docs)
     assert [catalogue.superseded_by(path) for path in ("a.md", "b.md", "c.md")] == [(), (), ()]
     assert catalogue.superseded_by("d.md") == ("c.md",)
 

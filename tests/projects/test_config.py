@@ -17,7 +17,7 @@ from rag_context.projects.records import (
 from tests.projects.sync_harness import configure
 
 
-def refused(path: Path) -> dict[str, str]:
+def rejected(path: Path) -> dict[str, str]:
     """What is said against a configuration, by place."""
     with pytest.raises(SchemaValidationError) as caught:
         read_config(path)
@@ -127,12 +127,12 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
 def test_a_mistake_is_named_with_its_location(
     tmp_path: Path, values: dict[str, object], place: str, message: str
 ) -> None:
-    said = refused(configure(tmp_path, **values))
+    said = rejected(configure(tmp_path, **values))
     assert message in said[place]
 
 
 def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
-    said = refused(configure(tmp_path, project_name="", docs_path=1, retrieval={"max_results": 99}))
+    said = rejected(configure(tmp_path, project_name="", docs_path=1, retrieval={"max_results": 99}))
     assert set(said) == {"project_name", "docs_path", "retrieval.max_results"}
 
 
@@ -191,7 +191,7 @@ def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_
     places = "semantic_search.default_limit", "custom_doc_types[0].trigger_phrases"
     assert config.warnings == tuple(f"{place!r} means nothing here and is passed over" for place in places)
     path.write_text(json.dumps({**theirs, "retrieval": {"max_results": "3"}}))
-    assert set(refused(path)) == {"retrieval.max_results"}
+    assert set(rejected(path)) == {"retrieval.max_results"}
 
 
 def test_the_other_tools_documents_are_in_its_own_folder_by_default(tmp_path: Path) -> None:

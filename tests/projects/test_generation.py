@@ -11,9 +11,9 @@ import pytest
 from rag_context.errors import ConfigurationError
 from rag_context.generation.openai_compatible import OpenAIChat
 from rag_context.projects.generation import INVENTED, UNCITED, checked
-from tests.projects.http_harness import Hall, open_hall
+from tests.projects.http_harness import HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write
-from tests.servers.embedding_stub import Asked, Behaviour, EmbeddingStub, Wire, reply
+from tests.servers.embedding_stub import Behaviour, EmbeddingStub, ReceivedRequest, Wire, reply
 
 ASK = "Why do database connections run out?"
 SAID = "Cancelled requests leak [pool.md]."
@@ -22,7 +22,7 @@ SAID = "Cancelled requests leak [pool.md]."
 class ChatStub(EmbeddingStub):
     """A chat server that answers what it is told to."""
 
-    def _behaviour(self, asked: Asked) -> Behaviour:
+    def _behaviour(self, asked: ReceivedRequest) -> Behaviour:
         assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
         return self.script.popleft() if self.script else self.always or said(SAID)
 
@@ -33,24 +33,24 @@ def said(text: object) -> Behaviour:
 
 
 @asynccontextmanager
-async def asked_hall(root: Path, **chat: Any) -> AsyncIterator[tuple[Hall, ChatStub]]:
+async def asked_hall(root: Path, **chat: Any) -> AsyncIterator[tuple[HttpHarness, ChatStub]]:
     """A hall with a project and a chat model."""
     write(root / "docs/pool.md", "# Pool\n\nDatabase connections run out: cancelled requests leak them.\n")
     stub = ChatStub()
     await stub.start()
     model = OpenAIChat(chat.pop("url", stub.url), model="talker", **chat)
     try:
-        async with open_hall(model) as hall:
-            await hall.call("activate_project", config_path=str(configure(root)))
-            yield hall, stub
+        async with open_http_harness(model) as harness:
+            await harness.call("activate_project", config_path=str(configure(root)))
+            yield harness, stub
     finally:
         await model.close()
         await stub.stop()
 
 
 async def test_an_answer_comes_beside_the_context_with_what_it_cites(tmp_path: Path) -> None:
-    async with asked_hall(tmp_path, api_key="secret") as (hall, stub):
-        reply = await hall.call("rag_query", query=ASK)
+    async with asked_hall(tmp_path, api_key="secret") as (harness, stub):
+        reply = await harness.call("rag_query", query=ASK)
         (asked,) = stub.asked
     assert (reply["answer"], reply["citations"], reply["answer_note"]) == (SAID, ["pool.md"], None)
     assert asked.headers["authorization"] == "Bearer secret"
@@ -62,9 +62,9 @@ async def test_an_answer_comes_beside_the_context_with_what_it_cites(tmp_path: P
 
 
 async def test_a_document_that_is_not_in_the_context_is_taken_out_of_the_answer(tmp_path: Path) -> None:
-    async with asked_hall(tmp_path) as (hall, stub):
+    async with asked_hall(tmp_path) as (harness, stub):
         stub.always = said("Leaks [pool.md; made/up.md]. And more [other.md].")
-        reply = await hall.call("rag_query", query=ASK)
+        reply = await harness.call("rag_query", query=ASK)
     assert (reply["answer"], reply["citations"]) == ("Leaks [pool.md]. And more.", ["pool.md"])
     assert "made/up.md, other.md" in reply["answer_note"]
 
@@ -89,10 +89,10 @@ async def test_a_document_that_is_not_in_the_context_is_taken_out_of_the_answer(
     ids=["hangs", "drips", "nonsense", "reset", "500", "429", "401", "404", "html", "error", "none", "null", "blank"],
 )
 async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behaviour: Behaviour, sentence: str) -> None:
-    async with asked_hall(tmp_path, timeout_s=0.3) as (hall, stub):
-        whole = await hall.call("rag_query", query=ASK)
+    async with asked_hall(tmp_path, timeout_s=0.3) as (harness, stub):
+        whole = await harness.call("rag_query", query=ASK)
         stub.always = behaviour
-        reply = await hall.call("rag_query", query=ASK)
+        reply = await harness.call("rag_query", query=ASK)
     assert (reply["answer"], reply["citations"]) == (None, [])
     assert sentence in reply["answer_note"]
     for field in ("context", "sources", "critical_docs", "linked_docs", "fallback_level", "warnings"):
@@ -100,8 +100,8 @@ async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behav
 
 
 async def test_where_nothing_was_found_the_model_is_not_called(tmp_path: Path) -> None:
-    async with asked_hall(tmp_path) as (hall, stub):
-        reply = await hall.call("rag_query", query="zebra", min_relevance_score=1)
+    async with asked_hall(tmp_path) as (harness, stub):
+        reply = await harness.call("rag_query", query="zebra", min_relevance_score=1)
         assert stub.asked == []
     assert (reply["answer"], reply["context"]) == (None, "")
     assert "no document in the context" in reply["answer_note"]
@@ -141,6 +141,6 @@ def test_an_invalid_address_is_rejected_at_once(url: str) -> None:
 
 
 def test_a_key_that_no_header_can_carry_is_rejected_without_being_shown() -> None:
-    with pytest.raises(ConfigurationError, match=r"chat\.api_key") as refused:
+    with pytest.raises(ConfigurationError, match=r"chat\.api_key") as rejected:
         OpenAIChat("http://localhost", model="m", api_key="sech\u00e9 ret")
-    assert "sech" not in str(refused.value)
+    assert "sech" not in str(rejected.value)

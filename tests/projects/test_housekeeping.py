@@ -14,7 +14,7 @@ from rag_context.projects.opening import open_project
 from rag_context.projects.root import MAX_BRANCH_CHARS, has_branch
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.testing import FrozenClock
-from tests.projects.sync_harness import HandWatch, Rig, configure, write
+from tests.projects.sync_harness import ManualWatch, SyncHarness, configure, write
 
 GRACE = timedelta(days=14)
 
@@ -78,9 +78,11 @@ def test_why_a_project_is_gone_is_reported(shop: Path) -> None:
     assert "folder" in str(why_gone(kept))
 
 
-async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_use(rig: Rig, shop: Path) -> None:
+async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_use(
+    harness: SyncHarness, shop: Path
+) -> None:
     clock = FrozenClock()
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     now = datetime.now().astimezone()
     projects.remembered.now = lambda: now
     housekeeping = Housekeeping(projects, Rules(grace=GRACE), clock)
@@ -101,10 +103,10 @@ async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_
     await projects.aclose()
 
 
-async def test_a_disk_that_is_mounted_late_loses_nothing(rig: Rig, shop: Path, tmp_path: Path) -> None:
+async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, shop: Path, tmp_path: Path) -> None:
     """A process that starts long after files went away must have seen that itself before it removes anything."""
     clock = FrozenClock()
-    projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+    projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     tenant = (await projects.activate(str(shop))).tenant
     long_ago = projects.remembered.now() - 3 * GRACE
     (known,) = await projects.remembered.records()
@@ -128,24 +130,28 @@ async def test_a_disk_that_is_mounted_late_loses_nothing(rig: Rig, shop: Path, t
     await projects.aclose()
 
 
-async def test_projects_without_a_record_are_adopted_where_the_index_is_this_machines(rig: Rig, shop: Path) -> None:
-    before = Projects(rig.indexer, rig.documents, watch=HandWatch())
+async def test_projects_without_a_record_are_adopted_where_the_index_is_this_machines(
+    harness: SyncHarness, shop: Path
+) -> None:
+    before = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     tenant = (await before.activate(str(shop))).tenant
     await before.aclose()
     shutil.rmtree(shop)
     for adopts in (False, True):
-        projects = Projects(rig.indexer, rig.documents, watch=HandWatch())
+        projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
         await Housekeeping(projects, Rules(grace=GRACE, adopts=adopts)).look()
         records = await projects.remembered.records()
         assert [(each.tenant, each.root) for each in records] == ([(tenant, str(shop))] if adopts else [])
 
 
-async def test_what_is_forgotten_while_it_waits_is_not_followed_again(rig: Rig, shop: Path, tmp_path: Path) -> None:
+async def test_what_is_forgotten_while_it_waits_is_not_followed_again(
+    harness: SyncHarness, shop: Path, tmp_path: Path
+) -> None:
     registry = SqliteProjectRegistry(tmp_path)
-    before = Projects(rig.indexer, rig.documents, registry=registry, watch=HandWatch())
+    before = Projects(harness.indexer, harness.documents, registry=registry, watch=ManualWatch())
     tenant = (await before.activate(str(shop))).tenant
     await before.aclose()
-    projects = Projects(rig.indexer, rig.documents, registry=registry, watch=HandWatch())
+    projects = Projects(harness.indexer, harness.documents, registry=registry, watch=ManualWatch())
     (known,) = await projects.remembered.records()
     projects.resuming[tenant] = "soon"
     await projects.delete_documents("shop", None, None)

@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import Fault
-from tests.projects.http_harness import KEYS, Hall, open_hall
+from tests.projects.http_harness import KEYS, HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write
 
 ASK = "Why do database connections run out?"
@@ -31,8 +31,8 @@ DEAD = Fault(BackendUnavailableError("documents", "connection refused"))
 
 
 @pytest.fixture
-async def hall() -> AsyncIterator[Hall]:
-    async with open_hall() as opened:
+async def harness() -> AsyncIterator[HttpHarness]:
+    async with open_http_harness() as opened:
         yield opened
 
 
@@ -67,8 +67,8 @@ def other(root: Path, name: str) -> Path:
     return configure(root / name, project_name=name)
 
 
-async def test_activation_says_what_is_active_and_what_there_is(hall: Hall, shop: Path) -> None:
-    reply = await hall.call("activate_project", config_path=str(shop))
+async def test_activation_says_what_is_active_and_what_there_is(harness: HttpHarness, shop: Path) -> None:
+    reply = await harness.call("activate_project", config_path=str(shop))
     assert {key: reply[key] for key in ("status", "project_name", "branch_name", "total_docs")} == {
         "status": "activated",
         "project_name": "shop",
@@ -81,9 +81,9 @@ async def test_activation_says_what_is_active_and_what_there_is(hall: Hall, shop
     assert any(warning.startswith("tools/driver.md: front matter") for warning in reply["warnings"]) is False
 
 
-async def test_a_question_is_answered_with_a_context_and_where_it_is_from(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    reply = await hall.call("rag_query", query=ASK, max_sources=1)
+async def test_a_question_is_answered_with_a_context_and_where_it_is_from(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    reply = await harness.call("rag_query", query=ASK, max_sources=1)
     assert set(reply) == LABEL | TENANT | {
         "answer", "answer_note", "citations", "context", "sources", "linked_docs", "critical_docs", "omitted",
         "omitted_docs", "total_matches", "char_count", "token_count",
@@ -119,71 +119,75 @@ async def test_a_question_is_answered_with_a_context_and_where_it_is_from(hall: 
     assert reply["project_name"] == "shop"
 
 
-async def test_a_call_says_more_than_the_project_and_the_project_more_than_the_defaults(hall: Hall, shop: Path) -> None:
+async def test_a_call_says_more_than_the_project_and_the_project_more_than_the_defaults(
+    harness: HttpHarness, shop: Path
+) -> None:
     configure(shop.parent.parent, link_resolution={"max_depth": 0}, retrieval={"include_critical": False})
-    await hall.call("activate_project", config_path=str(shop))
-    by_project = await hall.call("rag_query", query=ASK)
-    by_call = await hall.call("rag_query", query=ASK, link_depth=1, include_critical=True, max_sources=1)
+    await harness.call("activate_project", config_path=str(shop))
+    by_project = await harness.call("rag_query", query=ASK)
+    by_call = await harness.call("rag_query", query=ASK, link_depth=1, include_critical=True, max_sources=1)
     assert (by_project["linked_docs"], by_project["critical_docs"]) == ([], [])
     assert [each["path"] for each in by_call["linked_docs"]] == ["tools/driver.md"]
     assert [each["path"] for each in by_call["critical_docs"]] == ["rules/money.md"]
 
 
-async def test_a_budget_leaves_out_whole_documents_and_says_which(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    whole = await hall.call("rag_query", query=ASK)
-    reply = await hall.call("rag_query", query=ASK, max_tokens=whole["token_count"] - 1)
+async def test_a_budget_leaves_out_whole_documents_and_says_which(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    whole = await harness.call("rag_query", query=ASK)
+    reply = await harness.call("rag_query", query=ASK, max_tokens=whole["token_count"] - 1)
     assert reply["token_count"] < whole["token_count"]
     assert (reply["omitted"], len(reply["omitted_docs"])) == (1, 1)
 
 
-async def test_a_search_lists_documents_by_relevance(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    reply = await hall.call("semantic_search", query="database connections", min_relevance_score=0.1)
+async def test_a_search_lists_documents_by_relevance(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    reply = await harness.call("semantic_search", query="database connections", min_relevance_score=0.1)
     assert set(reply) == LABEL | TENANT | {"results", "total_matches"}
     assert {frozenset(result) for result in reply["results"]} == {frozenset(SOURCE)}
     assert reply["results"][0]["path"] == "problems/pool.md"
     assert reply["total_matches"] == len(reply["results"])
-    critical = await hall.call(
+    critical = await harness.call(
         "semantic_search", query="database connections", min_relevance_score=0, promotion_levels=["critical"], limit=1
     )
     assert [each["path"] for each in critical["results"]] == ["rules/money.md"]
 
 
-async def test_doc_types_are_reported_with_their_schemas(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    reply = await hall.call("list_doc_types")
+async def test_doc_types_are_reported_with_their_schemas(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    reply = await harness.call("list_doc_types")
     problem = reply["doc_types"][0]
     assert set(problem) == {"name", "description", "folder", "schema", "doc_count", "custom"}
     assert (problem["name"], problem["folder"], problem["doc_count"]) == ("problem", "problems", 1)
     assert "significance" in problem["schema"]["properties"]
 
 
-async def test_a_document_just_written_is_indexed_and_promoted(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
+async def test_a_document_just_written_is_indexed_and_promoted(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
     path = write(shop.parent.parent / "docs/insights/new.md", "# New\n\nConnections are dear.\n")
-    indexed = await hall.call("index_document", path="insights/new.md")
+    indexed = await harness.call("index_document", path="insights/new.md")
     assert {key: indexed[key] for key in ("status", "path", "embedding_dimensions")} == {
         "status": "indexed",
         "path": "insights/new.md",
         "embedding_dimensions": 64,
     }
-    promoted = await hall.call("update_promotion_level", document_path="insights/new.md", promotion_level="important")
+    promoted = await harness.call(
+        "update_promotion_level", document_path="insights/new.md", promotion_level="important"
+    )
     assert (promoted["status"], promoted["previous_level"], promoted["new_level"]) == (
         "updated",
         "standard",
         "important",
     )
     assert "promotion_level: important" in path.read_text()
-    found = await hall.call("semantic_search", query="dear", promotion_levels=["important"], min_relevance_score=0)
+    found = await harness.call("semantic_search", query="dear", promotion_levels=["important"], min_relevance_score=0)
     assert [each["path"] for each in found["results"]] == ["insights/new.md"]
 
 
-async def test_deleting_may_be_checked_first_and_leaves_the_files(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    preview = await hall.call("delete_documents", project_name="shop", dry_run=True)
+async def test_deleting_may_be_checked_first_and_leaves_the_files(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    preview = await harness.call("delete_documents", project_name="shop", dry_run=True)
     assert (preview["status"], preview["dry_run"], preview["branch_name"]) == ("preview", True, None)
-    deleted = await hall.call("delete_documents", project_name="shop")
+    deleted = await harness.call("delete_documents", project_name="shop")
     assert (deleted["status"], deleted["deleted_count"], deleted["deleted_chunks"]) == (
         "deleted",
         preview["deleted_count"],
@@ -191,19 +195,19 @@ async def test_deleting_may_be_checked_first_and_leaves_the_files(hall: Hall, sh
     )
     assert deleted["deleted_count"] == 4
     assert (shop.parent.parent / "docs/problems/pool.md").exists()
-    await hall.call("rag_query", query=ASK, status=409)
+    await harness.call("rag_query", query=ASK, status=409)
 
 
-async def test_external_documents_are_searched_apart(hall: Hall, shop: Path) -> None:
-    activated = await hall.call("activate_project", config_path=str(shop))
-    found = await hall.call("search_external_docs", query="database connections", min_relevance_score=0.1)
-    asked = await hall.call("rag_query_external", query="database connections")
+async def test_external_documents_are_searched_apart(harness: HttpHarness, shop: Path) -> None:
+    activated = await harness.call("activate_project", config_path=str(shop))
+    found = await harness.call("search_external_docs", query="database connections", min_relevance_score=0.1)
+    asked = await harness.call("rag_query_external", query="database connections")
     assert [each["path"] for each in found["results"]] == ["manual.md"]
     assert [each["path"] for each in asked["sources"]] == ["manual.md"]
     assert (found["external_docs_path"], asked["external_docs_path"]) == ("vendor", "vendor")
     assert asked["critical_docs"] == []
     assert found["path_hash"] == asked["path_hash"] == activated["path_hash"]
-    own = await hall.call("semantic_search", query="database connections of the vendor", min_relevance_score=0)
+    own = await harness.call("semantic_search", query="database connections of the vendor", min_relevance_score=0)
     assert "manual.md" not in {each["path"] for each in own["results"]}
 
 
@@ -230,62 +234,62 @@ async def test_external_documents_are_searched_apart(hall: Hall, shop: Path) -> 
     ],
 )
 async def test_what_cannot_be_done_is_reported_with_its_code(
-    hall: Hall, shop: Path, tool: str, fields: dict[str, Any], status: int, code: str
+    harness: HttpHarness, shop: Path, tool: str, fields: dict[str, Any], status: int, code: str
 ) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    reply = await hall.call(tool, status=status, **fields)
+    await harness.call("activate_project", config_path=str(shop))
+    reply = await harness.call(tool, status=status, **fields)
     assert reply["code"] == code
     assert reply["error"]
 
 
-async def test_external_documents_need_no_promotion(hall: Hall, shop: Path) -> None:
+async def test_external_documents_need_no_promotion(harness: HttpHarness, shop: Path) -> None:
     config = configure(
         shop.parent.parent, external_docs={"path": "vendor"}, retrieval={"min_promotion_level": "important"}
     )
-    await hall.call("activate_project", config_path=str(config))
-    asked = await hall.call("rag_query_external", query="database connections")
+    await harness.call("activate_project", config_path=str(config))
+    asked = await harness.call("rag_query_external", query="database connections")
     assert [each["path"] for each in asked["sources"]] == ["manual.md"]
-    assert (await hall.call("rag_query", query=ASK, min_relevance_score=0))["sources"] == []
+    assert (await harness.call("rag_query", query=ASK, min_relevance_score=0))["sources"] == []
 
 
-async def test_folders_that_are_not_there_are_reported_by_what_they_are(hall: Hall, shop: Path) -> None:
+async def test_folders_that_are_not_there_are_reported_by_what_they_are(harness: HttpHarness, shop: Path) -> None:
     configure(shop.parent.parent, docs_path="dosc", external_docs={"path": "vendro"})
-    reply = await hall.call("activate_project", config_path=str(shop))
+    reply = await harness.call("activate_project", config_path=str(shop))
     assert [warning.rpartition(":")[0] for warning in reply["warnings"]] == [
         "docs folder 'dosc': cannot be read",
         "external documents 'vendro': cannot be read",
     ]
 
 
-async def test_a_file_is_indexed_for_the_branch_that_lies_there(hall: Hall, shop: Path) -> None:
+async def test_a_file_is_indexed_for_the_branch_that_lies_there(harness: HttpHarness, shop: Path) -> None:
     root = shop.parent.parent
     write(root / ".git/HEAD", "ref: refs/heads/main\n")
-    await hall.call("activate_project", config_path=str(shop))
+    await harness.call("activate_project", config_path=str(shop))
     write(root / ".git/HEAD", "ref: refs/heads/next\n")
     write(root / "docs/new.md", "# New\n")
     on_main = {"path": "new.md", "project": "shop", "branch": "main"}
-    refused = await hall.client.post("/tools/index_document", json=on_main)
-    assert refused.status_code in {400, 409}  # as long as main is followed, and as soon as it is not
-    assert (await hall.call("index_document", path="new.md"))["branch_name"] == "next"
-    stored = await hall.call("list_doc_types", project="shop", branch="main")
+    rejected = await harness.client.post("/tools/index_document", json=on_main)
+    assert rejected.status_code in {400, 409}  # as long as main is followed, and as soon as it is not
+    assert (await harness.call("index_document", path="new.md"))["branch_name"] == "next"
+    stored = await harness.call("list_doc_types", project="shop", branch="main")
     assert stored["total_docs"] == 3
 
 
-async def test_an_invalid_configuration_activates_nothing(hall: Hall, shop: Path) -> None:
+async def test_an_invalid_configuration_activates_nothing(harness: HttpHarness, shop: Path) -> None:
     configure(shop.parent.parent, project_name="Shop", retrieval={"max_results": 0})
-    reply = await hall.call("activate_project", config_path=str(shop), status=400)
+    reply = await harness.call("activate_project", config_path=str(shop), status=400)
     assert reply["code"] == "SCHEMA_VALIDATION_FAILED"
     assert [detail["field"] for detail in reply["details"]] == ["project_name", "retrieval.max_results"]
-    assert (await hall.call("list_doc_types", status=409))["code"] == "PROJECT_NOT_ACTIVATED"
+    assert (await harness.call("list_doc_types", status=409))["code"] == "PROJECT_NOT_ACTIVATED"
 
 
-async def test_missing_external_documents_are_reported(hall: Hall, tmp_path: Path) -> None:
-    await hall.call("activate_project", config_path=str(other(tmp_path, "plain")))
-    reply = await hall.call("search_external_docs", query=ASK, status=400)
+async def test_missing_external_documents_are_reported(harness: HttpHarness, tmp_path: Path) -> None:
+    await harness.call("activate_project", config_path=str(other(tmp_path, "plain")))
+    reply = await harness.call("search_external_docs", query=ASK, status=400)
     assert reply["code"] == "EXTERNAL_DOCS_NOT_CONFIGURED"
 
 
-async def test_before_anything_is_active_every_tool_names_the_next_step(hall: Hall) -> None:
+async def test_before_anything_is_active_every_tool_names_the_next_step(harness: HttpHarness) -> None:
     for tool, fields in {
         "rag_query": {"query": ASK},
         "semantic_search": {"query": ASK},
@@ -295,70 +299,70 @@ async def test_before_anything_is_active_every_tool_names_the_next_step(hall: Ha
         "search_external_docs": {"query": ASK},
         "rag_query_external": {"query": ASK},
     }.items():
-        reply = await hall.call(tool, status=409, **fields)
+        reply = await harness.call(tool, status=409, **fields)
         assert reply["code"] == "PROJECT_NOT_ACTIVATED"
         assert "activate_project" in reply["error"]
 
 
-async def test_a_dead_store_is_reported_in_the_tools_own_code(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    hall.house.documents.fault = DEAD
+async def test_a_dead_store_is_reported_in_the_tools_own_code(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    harness.service_harness.documents.fault = DEAD
     write(shop.parent.parent / "docs/other.md", "# Other\n")
-    reply = await hall.call("index_document", path="other.md", status=503)
+    reply = await harness.call("index_document", path="other.md", status=503)
     assert (reply["code"], reply["fallback"]) == ("DATABASE_ERROR", True)
 
 
-async def test_without_vectors_and_documents_a_question_is_still_answered(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    hall.house.embedder.fault = DEAD
-    by_words = await hall.call("rag_query", query=ASK)
-    assert (by_words["fallback_level"], by_words["fallback"]) == (2, True)
-    assert by_words["sources"][0]["path"] == "problems/pool.md"
-    hall.house.documents.fault = DEAD
-    assert (await hall.call("rag_query", query=ASK))["fallback_level"] >= 2
+async def test_without_vectors_and_documents_a_question_is_still_answered(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    harness.service_harness.embedder.fault = DEAD
+    by_keywords = await harness.call("rag_query", query=ASK)
+    assert (by_keywords["fallback_level"], by_keywords["fallback"]) == (2, True)
+    assert by_keywords["sources"][0]["path"] == "problems/pool.md"
+    harness.service_harness.documents.fault = DEAD
+    assert (await harness.call("rag_query", query=ASK))["fallback_level"] >= 2
 
 
-async def test_a_search_in_documents_counts_as_a_search(hall: Hall, shop: Path) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    await hall.call("rag_query", query=ASK)
-    await hall.call("semantic_search", query=ASK)
-    hall.house.now += timedelta(seconds=1)
-    stats = (await hall.client.get("/tools/rag_context_stats")).json()
+async def test_a_search_in_documents_counts_as_a_search(harness: HttpHarness, shop: Path) -> None:
+    await harness.call("activate_project", config_path=str(shop))
+    await harness.call("rag_query", query=ASK)
+    await harness.call("semantic_search", query=ASK)
+    harness.service_harness.now += timedelta(seconds=1)
+    stats = (await harness.client.get("/tools/rag_context_stats")).json()
     assert stats["totalQueries"] == 2
-    assert 'rag_queries_total{agent="project tools",level="1"} 2.0' in (await hall.client.get("/metrics")).text
+    assert 'rag_queries_total{agent="project tools",level="1"} 2.0' in (await harness.client.get("/metrics")).text
 
 
 async def test_without_a_key_a_caller_works_on_the_activation_that_it_passes_on(
-    hall: Hall, shop: Path, tmp_path: Path
+    harness: HttpHarness, shop: Path, tmp_path: Path
 ) -> None:
-    await hall.call("activate_project", config_path=str(shop))
-    await hall.call("activate_project", config_path=str(other(tmp_path, "wiki")))
-    assert (await hall.call("list_doc_types"))["project_name"] == "wiki"
-    assert (await hall.client.post("/tools/list_doc_types", json={})).status_code == 409
-    named = await hall.call("rag_query", query=ASK, project="shop", branch="main")
+    await harness.call("activate_project", config_path=str(shop))
+    await harness.call("activate_project", config_path=str(other(tmp_path, "wiki")))
+    assert (await harness.call("list_doc_types"))["project_name"] == "wiki"
+    assert (await harness.client.post("/tools/list_doc_types", json={})).status_code == 409
+    named = await harness.call("rag_query", query=ASK, project="shop", branch="main")
     assert (named["project_name"], named["branch_name"]) == ("shop", "main")
     assert "of wiki" not in named["context"]
 
 
 async def test_every_key_works_on_its_own_project(shop: Path, tmp_path: Path) -> None:
-    async with open_hall(api_keys=KEYS) as hall:
-        await hall.call("activate_project", key="alice", config_path=str(shop))
-        await hall.call("activate_project", key="bob", config_path=str(other(tmp_path, "wiki")))
-        assert (await hall.call("list_doc_types", key="alice"))["project_name"] == "shop"
-        assert (await hall.call("list_doc_types", key="bob"))["project_name"] == "wiki"
+    async with open_http_harness(api_keys=KEYS) as harness:
+        await harness.call("activate_project", key="alice", config_path=str(shop))
+        await harness.call("activate_project", key="bob", config_path=str(other(tmp_path, "wiki")))
+        assert (await harness.call("list_doc_types", key="alice"))["project_name"] == "shop"
+        assert (await harness.call("list_doc_types", key="bob"))["project_name"] == "wiki"
 
 
 async def test_a_key_that_may_only_read_queries_by_name_and_changes_nothing(shop: Path) -> None:
-    async with open_hall(api_keys=KEYS) as hall:
-        await hall.call("activate_project", key="alice", config_path=str(shop))
+    async with open_http_harness(api_keys=KEYS) as harness:
+        await harness.call("activate_project", key="alice", config_path=str(shop))
         for tool, fields in {
             "index_document": {"path": "a.md"},
             "update_promotion_level": {"document_path": "a.md", "promotion_level": "critical"},
             "delete_documents": {"project_name": "shop"},
         }.items():
-            assert (await hall.call(tool, key="reader", status=403, **fields))["code"] == "FORBIDDEN"
-        assert (await hall.call("rag_query", key="reader", query=ASK, status=409))["code"] == "PROJECT_NOT_ACTIVATED"
-        assert (await hall.call("rag_query", key="reader", query=ASK, project="shop"))["sources"]
-        await hall.call("activate_project", key="reader", config_path=str(shop))
-        assert (await hall.call("rag_query", key="reader", query=ASK))["sources"]
-        assert (await hall.call("semantic_search", key="reader", query=ASK, project="shop"))["results"]
+            assert (await harness.call(tool, key="reader", status=403, **fields))["code"] == "FORBIDDEN"
+        assert (await harness.call("rag_query", key="reader", query=ASK, status=409))["code"] == "PROJECT_NOT_ACTIVATED"
+        assert (await harness.call("rag_query", key="reader", query=ASK, project="shop"))["sources"]
+        await harness.call("activate_project", key="reader", config_path=str(shop))
+        assert (await harness.call("rag_query", key="reader", query=ASK))["sources"]
+        assert (await harness.call("semantic_search", key="reader", query=ASK, project="shop"))["results"]

@@ -8,7 +8,7 @@ import pytest
 
 from rag_context.projects.activation import Projects
 from rag_context.projects.records import PromotionLevel
-from tests.projects.sync_harness import configure, open_rig, write
+from tests.projects.sync_harness import configure, open_sync_harness, write
 
 BEFORE = "---\ntitle: A\n---\n" + "\n\n".join(f"Paragraph {number}." for number in range(30))
 STEPS = {
@@ -39,13 +39,13 @@ async def test_a_killed_promotion_is_completed_or_never_was(folders: dict[str, P
         path = folder / "repository" / "docs" / "a.md"
         critical = BEFORE.replace("title: A\n", "title: A\npromotion_level: critical\n")
         assert path.read_text() == (BEFORE if in_file is PromotionLevel.STANDARD else critical), step
-        async with open_rig(folder) as rig:
-            projects = Projects(rig.indexer, rig.documents)
-            tenant = next(iter(await rig.documents.tenants()))
+        async with open_sync_harness(folder) as harness:
+            projects = Projects(harness.indexer, harness.documents)
+            tenant = next(iter(await harness.documents.tenants()))
             found = (await projects.catalogues.of(tenant)).by_path("a.md")
             assert found is not None
             assert found.promotion_level is in_index, step
-            stored = await rig.documents.get(found.id)
+            stored = await harness.documents.get(found.id)
             assert stored is not None
             assert (f"promotion:{in_index.label}" in stored.metadata.tags) is True
             activation = await projects.activate(str(folder / "repository"))

@@ -25,7 +25,7 @@ from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, Catalogu
 from rag_context.search.chain import VECTOR_ONLY, WARNINGS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
-from tests.projects.retrieval_harness import OURS, Knowledge
+from tests.projects.retrieval_harness import OURS, RetrievalHarness
 
 ASK = "database connection pool exhaustion"
 ANY = RetrievalOptions(min_relevance_score=0.0)
@@ -34,8 +34,8 @@ HANGS = Fault(hang=True)
 
 
 @pytest.fixture
-async def base() -> Knowledge:
-    made = Knowledge()
+async def base() -> RetrievalHarness:
+    made = RetrievalHarness()
     await made.add("problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.")
     await made.add("problems/slow.md", "# Slow\n\nA database connection was slow on Mondays.")
     await made.add("tools/psql.md", "# Psql\n\nConnect with psql, then list the tables.")
@@ -46,7 +46,7 @@ def paths(documents: tuple[RetrievedDocument, ...]) -> list[str]:
     return [document.path for document in documents]
 
 
-async def test_documents_come_complete_the_most_relevant_first_and_without_front_matter(base: Knowledge) -> None:
+async def test_documents_come_complete_the_most_relevant_first_and_without_front_matter(base: RetrievalHarness) -> None:
     text = "# Leaks\n\nDatabase connection pool exhaustion.\n\n## Later\n\nNothing of the question.\n"
     await base.add("problems/leak.md", text, title="Leaking", summary="It leaks", date="2026-01-31")
     result = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions(min_relevance_score=0.1))
@@ -56,7 +56,7 @@ async def test_documents_come_complete_the_most_relevant_first_and_without_front
     assert result.total_matches >= len(result.documents)
 
 
-async def test_documents_below_the_threshold_are_left_out(base: Knowledge) -> None:
+async def test_documents_below_the_threshold_are_left_out(base: RetrievalHarness) -> None:
     everything = await base.service.retrieve_relevant_documents(ASK, ANY)
     scores = {document.path: document.raw_relevance_score for document in everything.documents}
     assert len(scores) == 3
@@ -66,7 +66,7 @@ async def test_documents_below_the_threshold_are_left_out(base: Knowledge) -> No
     assert found.total_matches == 1
 
 
-async def test_without_a_threshold_of_its_own_a_question_takes_the_models(base: Knowledge) -> None:
+async def test_without_a_threshold_of_its_own_a_question_takes_the_models(base: RetrievalHarness) -> None:
     found = await base.service.retrieve_relevant_documents(ASK, RetrievalOptions())
     assert base.fake.model.calibration.threshold > 0
     assert "tools/psql.md" not in paths(found.documents)
@@ -87,7 +87,7 @@ def test_a_boost_is_what_it_is_set_to(level: PromotionLevel, boosts: Boosts | No
 
 
 @pytest.mark.parametrize(("level", "gain"), [("important", 0.10), ("critical", 0.15)])
-async def test_promotion_adds_its_boost_and_nothing_else(base: Knowledge, level: str, gain: float) -> None:
+async def test_promotion_adds_its_boost_and_nothing_else(base: RetrievalHarness, level: str, gain: float) -> None:
     async def score() -> tuple[float, float]:
         found = await base.service.retrieve_relevant_documents(ASK, replace(ANY, boosts=Boosts(gain, gain)))
         (slow,) = (each for each in found.documents if each.path == "problems/slow.md")
@@ -100,14 +100,14 @@ async def test_promotion_adds_its_boost_and_nothing_else(base: Knowledge, level:
     assert boosted == pytest.approx(before + gain, abs=1e-9)
 
 
-async def test_what_front_matter_says_of_level_type_and_date_is_not_searched(base: Knowledge) -> None:
+async def test_what_front_matter_says_of_level_type_and_date_is_not_searched(base: RetrievalHarness) -> None:
     await base.add("a.md", "Nothing.", doc_type="insight", date="2026-02-03", significance="correctness")
     for word in ("insight", "2026", "correctness"):
         found = await base.service.retrieve_relevant_documents(word, ANY)
         assert all(each.raw_relevance_score < 0.5 for each in found.documents if each.path == "a.md"), word
 
 
-async def test_summary_and_tags_find_the_document_and_stand_in_no_passage(base: Knowledge) -> None:
+async def test_summary_and_tags_find_the_document_and_stand_in_no_passage(base: RetrievalHarness) -> None:
     await base.add("a.md", "Nothing.", summary="About zeppelins", tags="[airship, gondola]")
     for word in ("zeppelins", "airship", "gondola"):
         (found,) = (await base.service.retrieve_relevant_documents(word, RetrievalOptions(max_results=1))).documents
@@ -116,7 +116,7 @@ async def test_summary_and_tags_find_the_document_and_stand_in_no_passage(base: 
         assert (found.quote.text, found.quote.start_line) == ("Nothing.", 5)
 
 
-async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(base: Knowledge) -> None:
+async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(base: RetrievalHarness) -> None:
     await base.add("problems/twin.md", "# Pool\n\nThe database connection pool exhaustion came from leaks often.")
     before = await base.service.retrieve_relevant_documents(ASK, ANY)
     await base.add(
@@ -131,13 +131,13 @@ async def test_a_promoted_document_passes_one_that_is_a_little_more_relevant(bas
     assert twin.boosted_relevance_score == pytest.approx(min(1.0, twin.raw_relevance_score + 0.10))
 
 
-async def test_a_boost_lets_nothing_in_that_is_below_the_threshold(base: Knowledge) -> None:
+async def test_a_boost_lets_nothing_in_that_is_below_the_threshold(base: RetrievalHarness) -> None:
     await base.add("style/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="important")
     options = RetrievalOptions(min_relevance_score=0.3, boosts=Boosts(important=1.0))
     assert "style/spaces.md" not in paths((await base.service.retrieve_relevant_documents(ASK, options)).documents)
 
 
-async def test_doc_types_and_promotion_levels_are_filtered_by_the_store(base: Knowledge) -> None:
+async def test_doc_types_and_promotion_levels_are_filtered_by_the_store(base: RetrievalHarness) -> None:
     await base.add("insights/pool.md", "# Pools\n\nDatabase connection pool exhaustion.", promotion_level="important")
     service = base.service
     by_type = await service.retrieve_relevant_documents(ASK, RetrievalOptions(doc_types=("insight", "tool")))
@@ -152,7 +152,7 @@ async def test_doc_types_and_promotion_levels_are_filtered_by_the_store(base: Kn
     assert set(paths(by_levels.documents)) == {"problems/pool.md", "problems/slow.md", "tools/psql.md"}
 
 
-async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base: Knowledge) -> None:
+async def test_levels_that_exclude_each_other_find_nothing_and_fail_nothing(base: RetrievalHarness) -> None:
     options = RetrievalOptions(min_promotion_level=PromotionLevel.CRITICAL, promotion_levels=(PromotionLevel.STANDARD,))
     found = await base.service.retrieve_relevant_documents(ASK, options)
     assert (found.documents, found.total_matches, found.label.level) == ((), 0, Level.PRIMARY)
@@ -175,7 +175,7 @@ def test_the_fused_score_orders_and_equals_keep_the_order_of_the_search() -> Non
     assert [each.document.path for each in best_first(found)] == ["boosted", "code", "far", "near"]
 
 
-async def test_an_explicit_minimum_applies_to_the_holder_of_rare_terms_too(base: Knowledge) -> None:
+async def test_an_explicit_minimum_applies_to_the_holder_of_rare_terms_too(base: RetrievalHarness) -> None:
     await base.add("codes.md", "Restart the pump when ERR4711 shows up in the log, then wait a while for pressure.")
     found = await base.service.retrieve_relevant_documents("ERR4711", RetrievalOptions())
     assert paths(found.documents) == ["codes.md"]
@@ -183,7 +183,9 @@ async def test_an_explicit_minimum_applies_to_the_holder_of_rare_terms_too(base:
     assert strict.documents == ()
 
 
-async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(base: Knowledge) -> None:
+async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_first_ranks(
+    base: RetrievalHarness,
+) -> None:
     part = "## Database connection pool exhaustion\n\n" + "Database connection pool exhaustion again. " * 30 + "\n\n"
     await base.add("big.md", "# Big\n\n" + part * 120)
     for number in range(4):
@@ -194,7 +196,7 @@ async def test_as_many_documents_as_wanted_are_found_behind_one_that_fills_the_f
     assert paths(found.documents).count("big.md") == 1
 
 
-async def test_a_vector_finds_similar_documents_without_a_text(base: Knowledge) -> None:
+async def test_a_vector_finds_similar_documents_without_a_text(base: RetrievalHarness) -> None:
     vector = await base.fake.embed_query(ASK)
     base.embedder.fault = base.texts.fault = DEAD
     found = await base.service.retrieve_relevant_documents(vector * 7.0, RetrievalOptions(min_relevance_score=0.1))
@@ -215,12 +217,12 @@ async def test_a_vector_finds_similar_documents_without_a_text(base: Knowledge) 
     ],
     ids=["blank", "space", "zero", "not finite", "a matrix", "empty", "another model's"],
 )
-async def test_an_invalid_question_is_rejected(base: Knowledge, question: object, sentence: str) -> None:
+async def test_an_invalid_question_is_rejected(base: RetrievalHarness, question: object, sentence: str) -> None:
     with pytest.raises(InvalidInputError, match=sentence):
         await base.service.assemble_context(question, RetrievalOptions())  # type: ignore[arg-type]
 
 
-async def test_superseded_documents_are_hidden_unless_requested_and_then_marked(base: Knowledge) -> None:
+async def test_superseded_documents_are_hidden_unless_requested_and_then_marked(base: RetrievalHarness) -> None:
     await base.add(
         "problems/pool-2.md", "# Pool\n\nDatabase connection pool exhaustion, anew.", supersedes="problems/pool.md"
     )
@@ -232,12 +234,12 @@ async def test_superseded_documents_are_hidden_unless_requested_and_then_marked(
     assert "- **Superseded by**: problems/pool-2.md" in shown.formatted_context
 
 
-async def with_critical(base: Knowledge) -> None:
+async def with_critical(base: RetrievalHarness) -> None:
     await base.add("rules/spaces.md", "# Spaces\n\nTwo spaces, never a tab.", promotion_level="critical")
     await base.add("rules/pool.md", "# Rule\n\nDatabase connection pool exhaustion.", promotion_level="critical")
 
 
-async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: Knowledge) -> None:
+async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: RetrievalHarness) -> None:
     await with_critical(base)
     context = await base.service.assemble_context(ASK, RetrievalOptions(min_relevance_score=0.1, max_results=1))
     assert paths(context.critical_documents) == ["rules/pool.md", "rules/spaces.md"]
@@ -255,7 +257,7 @@ async def test_critical_documents_stand_in_front_once_and_fill_no_place(base: Kn
     ],
 )
 async def test_critical_documents_may_be_requested_where_they_match_or_not_at_all(
-    base: Knowledge, inclusion: CriticalInclusion, in_front: list[str], found: list[str]
+    base: RetrievalHarness, inclusion: CriticalInclusion, in_front: list[str], found: list[str]
 ) -> None:
     await with_critical(base)
     options = RetrievalOptions(min_relevance_score=0.3, max_results=1, include_critical=inclusion)
@@ -263,7 +265,7 @@ async def test_critical_documents_may_be_requested_where_they_match_or_not_at_al
     assert (paths(context.critical_documents), paths(context.relevant_documents)) == (in_front, found)
 
 
-async def test_critical_documents_keep_to_the_doc_types_requested_and_to_what_holds(base: Knowledge) -> None:
+async def test_critical_documents_keep_to_the_doc_types_requested_and_to_what_holds(base: RetrievalHarness) -> None:
     await with_critical(base)
     await base.add("tools/rule.md", "# Tool rule\n\nNo tabs.", promotion_level="critical")
     await base.add("tools/rule-2.md", "# New rule\n\nTabs.", promotion_level="critical", supersedes="tools/rule.md")
@@ -271,7 +273,7 @@ async def test_critical_documents_keep_to_the_doc_types_requested_and_to_what_ho
     assert paths(context.critical_documents) == ["tools/rule-2.md"]
 
 
-async def linked(base: Knowledge) -> None:
+async def linked(base: RetrievalHarness) -> None:
     await base.add("problems/pool.md", "# Pool\n\nDatabase connection pool exhaustion. See [a](../a.md), [b](../b.md).")
     await base.add("a.md", "# A\n\nOn [c](c.md) and back to [pool](problems/pool.md), and [self](a.md).")
     await base.add("b.md", "# B\n\nSee [c](c.md) and https://example.com.")
@@ -279,7 +281,7 @@ async def linked(base: Knowledge) -> None:
     await base.add("d.md", "# D\n\nThe end, see [a](a.md).")
 
 
-async def test_links_are_followed_breadth_first_each_document_once(base: Knowledge) -> None:
+async def test_links_are_followed_breadth_first_each_document_once(base: RetrievalHarness) -> None:
     await linked(base)
     options = RetrievalOptions(max_results=1, max_link_depth=2)
     found = await base.service.retrieve_with_linked_docs(ASK, options)
@@ -292,14 +294,16 @@ async def test_links_are_followed_breadth_first_each_document_once(base: Knowled
 
 
 @pytest.mark.parametrize(("depth", "most"), [(0, 5), (1, 5), (2, 2), (9, 5), (2, 0)])
-async def test_links_keep_to_depth_and_number(base: Knowledge, depth: int, most: int) -> None:
+async def test_links_keep_to_depth_and_number(base: RetrievalHarness, depth: int, most: int) -> None:
     await linked(base)
     options = RetrievalOptions(max_results=1, max_link_depth=depth, max_linked_docs=most)
     found = (await base.service.retrieve_with_linked_docs(ASK, options)).linked_documents
     assert paths(found) == ["a.md", "b.md", "c.md", "d.md"][: min(most, (0, 2, 3, 4)[min(depth, 3)])]
 
 
-async def test_a_linked_document_that_stands_in_front_is_not_repeated_and_still_leads_on(base: Knowledge) -> None:
+async def test_a_linked_document_that_stands_in_front_is_not_repeated_and_still_leads_on(
+    base: RetrievalHarness,
+) -> None:
     await linked(base)
     await base.add("a.md", "# A\n\nOn [c](c.md).", promotion_level="critical")
     context = await base.service.assemble_context(ASK, RetrievalOptions(max_results=1, max_link_depth=2))
@@ -311,7 +315,7 @@ async def test_a_linked_document_that_stands_in_front_is_not_repeated_and_still_
     assert context.formatted_context.count("- **Path**: a.md\n") == 1
 
 
-async def test_related_docs_are_links_where_that_is_switched_on(base: Knowledge) -> None:
+async def test_related_docs_are_links_where_that_is_switched_on(base: RetrievalHarness) -> None:
     await base.add(
         "problems/pool.md", "# Pool\n\nDatabase connection pool exhaustion.", related_docs="[../tools/psql.md]"
     )
@@ -320,7 +324,7 @@ async def test_related_docs_are_links_where_that_is_switched_on(base: Knowledge)
     assert (paths(off.linked_documents), paths(on.linked_documents)) == ([], ["tools/psql.md"])
 
 
-async def test_another_tenants_documents_are_never_seen(base: Knowledge) -> None:
+async def test_another_tenants_documents_are_never_seen(base: RetrievalHarness) -> None:
     other = Tenant(OURS.project, "feature", OURS.path_hash)
     await base.add("problems/pool.md", "# Theirs\n\nDatabase connection pool exhaustion.", tenant=other)
     await base.add("rules/theirs.md", "# Rule\n\nTheirs.", tenant=other, promotion_level="critical")
@@ -334,7 +338,7 @@ async def test_another_tenants_documents_are_never_seen(base: Knowledge) -> None
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
 async def test_without_vectors_keyword_search_finds_the_documents_and_the_answer_says_so(
-    base: Knowledge, fault: Fault
+    base: RetrievalHarness, fault: Fault
 ) -> None:
     base.embedder.fault = fault
     context = await base.service.assemble_context(ASK, RetrievalOptions())
@@ -343,14 +347,14 @@ async def test_without_vectors_keyword_search_finds_the_documents_and_the_answer
     assert paths(context.relevant_documents)[0] == "problems/pool.md"
 
 
-async def test_a_vector_without_vectors_is_an_empty_answer_that_says_so(base: Knowledge) -> None:
+async def test_a_vector_without_vectors_is_an_empty_answer_that_says_so(base: RetrievalHarness) -> None:
     vector = await base.fake.embed_query(ASK)
     base.vectors.fault = DEAD
     context = await base.service.assemble_context(vector, RetrievalOptions())
     assert (context.label.level, context.label.warnings) == (Level.EMPTY, (VECTOR_ONLY,))
 
 
-async def test_where_nothing_can_be_searched_the_critical_documents_still_come(base: Knowledge) -> None:
+async def test_where_nothing_can_be_searched_the_critical_documents_still_come(base: RetrievalHarness) -> None:
     await with_critical(base)
     base.embedder.fault = base.texts.fault = DEAD
     context = await base.service.assemble_context(ASK, RetrievalOptions())
@@ -361,7 +365,7 @@ async def test_where_nothing_can_be_searched_the_critical_documents_still_come(b
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
 async def test_documents_that_cannot_be_read_are_shown_by_what_was_found_of_them(fault: Fault) -> None:
-    base = Knowledge(deadline_s=0.4)
+    base = RetrievalHarness(deadline_s=0.4)
     await base.add("problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.")
     await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
     await base.service.retrieve_relevant_documents(ASK, RetrievalOptions())
@@ -378,7 +382,7 @@ async def test_documents_that_cannot_be_read_are_shown_by_what_was_found_of_them
 
 @pytest.mark.parametrize("fault", [DEAD, HANGS])
 async def test_without_the_list_of_documents_results_describe_themselves(fault: Fault) -> None:
-    base = Knowledge(deadline_s=0.4)
+    base = RetrievalHarness(deadline_s=0.4)
     await base.add(
         "problems/pool.md", "# Pool\n\nThe database connection pool exhaustion came from leaks.", title="Leaks"
     )
@@ -410,7 +414,7 @@ class _Endless(DocumentList):
 
 
 async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
-    base = Knowledge(deadline_s=1.0)
+    base = RetrievalHarness(deadline_s=1.0)
     await base.add("problems/pool.md", f"# Pool\n\nThe {ASK} came from leaks.\n\n## Elsewhere\n\nNothing of it.")
     await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
     base.reads.fault = Fault(delay_s=0.01)
@@ -424,7 +428,7 @@ async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
     assert PASSAGES_ONLY.format("problems/pool.md") not in listed.label.warnings
 
 
-async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: Knowledge) -> None:
+async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: RetrievalHarness) -> None:
     whole = await base.service.assemble_context(ASK, ANY)
     tight = await base.service.assemble_context(
         ASK, RetrievalOptions(min_relevance_score=0.0, max_tokens=whole.tokens - 1)
@@ -435,5 +439,5 @@ async def test_a_budget_is_kept_and_what_it_left_out_is_named(base: Knowledge) -
     assert {*tight.omitted, *paths(tuple(tight.all_sources))} == set(paths(tuple(whole.all_sources)))
 
 
-def _tokens(base: Knowledge, context: RagContext) -> int:
+def _tokens(base: RetrievalHarness, context: RagContext) -> int:
     return len(base.fake.tokenizer.offsets(context.formatted_context))

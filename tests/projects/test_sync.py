@@ -14,7 +14,7 @@ from rag_context.errors import BackendUnavailableError
 from rag_context.projects.documents import Reader
 from rag_context.projects.sync import FileOutcome, Synchroniser, SyncProgress, SyncReport, patterns
 from rag_context.testing import Fault
-from tests.projects.sync_harness import TENANT, Rig, built_in, open_rig, write
+from tests.projects.sync_harness import TENANT, SyncHarness, built_in, open_sync_harness, write
 
 LONG = "\n\n".join(
     f"Paragraph {number} speaks of matter number {number} and of nothing else at all." for number in range(40)
@@ -35,8 +35,8 @@ def docs(tmp_path: Path) -> Path:
     return (tmp_path / "docs").resolve()
 
 
-async def test_new_changed_and_deleted_files_are_distinguished(rig: Rig, docs: Path) -> None:
-    keeper = rig.synchroniser(docs)
+async def test_new_changed_and_deleted_files_are_distinguished(harness: SyncHarness, docs: Path) -> None:
+    keeper = harness.synchroniser(docs)
     write(docs / "a.md", "# A\n")
     write(docs / "sub" / "b.md", "# B\n")
     assert outcomes(await keeper.reconcile()) == {"a.md": "indexed", "sub/b.md": "indexed"}
@@ -45,56 +45,56 @@ async def test_new_changed_and_deleted_files_are_distinguished(rig: Rig, docs: P
     (docs / "sub" / "b.md").unlink()
     write(docs / "c.md", "# C\n")
     assert outcomes(await keeper.reconcile()) == {"a.md": "replaced", "c.md": "indexed", "sub/b.md": "removed"}
-    assert await rig.contents() == {"a.md": "# A2\n", "c.md": "# C\n"}
+    assert await harness.contents() == {"a.md": "# A2\n", "c.md": "# C\n"}
 
 
-async def test_unchanged_files_are_neither_embedded_nor_written(rig: Rig, docs: Path) -> None:
+async def test_unchanged_files_are_neither_embedded_nor_written(harness: SyncHarness, docs: Path) -> None:
     for number in range(20):
         write(docs / f"{number}.md", f"# {number}\n\n{LONG}")
-    await rig.synchroniser(docs).reconcile()
-    embedded, written, version = await rig.embedded(), rig.writer.calls, rig.documents.version
+    await harness.synchroniser(docs).reconcile()
+    embedded, written, version = await harness.embedded(), harness.writer.calls, harness.documents.version
     os.utime(docs / "3.md", (1, 1))
-    assert set(outcomes(await rig.synchroniser(docs).reconcile()).values()) == {"unchanged"}
-    assert (await rig.embedded(), rig.writer.calls, rig.documents.version) == (embedded, written, version)
+    assert set(outcomes(await harness.synchroniser(docs).reconcile()).values()) == {"unchanged"}
+    assert (await harness.embedded(), harness.writer.calls, harness.documents.version) == (embedded, written, version)
 
 
-async def test_a_renamed_file_is_not_embedded_again(rig: Rig, docs: Path) -> None:
-    keeper = rig.synchroniser(docs)
+async def test_a_renamed_file_is_not_embedded_again(harness: SyncHarness, docs: Path) -> None:
+    keeper = harness.synchroniser(docs)
     write(docs / "old" / "a.md", LONG)
     write(docs / "b.md", "# B\n")
     await keeper.reconcile()
-    before = await rig.embedded()
+    before = await harness.embedded()
     (docs / "old").rename(docs / "new")
     report = await keeper.reconcile()
     assert outcomes(report) == {"new/a.md": "renamed", "b.md": "unchanged"}
     assert [receipt.renamed_from for receipt in report.changed] == ["old/a.md"]
-    assert await rig.embedded() == before
-    assert set(await rig.contents()) == {"new/a.md", "b.md"}
-    assert (await rig.documents.counts()).pending == 0
+    assert await harness.embedded() == before
+    assert set(await harness.contents()) == {"new/a.md", "b.md"}
+    assert (await harness.documents.counts()).pending == 0
 
 
-async def test_of_an_edited_file_only_the_edit_is_embedded(rig: Rig, docs: Path) -> None:
-    keeper = rig.synchroniser(docs)
+async def test_of_an_edited_file_only_the_edit_is_embedded(harness: SyncHarness, docs: Path) -> None:
+    keeper = harness.synchroniser(docs)
     write(docs / "a.md", f"# A\n\n## One\n\n{LONG}\n\n## Two\n\n{LONG}\n")
     await keeper.reconcile()
-    whole = await rig.embedded()
+    whole = await harness.embedded()
     write(docs / "a.md", f"# A\n\n## Zero\n\nNew.\n\n## One\n\n{LONG}\n\n## Two\n\n{LONG}\n")
     assert outcomes(await keeper.reconcile()) == {"a.md": "replaced"}
-    assert 1 <= await rig.embedded() - whole <= 2
+    assert 1 <= await harness.embedded() - whole <= 2
 
 
-async def test_another_branch_of_the_same_files_is_not_embedded_again(rig: Rig, docs: Path) -> None:
+async def test_another_branch_of_the_same_files_is_not_embedded_again(harness: SyncHarness, docs: Path) -> None:
     write(docs / "a.md", LONG)
-    await rig.synchroniser(docs).reconcile()
-    before = await rig.embedded()
+    await harness.synchroniser(docs).reconcile()
+    before = await harness.embedded()
     other = Tenant(TENANT.project, "next", TENANT.path_hash)
-    keeper = Synchroniser(Reader(other, docs, built_in()), rig.indexer, rig.catalogues, kin=[TENANT])
+    keeper = Synchroniser(Reader(other, docs, built_in()), harness.indexer, harness.catalogues, kin=[TENANT])
     assert outcomes(await keeper.reconcile()) == {"a.md": "indexed"}
-    assert await rig.embedded() == before
-    assert await rig.contents(other) == await rig.contents(TENANT)
+    assert await harness.embedded() == before
+    assert await harness.contents(other) == await harness.contents(TENANT)
 
 
-async def test_one_bad_file_stops_nothing(rig: Rig, docs: Path) -> None:
+async def test_one_bad_file_stops_nothing(harness: SyncHarness, docs: Path) -> None:
     write(docs / "good.md", "# Good\n")
     (docs / "binary.md").write_bytes(b"\x00\x01\x02" * 100)
     (docs / "latin.md").write_bytes(b"caf\xe9")
@@ -107,7 +107,7 @@ async def test_one_bad_file_stops_nothing(rig: Rig, docs: Path) -> None:
     (docs / "folder.md").mkdir()
     write(docs / "broken.md", "---\ntitle: [x\n---\ntext\n")
     write(docs / "picture.png", "not a document")
-    report = await rig.synchroniser(docs).reconcile()
+    report = await harness.synchroniser(docs).reconcile()
     reasons = said(report)
     assert set(reasons) == {
         "binary.md", "latin.md", "empty.md", "blank.md", "large.md", "outside.md", "nowhere.md", "pipe.md"
@@ -115,46 +115,46 @@ async def test_one_bad_file_stops_nothing(rig: Rig, docs: Path) -> None:
     assert "binary" in str(reasons["binary.md"])
     assert "UTF-8" in str(reasons["latin.md"])
     assert "larger than" in str(reasons["large.md"])
-    assert set(await rig.contents()) == {"good.md", "broken.md"}
+    assert set(await harness.contents()) == {"good.md", "broken.md"}
     broken = next(receipt for receipt in report.receipts if receipt.path == "broken.md")
     assert "not valid YAML" in broken.warnings[0]
 
 
-async def test_a_file_that_became_unusable_is_taken_out(rig: Rig, docs: Path) -> None:
+async def test_a_file_that_became_unusable_is_taken_out(harness: SyncHarness, docs: Path) -> None:
     write(docs / "a.md", "# A\n")
-    await rig.synchroniser(docs).reconcile()
+    await harness.synchroniser(docs).reconcile()
     (docs / "a.md").write_bytes(b"\0\0\0")
-    report = await rig.synchroniser(docs).reconcile()
+    report = await harness.synchroniser(docs).reconcile()
     assert "binary" in str([receipt.reason for receipt in report.receipts])
-    assert await rig.contents() == {}
+    assert await harness.contents() == {}
 
 
-async def test_documents_stay_while_their_folder_cannot_be_seen(rig: Rig, docs: Path) -> None:
+async def test_documents_stay_while_their_folder_cannot_be_seen(harness: SyncHarness, docs: Path) -> None:
     write(docs / "a.md", "# A\n")
-    keeper = rig.synchroniser(docs)
+    keeper = harness.synchroniser(docs)
     await keeper.reconcile()
     shutil.move(docs, docs.parent / "elsewhere")
     report = await keeper.reconcile()
-    assert set(await rig.contents()) == {"a.md"}
+    assert set(await harness.contents()) == {"a.md"}
     assert report.incomplete
     assert "cannot be read" in str(said(report)["."])
     shutil.move(docs.parent / "elsewhere", docs)
     assert outcomes(await keeper.reconcile()) == {"a.md": "unchanged"}
 
 
-async def test_ignored_files_are_no_documents(rig: Rig, docs: Path) -> None:
+async def test_ignored_files_are_no_documents(harness: SyncHarness, docs: Path) -> None:
     write(docs / "a.md", "# A\n")
     write(docs / "drafts" / "b.md", "# B\n")
-    keeper = rig.synchroniser(docs)
+    keeper = harness.synchroniser(docs)
     await keeper.reconcile()
     write(docs / ".gitignore", "drafts/\n")
     assert outcomes(await keeper.follow({docs / ".gitignore"})) == {"a.md": "unchanged", "drafts/b.md": "removed"}
     assert (await keeper.index("drafts/b.md")).outcome is FileOutcome.REJECTED
-    assert set(await rig.contents()) == {"a.md"}
+    assert set(await harness.contents()) == {"a.md"}
 
 
-async def test_following_looks_at_what_changed_and_at_nothing_else(rig: Rig, docs: Path) -> None:
-    keeper = rig.synchroniser(docs)
+async def test_following_looks_at_what_changed_and_at_nothing_else(harness: SyncHarness, docs: Path) -> None:
+    keeper = harness.synchroniser(docs)
     for name in ("a.md", "b.md", "sub/c.md", "sub/d.md"):
         write(docs / name, f"# {name}\n")
     await keeper.reconcile()
@@ -169,34 +169,34 @@ async def test_following_looks_at_what_changed_and_at_nothing_else(rig: Rig, doc
     assert outcomes(await keeper.follow({docs})) == {"a.md": "unchanged", "b.md": "replaced"}
 
 
-async def test_what_could_not_be_stored_is_reported_and_stored_the_next_time(rig: Rig, docs: Path) -> None:
+async def test_what_could_not_be_stored_is_reported_and_stored_the_next_time(harness: SyncHarness, docs: Path) -> None:
     write(docs / "a.md", "# A\n")
     write(docs / "b.md", "# B\n")
-    rig.writer.fault = Fault(BackendUnavailableError("documents", "disk full"))
-    report = await rig.synchroniser(docs).reconcile()
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "disk full"))
+    report = await harness.synchroniser(docs).reconcile()
     assert report.incomplete
     assert "disk full" in str(said(report)["a.md"])
-    rig.writer.fault = None
-    assert outcomes(await rig.synchroniser(docs).reconcile()) == {"a.md": "indexed", "b.md": "indexed"}
+    harness.writer.fault = None
+    assert outcomes(await harness.synchroniser(docs).reconcile()) == {"a.md": "indexed", "b.md": "indexed"}
 
 
-async def test_progress_is_reported_file_by_file(rig: Rig, docs: Path) -> None:
+async def test_progress_is_reported_file_by_file(harness: SyncHarness, docs: Path) -> None:
     for number in range(7):
         write(docs / f"{number}.md", f"# {number}\n")
-    heard: list[SyncProgress] = []
-    await rig.synchroniser(docs).reconcile(heard.append)
-    assert [progress.done for progress in heard] == list(range(1, 8))
-    assert {progress.total for progress in heard} == {7}
-    assert Counter(str(progress.receipt and progress.receipt.outcome) for progress in heard) == {"indexed": 7}
+    received: list[SyncProgress] = []
+    await harness.synchroniser(docs).reconcile(received.append)
+    assert [progress.done for progress in received] == list(range(1, 8))
+    assert {progress.total for progress in received} == {7}
+    assert Counter(str(progress.receipt and progress.receipt.outcome) for progress in received) == {"indexed": 7}
 
 
-async def test_patterns_choose_the_documents(rig: Rig, docs: Path) -> None:
+async def test_patterns_choose_the_documents(harness: SyncHarness, docs: Path) -> None:
     for name in ("a.md", "api/b.md", "api/old/c.md", "api/d.txt"):
         write(docs / name, f"# {name}\n")
     scope = patterns(["api/**/*.md", "api/*.md"], ["old/"])
-    keeper = Synchroniser(Reader(TENANT, docs, built_in()), rig.indexer, rig.catalogues, scope=scope)
+    keeper = Synchroniser(Reader(TENANT, docs, built_in()), harness.indexer, harness.catalogues, scope=scope)
     await keeper.reconcile()
-    assert set(await rig.contents()) == {"api/b.md"}
+    assert set(await harness.contents()) == {"api/b.md"}
 
 
 NAMES = st.sampled_from(["a.md", "b.md", "x/a.md", "x/c.md", "x/y/d.md", "e.txt"])
@@ -239,8 +239,8 @@ async def test_after_any_changes_the_index_is_as_a_fresh_one(
     docs = folder / "docs"
     docs.mkdir()
     fresh = Tenant("fresh")
-    async with open_rig(folder) as rig:
-        keeper = rig.synchroniser(docs)
+    async with open_sync_harness(folder) as harness:
+        keeper = harness.synchroniser(docs)
         changed: set[Path] = set()
         for kind, name, what in operations:
             if kind == "sync":
@@ -249,11 +249,11 @@ async def test_after_any_changes_the_index_is_as_a_fresh_one(
             else:
                 changed |= carried_out(docs, kind, name, what)
         await keeper.follow(changed)
-        await rig.synchroniser(docs, fresh).reconcile()
-        assert await rig.contents(TENANT) == await rig.contents(fresh)
-        mine, theirs = await rig.catalogues.of(TENANT), await rig.catalogues.of(fresh)
+        await harness.synchroniser(docs, fresh).reconcile()
+        assert await harness.contents(TENANT) == await harness.contents(fresh)
+        mine, theirs = await harness.catalogues.of(TENANT), await harness.catalogues.of(fresh)
         assert [known(each) for each in mine.documents] == [known(each) for each in theirs.documents]
-        counts = await rig.documents.counts()
+        counts = await harness.documents.counts()
         assert counts.pending == 0
         assert counts.vectors == counts.chunks
 

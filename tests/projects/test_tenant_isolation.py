@@ -22,7 +22,7 @@ from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from tests.projects.sync_harness import Rig, built_in, open_rig
+from tests.projects.sync_harness import SyncHarness, built_in, open_sync_harness
 
 SEED = 20260131
 WORDS = ["pool", "cache", "index", "retry", "socket", "query", "branch", "tenant", "money", "webhook", "order", "stock"]
@@ -37,17 +37,17 @@ ROOT = Path("/repo/docs")
 
 
 @dataclass
-class Crowd:
+class ManyTenants:
     """Thousands of documents of many tenants, and what reads them."""
 
-    rig: Rig
+    harness: SyncHarness
     works: RetrievalDependencies
 
     async def fill(self) -> None:
         """Give every tenant the same documents, but for a word that tells whose they are."""
         draw = random.Random(SEED)
         texts = [" ".join(draw.choices(WORDS, k=8)) for _ in range(PER_TENANT)]
-        vectors = await self.rig.embedder.embed_documents(texts)
+        vectors = await self.harness.embedder.embed_documents(texts)
         for tenant in TENANTS:
             drafts = [self._draft(tenant, number, text) for number, text in enumerate(texts)]
             await asyncio.gather(*(self._write(draft, vector) for draft, vector in zip(drafts, vectors, strict=True)))
@@ -77,7 +77,7 @@ class Crowd:
             metadata=draft.metadata,
         )
         chunk = Chunk(chunk_id, id_, 0, draft.content, Span(0, len(draft.content), 1, 6))
-        await self.rig.documents.write(document, [chunk], vector[np.newaxis])
+        await self.harness.documents.write(document, [chunk], vector[np.newaxis])
 
 
 def mark(tenant: Tenant) -> str:
@@ -86,15 +86,15 @@ def mark(tenant: Tenant) -> str:
 
 
 @pytest.fixture
-async def crowd(tmp_path: Path) -> AsyncIterator[Crowd]:
-    async with open_rig(tmp_path) as rig:
-        store = rig.store
+async def tenants_index(tmp_path: Path) -> AsyncIterator[ManyTenants]:
+    async with open_sync_harness(tmp_path) as harness:
+        store = harness.store
         sources = Backends(
-            embedder=rig.bound,
+            embedder=harness.bound,
             vectors=store.vectors,
             texts=store.texts,
             documents=store.documents,
-            embedding=Dependency("embedder", rig.bound.ping),
+            embedding=Dependency("embedder", harness.bound.ping),
             vector_store=Dependency("vectors", store.vectors.ping),
             document_store=Dependency("documents", store.documents.ping),
         )
@@ -103,23 +103,25 @@ async def crowd(tmp_path: Path) -> AsyncIterator[Crowd]:
             ask=SearchChain(sources, breaker, deadline_s=10.0).search,
             documents=store.documents,
             document_store=sources.document_store,
-            catalogues=rig.catalogues,
-            renderer=Renderer(rig.embedder.tokenizer),
-            model=lambda: rig.embedder.model,
+            catalogues=harness.catalogues,
+            renderer=Renderer(harness.embedder.tokenizer),
+            model=lambda: harness.embedder.model,
             deadline_s=20.0,
         )
-        made = Crowd(rig, works)
+        made = ManyTenants(harness, works)
         await made.fill()
         yield made
 
 
-async def test_no_question_of_a_tenant_is_answered_with_another_tenants_documents(crowd: Crowd) -> None:
+async def test_no_question_of_a_tenant_is_answered_with_another_tenants_documents(tenants_index: ManyTenants) -> None:
     draw = random.Random(SEED)
     for _ in range(6):
         for tenant in TENANTS:
             other = draw.choice([each for each in TENANTS if each != tenant])
             words = f"{' '.join(draw.choices(WORDS, k=3))} {mark(other)}"
-            question: str | Vector = words if draw.random() < 0.5 else await crowd.rig.embedder.embed_query(words)
+            question: str | Vector = (
+                words if draw.random() < 0.5 else await tenants_index.harness.embedder.embed_query(words)
+            )
             options = RetrievalOptions(
                 min_relevance_score=0.0,
                 max_results=draw.choice([1, 20]),
@@ -127,7 +129,7 @@ async def test_no_question_of_a_tenant_is_answered_with_another_tenants_document
                 max_link_depth=3,
                 min_promotion_level=draw.choice(list(PromotionLevel)),
             )
-            context = await RetrievalService(crowd.works, tenant).assemble_context(question, options)
+            context = await RetrievalService(tenants_index.works, tenant).assemble_context(question, options)
             found = list(context.all_sources)
             assert found
             assert all(f"of {mark(tenant)}." in document.content for document in found)

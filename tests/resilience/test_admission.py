@@ -54,18 +54,18 @@ async def test_what_waits_too_long_is_rejected_and_never_begun() -> None:
     work = Work(make(1, max_wait_s=0.05))
     first = asyncio.create_task(work.run(0))
     await turn()
-    refusals = 0
+    rejections = 0
 
     def count() -> None:
-        nonlocal refusals
-        refusals += 1
+        nonlocal rejections
+        rejections += 1
 
     work.admission.on_rejected = count
-    with pytest.raises(OverloadedError) as refused:
+    with pytest.raises(OverloadedError) as rejected:
         await work.run(1)
-    assert refused.value.retry_after_s is not None
-    assert refused.value.retry_after_s >= 1.0
-    assert (work.begun, work.admission.waiting, refusals) == ([0], 0, 1)
+    assert rejected.value.retry_after_s is not None
+    assert rejected.value.retry_after_s >= 1.0
+    assert (work.begun, work.admission.waiting, rejections) == ([0], 0, 1)
     work.release()
     await first
 

@@ -52,9 +52,9 @@ def test_an_open_breaker_rejects_calls_and_says_how_long() -> None:
     breaker = make(clock)
     open_it(breaker)
     clock.advance(20.0)
-    with pytest.raises(BreakerOpenError) as refused, breaker.admission():
+    with pytest.raises(BreakerOpenError) as rejected, breaker.admission():
         pass
-    assert refused.value.retry_after_s == 40.0
+    assert rejected.value.retry_after_s == 40.0
     assert breaker.retry_after_s == 40.0
 
 

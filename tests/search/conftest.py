@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.search.harness import TEXTS, Bench
+from tests.search.harness import TEXTS, ChainHarness
 
 
 @pytest.fixture
-async def bench() -> Bench:
+async def harness() -> ChainHarness:
     """A chain over three documents."""
-    made = Bench()
+    made = ChainHarness()
     for name, text in TEXTS.items():
         await made.add(name, text)
     return made

@@ -20,7 +20,7 @@ TEXTS = {
 
 
 @dataclass
-class Bench:
+class ChainHarness:
     """The chain, its parts, and the handles that break them."""
 
     store: MemoryStore = field(default_factory=MemoryStore)

@@ -22,7 +22,7 @@ from rag_context.search.query import Answer, Level, Mode, Query, Result, Retriev
 from rag_context.search.ranking import Candidate, Ranked
 from rag_context.stores.redis import open_redis
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
-from tests.search.harness import Bench
+from tests.search.harness import ChainHarness
 from tests.servers.redis import redis_server
 
 OK = RetrieverReport(RetrieverStatus.OK, 1.5)
@@ -57,7 +57,7 @@ class Processes:
         guard = Dependency("cache", self.values.ping, self.clock)
         return SecondLevel(self.cache.port, guard, timeout_s=options.get("timeout_s", 5.0), clock=self.clock)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Let both have written what they wanted to."""
         for level in self.levels:
             await level.flush()
@@ -70,7 +70,7 @@ def processes() -> Processes:
 
 async def test_an_answer_that_one_process_found_is_cached_for_the_other(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(result()), "index:5")
-    await processes.settle()
+    await processes.flush()
     assert processes.other.get(Query("q"), 9) is None
     found = await processes.other.fetch(Query("q"), 9, "index:5")
     assert found == replace(answer(result()), cached=True)
@@ -79,7 +79,7 @@ async def test_an_answer_that_one_process_found_is_cached_for_the_other(processe
 
 async def test_what_was_fetched_once_is_remembered_in_memory(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(result()), "index:5")
-    await processes.settle()
+    await processes.flush()
     await processes.other.fetch(Query("q"), 9, "index:5")
     calls = processes.cache.calls
     assert processes.other.get(Query("q"), 9) == replace(answer(result()), cached=True)
@@ -101,7 +101,7 @@ async def test_what_was_fetched_once_is_remembered_in_memory(processes: Processe
 )
 async def test_another_question_is_another_answer(processes: Processes, query: Query) -> None:
     processes.one.put(Query("q"), 1, answer(), "index:5")
-    await processes.settle()
+    await processes.flush()
     assert await processes.other.fetch(query, 1, "index:5") is None
     assert await processes.other.fetch(Query("q"), 1, "index:5") is not None
 
@@ -118,14 +118,14 @@ async def test_vectors_that_differ_in_one_number_are_queried_separately() -> Non
 
 async def test_another_state_of_the_index_or_another_index_is_another_answer(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(), "index:5")
-    await processes.settle()
+    await processes.flush()
     for stamp in ("index:6", "other:5", "index:"):
         assert await processes.other.fetch(Query("q"), 1, stamp) is None
 
 
 async def test_nothing_is_shared_while_the_state_of_the_index_is_unknown(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(), None)
-    await processes.settle()
+    await processes.flush()
     assert await processes.one.fetch(Query("q"), 1, None) is None
     assert (processes.cache.calls, processes.values.values) == (0, {})
     assert processes.one.get(Query("q"), 1) is not None
@@ -143,14 +143,14 @@ async def test_nothing_is_shared_while_the_state_of_the_index_is_unknown(process
 )
 async def test_only_complete_answers_are_shared(processes: Processes, lesser: Answer) -> None:
     processes.one.put(Query("q"), 1, lesser, "index:5")
-    await processes.settle()
+    await processes.flush()
     assert processes.values.values == {}
     assert processes.one.get(Query("q"), 1) is None
 
 
 async def test_a_shared_answer_lives_as_long_as_one_in_memory(processes: Processes) -> None:
     processes.one.put(Query("q"), 1, answer(), "index:5")
-    await processes.settle()
+    await processes.flush()
     processes.clock.advance(299.9)
     assert await processes.other.fetch(Query("q"), 1, "index:5") is not None
     processes.clock.advance(0.2)
@@ -161,7 +161,7 @@ async def test_a_time_to_live_of_nothing_keeps_nothing() -> None:
     processes = Processes()
     cache = ResultCache(10, 0.0, processes.clock, processes.levels[0])
     cache.put(Query("q"), 1, answer(), "index:5")
-    await processes.settle()
+    await processes.flush()
     assert processes.values.values == {}
 
 
@@ -191,7 +191,7 @@ async def test_a_miss_of_both_levels_is_one_miss(processes: Processes) -> None:
 )
 async def test_a_value_that_is_not_as_it_was_written_is_a_miss(processes: Processes, spoil: object) -> None:
     processes.one.put(Query("q"), 1, answer(result()), "index:5")
-    await processes.settle()
+    await processes.flush()
     (key, (value, until)), *_ = processes.values.values.items()
     processes.values.values[key] = (spoil(value), until)  # type: ignore[operator]
     assert await processes.other.fetch(Query("q"), 1, "index:5") is None
@@ -235,8 +235,8 @@ def test_metadata_as_deep_as_requests_may_be_comes_back() -> None:
     assert decoded(encoded(said)) == said
 
 
-async def test_a_real_answer_comes_back_exactly(bench: Bench) -> None:
-    said = await bench.chain.search(Query("retry logic"))
+async def test_a_real_answer_comes_back_exactly(harness: ChainHarness) -> None:
+    said = await harness.chain.search(Query("retry logic"))
     assert said.results
     assert decoded(encoded(said)) == said
 

@@ -11,22 +11,22 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.coverage import COUNTING_SHARE, Coverage, matters
 from rag_context.search.query import Level, Mode, Query
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryStore
-from tests.search.harness import Bench
+from tests.search.harness import ChainHarness
 
 QUOTE = "the grey heron waits at the lower weir until the sluice is opened"
 
 
-async def filled(bench: Bench, whole: int, pending: int) -> None:
+async def filled(harness: ChainHarness, whole: int, pending: int) -> None:
     for i in range(whole):
-        await bench.add(f"w{i}", f"Number {i} speaks of the heron, the weir and the sluice.")
+        await harness.add(f"w{i}", f"Number {i} speaks of the heron, the weir and the sluice.")
     for i in range(pending):
-        await bench.add(f"p{i}", f"Number {i}: {QUOTE} for the {i}th time.", pending=True)
+        await harness.add(f"p{i}", f"Number {i}: {QUOTE} for the {i}th time.", pending=True)
 
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
-async def test_an_answer_says_how_many_vectors_are_missing(bench: Bench, mode: Mode) -> None:
-    await filled(bench, 6, 1)
-    answer = await bench.chain.search(Query(QUOTE, mode=mode))
+async def test_an_answer_says_how_many_vectors_are_missing(harness: ChainHarness, mode: Mode) -> None:
+    await filled(harness, 6, 1)
+    answer = await harness.chain.search(Query(QUOTE, mode=mode))
     assert answer.level is Level.TEXT
     assert answer.warning == "1 of 10 passages have no vectors yet and are ranked by keyword search alone"
     assert answer.results[0].passage.document_id == "p0"
@@ -35,40 +35,40 @@ async def test_an_answer_says_how_many_vectors_are_missing(bench: Bench, mode: M
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
 async def test_without_vectors_keyword_search_answers_at_level_2(mode: Mode) -> None:
-    bench = Bench()
-    await filled(bench, 0, 3)
-    by_words = await bench.chain.search(Query(f"{QUOTE} 2th", mode=Mode.TEXT))
-    answer = await bench.chain.search(Query(f"{QUOTE} 2th", mode=mode))
+    harness = ChainHarness()
+    await filled(harness, 0, 3)
+    by_keywords = await harness.chain.search(Query(f"{QUOTE} 2th", mode=Mode.TEXT))
+    answer = await harness.chain.search(Query(f"{QUOTE} 2th", mode=mode))
     assert answer.level is Level.TEXT
     assert (answer.warning or "").startswith("3 of 3 passages have no vectors yet")
-    assert [r.passage.chunk.id for r in answer.results] == [r.passage.chunk.id for r in by_words.results]
-    assert [r.ranked.score for r in answer.results] == [r.ranked.score for r in by_words.results]
+    assert [r.passage.chunk.id for r in answer.results] == [r.passage.chunk.id for r in by_keywords.results]
+    assert [r.ranked.score for r in answer.results] == [r.ranked.score for r in by_keywords.results]
 
 
-async def test_one_in_a_hundred_is_no_matter(bench: Bench) -> None:
-    await filled(bench, 97, 1)
-    answer = await bench.chain.search(Query(QUOTE))
+async def test_one_in_a_hundred_is_no_matter(harness: ChainHarness) -> None:
+    await filled(harness, 97, 1)
+    answer = await harness.chain.search(Query(QUOTE))
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)
     assert answer.results[0].passage.document_id == "p0"
 
 
-async def test_only_what_the_filter_lets_through_counts(bench: Bench) -> None:
-    await filled(bench, 3, 3)
-    await bench.add("code", "def weir(): ...", kind=CODE)
-    assert (await bench.chain.search(Query(QUOTE, where=Filter(content_type=CODE)))).level is Level.PRIMARY
-    assert (await bench.chain.search(Query(QUOTE))).level is Level.TEXT
+async def test_only_what_the_filter_lets_through_counts(harness: ChainHarness) -> None:
+    await filled(harness, 3, 3)
+    await harness.add("code", "def weir(): ...", kind=CODE)
+    assert (await harness.chain.search(Query(QUOTE, where=Filter(content_type=CODE)))).level is Level.PRIMARY
+    assert (await harness.chain.search(Query(QUOTE))).level is Level.TEXT
 
 
-async def test_requested_keyword_search_is_level_1_whatever_is_missing(bench: Bench) -> None:
-    await filled(bench, 0, 3)
-    answer = await bench.chain.search(Query(QUOTE, mode=Mode.TEXT))
+async def test_requested_keyword_search_is_level_1_whatever_is_missing(harness: ChainHarness) -> None:
+    await filled(harness, 0, 3)
+    answer = await harness.chain.search(Query(QUOTE, mode=Mode.TEXT))
     assert (answer.level, answer.warning) == (Level.PRIMARY, None)
 
 
-async def test_a_threshold_of_cosines_hides_no_passage_without_one(bench: Bench) -> None:
-    await filled(bench, 3, 3)
+async def test_a_threshold_of_cosines_hides_no_passage_without_one(harness: ChainHarness) -> None:
+    await filled(harness, 3, 3)
     asked = Query("heron elephants bicycles parliaments umbrellas", limit=20)  # a small share of its words
-    found = {result.passage.document_id for result in (await bench.chain.search(asked)).results}
+    found = {result.passage.document_id for result in (await harness.chain.search(asked)).results}
     assert {"p0", "p1", "p2"} <= found
 
 

@@ -13,37 +13,37 @@ from .stub_service import StubService
 
 
 @pytest.fixture(scope="session")
-def _open_door() -> Iterator[Running]:
+def _open_server() -> Iterator[Running]:
     options = ServerOptions(port=0, instance_id="i-1", body_timeout_s=0.3, head_timeout_s=0.3, bulk_line_bytes=4096)
-    with running(StubService(), options) as door:
-        yield door
+    with running(StubService(), options) as open_server:
+        yield open_server
 
 
 @pytest.fixture
-def door(_open_door: Running) -> Running:
+def open_server(_open_server: Running) -> Running:
     """A server without keys; its stub starts afresh."""
-    StubService.__init__(_open_door.service)
-    return _open_door
+    StubService.__init__(_open_server.service)
+    return _open_server
 
 
 @pytest.fixture
-def client(door: Running) -> Iterator[httpx2.Client]:
-    with door.client() as client:
+def client(open_server: Running) -> Iterator[httpx2.Client]:
+    with open_server.client() as client:
         yield client
 
 
 @pytest.fixture(scope="session")
-def _locked_door() -> Iterator[Running]:
+def _locked_server() -> Iterator[Running]:
     keys = (
         ApiKey.parse("reader", hash_key("read-me"), Access.READ),
         ApiKey.parse("writer", hash_key("write-me"), Access.WRITE),
     )
-    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as door:
-        yield door
+    with running(StubService(), ServerOptions(port=0, api_keys=keys)) as open_server:
+        yield open_server
 
 
 @pytest.fixture
-def locked(_locked_door: Running) -> Running:
+def locked(_locked_server: Running) -> Running:
     """A server with a key that may read and a key that may write."""
-    StubService.__init__(_locked_door.service)
-    return _locked_door
+    StubService.__init__(_locked_server.service)
+    return _locked_server

@@ -27,17 +27,17 @@ def receipts(reply: httpx2.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in reply.text.splitlines()]
 
 
-def test_every_line_has_its_receipt_in_order(client: httpx2.Client, door: Running) -> None:
+def test_every_line_has_its_receipt_in_order(client: httpx2.Client, open_server: Running) -> None:
     """C-3: one machine-readable receipt each."""
     documents = [{**DOCUMENT, "content": f"text {number}"} for number in range(50)]
     got = receipts(client.post("/bulk", content=lines(*documents), headers=NDJSON))
     assert [receipt["line"] for receipt in got] == list(range(1, 51))
     assert {receipt["status"] for receipt in got} == {"indexed"}
     assert all("reason" not in receipt and receipt["source"] == "talk" for receipt in got)
-    assert sorted(line.content for line in door.service.bulked) == sorted(d["content"] for d in documents)
+    assert sorted(line.content for line in open_server.service.bulked) == sorted(d["content"] for d in documents)
 
 
-def test_a_bad_line_never_stops_the_rest(client: httpx2.Client, door: Running) -> None:
+def test_a_bad_line_never_stops_the_rest(client: httpx2.Client, open_server: Running) -> None:
     body = b"\n".join(
         [
             lines(DOCUMENT).strip(),
@@ -65,13 +65,13 @@ def test_a_bad_line_never_stops_the_rest(client: httpx2.Client, door: Running) -
     assert got[2]["reason"] == "Not a JSON object"
     assert [detail["field"] for detail in got[3]["details"]] == ["contentType", "sessionId", "source"]
     assert got[5]["reason"] == "Line too long (max 4096 bytes)"
-    assert [line.from_file for line in door.service.bulked] == [False, True]
+    assert [line.from_file for line in open_server.service.bulked] == [False, True]
 
 
 def test_a_line_may_be_far_longer_than_a_tools_document() -> None:
     """Files are larger than messages."""
     service = StubService()
-    with running(service, ServerOptions(port=0)) as door, door.client() as client:
+    with running(service, ServerOptions(port=0)) as open_server, open_server.client() as client:
         got = receipts(client.post("/bulk", content=lines({**DOCUMENT, "content": "a" * 2_000_000}), headers=NDJSON))
         assert got[0]["status"] == "indexed"
         too_large = lines({**DOCUMENT, "content": "a" * 2_000_001})
@@ -89,9 +89,9 @@ def test_a_line_may_be_far_longer_than_a_tools_document() -> None:
     ],
 )
 def test_a_line_that_fails_is_rejected_with_its_reason(
-    client: httpx2.Client, door: Running, failure: Exception, reason: str
+    client: httpx2.Client, open_server: Running, failure: Exception, reason: str
 ) -> None:
-    door.service.failure = failure
+    open_server.service.failure = failure
     got = receipts(client.post("/bulk", content=lines(DOCUMENT, DOCUMENT), headers=NDJSON))
     assert [(receipt["status"], receipt["reason"]) for receipt in got] == [("rejected", reason)] * 2
 
@@ -108,23 +108,23 @@ def test_only_ndjson_is_accepted(client: httpx2.Client, kind: str) -> None:
     assert "application/x-ndjson" in reply.json()["error"]
 
 
-def test_lines_run_side_by_side_but_one_source_in_order(client: httpx2.Client, door: Running) -> None:
+def test_lines_run_side_by_side_but_one_source_in_order(client: httpx2.Client, open_server: Running) -> None:
     """What may replace one another keeps its order; the rest does not wait for it."""
-    door.service.delay_s = 0.01
+    open_server.service.delay_s = 0.01
     page = {**DOCUMENT, "contentType": "documentation"}
     versions = [{**page, "source": "a.md", "content": f"version {number}"} for number in range(6)]
     others = [{**page, "source": f"{number}.md"} for number in range(6)]
     mixed = [document for pair in zip(versions, others, strict=True) for document in pair]
     got = receipts(client.post("/bulk", content=lines(*mixed), headers=NDJSON))
     assert [receipt["source"] for receipt in got] == [document["source"] for document in mixed]
-    kept = [line.content for line in door.service.bulked if line.source == "a.md"]
+    kept = [line.content for line in open_server.service.bulked if line.source == "a.md"]
     assert kept == [f"version {number}" for number in range(6)]
-    assert 1 < door.service.most_running <= 8
+    assert 1 < open_server.service.most_running <= 8
 
 
-def test_a_receipt_comes_before_the_next_line_is_sent(door: Running) -> None:
+def test_a_receipt_comes_before_the_next_line_is_sent(open_server: Running) -> None:
     """A client may wait for each receipt."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(
             b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
@@ -141,7 +141,7 @@ def test_a_receipt_comes_before_the_next_line_is_sent(door: Running) -> None:
     assert received.count(b'"status":"indexed"') == 3
 
 
-def test_a_client_may_send_everything_before_it_reads_anything(door: Running) -> None:
+def test_a_client_may_send_everything_before_it_reads_anything(open_server: Running) -> None:
     """Receipts are held meanwhile; neither side waits for the other."""
     count = 60_000
     body = lines({**DOCUMENT, "source": "x" * 200}) * count
@@ -151,7 +151,7 @@ def test_a_client_may_send_everything_before_it_reads_anything(door: Running) ->
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(60)
-        connection.connect((door.host, door.port))
+        connection.connect((open_server.host, open_server.port))
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         received = bytearray()
         while not received.endswith(b"0\r\n\r\n"):
@@ -159,9 +159,9 @@ def test_a_client_may_send_everything_before_it_reads_anything(door: Running) ->
     assert received.count(b'"status":"indexed"') == count
 
 
-def test_a_stream_that_stalls_ends_with_a_receipt_that_says_so(door: Running) -> None:
+def test_a_stream_that_stalls_ends_with_a_receipt_that_says_so(open_server: Running) -> None:
     """What came before is kept."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(
             b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Content-Length: 100000\r\n\r\n" + lines(DOCUMENT)
@@ -171,28 +171,28 @@ def test_a_stream_that_stalls_ends_with_a_receipt_that_says_so(door: Running) ->
             received += connection.recv(65536)
     assert b'"status":"indexed","line":1' in received
     assert b'"status":"rejected","line":2,"reason":"Request body took too long"' in received
-    assert len(door.service.bulked) == 1
+    assert len(open_server.service.bulked) == 1
 
 
-def test_lines_accepted_before_a_client_hangs_up_are_kept(door: Running) -> None:
+def test_lines_accepted_before_a_client_hangs_up_are_kept(open_server: Running) -> None:
     """Nothing accepted is lost."""
-    door.service.delay_s = 0.05
+    open_server.service.delay_s = 0.05
     done = threading.Event()
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(
             b"POST /bulk HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
             b"Content-Length: 100000\r\n\r\n" + lines(DOCUMENT, DOCUMENT, DOCUMENT)
         )
-        while door.service.running < 3:
+        while open_server.service.running < 3:
             done.wait(0.005)
-    while door.service.running:
+    while open_server.service.running:
         done.wait(0.005)
-    assert len(door.service.bulked) == 3
+    assert len(open_server.service.bulked) == 3
 
 
-def test_a_fault_that_is_not_the_documents_says_so(client: httpx2.Client, door: Running) -> None:
+def test_a_fault_that_is_not_the_documents_says_so(client: httpx2.Client, open_server: Running) -> None:
     """Whoever sent it may send it again."""
-    door.service.failure = BackendUnavailableError("documents", "down")
+    open_server.service.failure = BackendUnavailableError("documents", "down")
     (got,) = receipts(client.post("/bulk", content=lines(DOCUMENT), headers=NDJSON))
 
     assert (got["status"], got["retryable"]) == ("rejected", True)

@@ -10,12 +10,12 @@ from .server_thread import Running
 DELETE = "/tools/rag_context_delete"
 
 
-def test_documents_are_named_by_one_key(client: httpx2.Client, door: Running) -> None:
+def test_documents_are_named_by_one_key(client: httpx2.Client, open_server: Running) -> None:
     """T-5."""
     reply = client.post(DELETE, json={"source": "notes.md", "dryRun": True, "project": "p"})
     assert reply.status_code == 200
     assert reply.json() == {"deletedCount": 1, "documentIds": ["d1"], "dryRun": True}
-    (asked,) = door.service.deleted
+    (asked,) = open_server.service.deleted
     assert (asked.source, asked.document_id, asked.session_id, asked.project) == ("notes.md", None, None, "p")
 
 
@@ -23,17 +23,17 @@ def test_documents_are_named_by_one_key(client: httpx2.Client, door: Running) ->
     "body",
     [{}, {"dryRun": True}, {"source": "a", "sessionId": "b"}, {"documentId": "a", "source": "b"}, {"source": None}],
 )
-def test_no_key_or_two_keys_delete_nothing(client: httpx2.Client, door: Running, body: dict[str, Any]) -> None:
+def test_no_key_or_two_keys_delete_nothing(client: httpx2.Client, open_server: Running, body: dict[str, Any]) -> None:
     reply = client.post(DELETE, json=body)
     assert reply.status_code == 400
     assert reply.json()["error"] == "Name exactly one of documentId or source or sessionId"
-    assert door.service.deleted == []
+    assert open_server.service.deleted == []
 
 
-def test_null_does_not_count_as_a_key(client: httpx2.Client, door: Running) -> None:
+def test_null_does_not_count_as_a_key(client: httpx2.Client, open_server: Running) -> None:
     """T-8: null means absent."""
     assert client.post(DELETE, json={"source": None, "sessionId": "s", "documentId": None}).status_code == 200
-    assert door.service.deleted[0].session_id == "s"
+    assert open_server.service.deleted[0].session_id == "s"
 
 
 def test_only_a_key_that_may_write_deletes(locked: Running) -> None:

@@ -21,7 +21,7 @@ def vectors(reply: httpx2.Response) -> list[list[float]]:
     return [row["embedding"] for row in data]
 
 
-def test_every_text_gets_its_vector_in_openais_shape(client: httpx2.Client, door: Running) -> None:
+def test_every_text_gets_its_vector_in_openais_shape(client: httpx2.Client, open_server: Running) -> None:
     """G-1: samples can be taken from the server itself."""
     reply = client.post(EMBEDDINGS, json={"input": ["red fox", "blue whale sings"], "model": "maker/Fake"})
     body = reply.json()
@@ -30,9 +30,9 @@ def test_every_text_gets_its_vector_in_openais_shape(client: httpx2.Client, door
     assert body["usage"] == {"prompt_tokens": 5, "total_tokens": 5}
     assert {row["object"] for row in body["data"]} == {"embedding"}
     fox, whale = vectors(reply)
-    assert len(fox) == door.service.embedder.model.dimension
+    assert len(fox) == open_server.service.embedder.model.dimension
     assert sum(number * number for number in whale) == pytest.approx(1.0, abs=1e-5)
-    assert door.service.embedded == ["red fox", "blue whale sings"]
+    assert open_server.service.embedded == ["red fox", "blue whale sings"]
 
 
 def test_one_text_may_stand_without_a_list(client: httpx2.Client) -> None:
@@ -63,7 +63,7 @@ def test_base64_holds_the_same_numbers_as_little_endian_float32(client: httpx2.C
     ],
 )
 def test_what_cannot_be_embedded_is_rejected_by_field(
-    client: httpx2.Client, door: Running, body: dict[str, Any], field: str
+    client: httpx2.Client, open_server: Running, body: dict[str, Any], field: str
 ) -> None:
     reply = client.post(EMBEDDINGS, json=body)
     assert reply.status_code == 400
@@ -71,7 +71,7 @@ def test_what_cannot_be_embedded_is_rejected_by_field(
     assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "invalid_input", field)
     assert error["message"]
     assert error["request_id"] == reply.headers["X-Request-ID"]
-    assert door.service.embedded == []
+    assert open_server.service.embedded == []
 
 
 def test_as_many_texts_as_openai_accepts_are_accepted(client: httpx2.Client) -> None:
@@ -93,18 +93,20 @@ def test_the_model_is_found_by_its_name(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("name", ["text-embedding-3-small", "fake-2", "maker/", "x" * 250])
-def test_another_model_does_not_exist(client: httpx2.Client, door: Running, name: str) -> None:
+def test_another_model_does_not_exist(client: httpx2.Client, open_server: Running, name: str) -> None:
     for reply in (client.get(f"/v1/models/{name}"), client.post(EMBEDDINGS, json={"input": "a", "model": name})):
         error = reply.json()["error"]
         assert (reply.status_code, error["type"], error["code"]) == (404, "invalid_request_error", "model_not_found")
         assert "this server has 'fake' only" in error["message"]
         assert len(error["message"]) < 300
-    assert door.service.embedded == []
+    assert open_server.service.embedded == []
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_while_the_model_loads_a_client_gets_a_retry_delay(client: httpx2.Client, door: Running, method: str) -> None:
-    door.service.failure = BackendStartingError("embedder", "still loading")
+def test_while_the_model_loads_a_client_gets_a_retry_delay(
+    client: httpx2.Client, open_server: Running, method: str
+) -> None:
+    open_server.service.failure = BackendStartingError("embedder", "still loading")
     path = EMBEDDINGS if method == "POST" else "/v1/models"
     reply = client.request(method, path, json={"input": "a"} if method == "POST" else None)
     assert reply.status_code == 503
@@ -127,6 +129,6 @@ def test_read_keys_may_embed_and_unknown_keys_may_not(locked: Running) -> None:
     with locked.client(**{"X-API-Key": "read-me"}) as reader:
         assert reader.post(EMBEDDINGS, json={"input": "a"}).status_code == 200
         assert reader.get("/v1/models").status_code == 200
-    with locked.client() as stranger:
-        assert stranger.post(EMBEDDINGS, json={"input": "a"}).status_code == 401
-        assert stranger.get("/v1/models").status_code == 401
+    with locked.client() as other_program:
+        assert other_program.post(EMBEDDINGS, json={"input": "a"}).status_code == 401
+        assert other_program.get("/v1/models").status_code == 401

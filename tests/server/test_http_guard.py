@@ -17,66 +17,66 @@ from .server_thread import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService
 
 
-def status_with_host(door: Running, host: str) -> int:
-    return door.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1")).status
+def status_with_host(open_server: Running, host: str) -> int:
+    return open_server.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1")).status
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "LOCALHOST:3000", "127.0.0.1:1", "[::1]", "[::1]:3000"])
-def test_loopback_names_are_this_server(door: Running, host: str) -> None:
+def test_loopback_names_are_this_server(open_server: Running, host: str) -> None:
     """X-2."""
-    assert status_with_host(door, host) == 200
+    assert status_with_host(open_server, host) == 200
 
 
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:3000", "", "10.0.0.1", "[", ":"],
 )
-def test_a_rebound_host_is_rejected(door: Running, host: str) -> None:
+def test_a_rebound_host_is_rejected(open_server: Running, host: str) -> None:
     """X-2: DNS rebinding."""
-    reply = door.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
+    reply = open_server.raw(f"GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n".encode("latin-1"))
     assert reply.status == 403
     assert reply.json()["code"] == "FORBIDDEN"
 
 
-def test_a_missing_or_double_host_is_rejected(door: Running) -> None:
-    assert door.raw(b"GET /live HTTP/1.1\r\n\r\n").status == 403
-    assert door.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").status == 400
+def test_a_missing_or_double_host_is_rejected(open_server: Running) -> None:
+    assert open_server.raw(b"GET /live HTTP/1.1\r\n\r\n").status == 403
+    assert open_server.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n").status == 400
 
 
 @pytest.mark.parametrize(
     "origin",
     ["http://evil.example", "null", "http://localhost:1", "https://localhost", "file://", "", "http://localhost.evil"],
 )
-def test_a_foreign_origin_is_rejected(client: httpx2.Client, door: Running, origin: str) -> None:
+def test_a_foreign_origin_is_rejected(client: httpx2.Client, open_server: Running, origin: str) -> None:
     """X-2: a web page of somebody else cannot ask through the browser; CORS is off."""
     for method, path in (("POST", SEARCH), ("OPTIONS", SEARCH), ("GET", "/health")):
         reply = client.request(method, path, headers={"origin": origin})
         assert reply.status_code == 403
         assert "access-control-allow-origin" not in reply.headers
-    assert door.service.searches == []
+    assert open_server.service.searches == []
 
 
-def test_the_servers_own_pages_may_send_requests(client: httpx2.Client, door: Running) -> None:
-    assert client.get("/health", headers={"origin": door.url}).status_code == 200
+def test_the_servers_own_pages_may_send_requests(client: httpx2.Client, open_server: Running) -> None:
+    assert client.get("/health", headers={"origin": open_server.url}).status_code == 200
     own = b"GET /live HTTP/1.1\r\nHost: localhost\r\nOrigin: http://LOCALHOST:80\r\n\r\n"
-    assert door.raw(own).status == 200
+    assert open_server.raw(own).status == 200
 
 
 def test_allowed_hosts_are_answered_too() -> None:
     options = ServerOptions(port=0, allowed_hosts=("rag.example.com", "*.svc.local"))
-    with running(StubService(), options) as door:
-        assert status_with_host(door, "rag.example.com") == 200
-        assert status_with_host(door, "a.b.svc.local:80") == 200
-        assert status_with_host(door, "svc.local") == 403
-        assert status_with_host(door, "other.example.com") == 403
+    with running(StubService(), options) as open_server:
+        assert status_with_host(open_server, "rag.example.com") == 200
+        assert status_with_host(open_server, "a.b.svc.local:80") == 200
+        assert status_with_host(open_server, "svc.local") == 403
+        assert status_with_host(open_server, "other.example.com") == 403
 
 
 def test_bound_to_all_addresses_any_address_is_its_own_but_no_name() -> None:
     """A probe asks by address; a rebound name is never one."""
     key = ApiKey.parse("k", hash_key("secret"))
-    with running(StubService(), ServerOptions(host="0.0.0.0", port=0, api_keys=(key,))) as door:
-        assert status_with_host(door, "10.1.2.3:3000") == 200
-        assert status_with_host(door, "evil.example") == 403
+    with running(StubService(), ServerOptions(host="0.0.0.0", port=0, api_keys=(key,))) as open_server:
+        assert status_with_host(open_server, "10.1.2.3:3000") == 200
+        assert status_with_host(open_server, "evil.example") == 403
 
 
 def test_requests_for_oauth_metadata_get_404(locked: Running) -> None:
@@ -265,9 +265,13 @@ def test_too_many_at_once_get_a_retry_delay() -> None:
 
 
 def test_too_many_connections_are_rejected_in_our_shape() -> None:
-    with running(StubService(), ServerOptions(port=0, max_connections=2)) as door, door.connect(), door.connect():
+    with (
+        running(StubService(), ServerOptions(port=0, max_connections=2)) as open_server,
+        open_server.connect(),
+        open_server.connect(),
+    ):
         live = b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n"
-        reply = door.raw(live)
+        reply = open_server.raw(live)
         assert reply.status == 503
         assert reply.json()["code"] == "OVERLOADED"
         assert reply.headers["retry-after"] == "1"

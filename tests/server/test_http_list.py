@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from rag_context.server.options import ServerOptions
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 from .server_thread import INDEX, running
 from .stub_service import StubService
@@ -19,8 +19,8 @@ LIST = "/tools/rag_context_list"
 def memory() -> Iterator[httpx2.Client]:
     """A server over a real service that holds five documents."""
     with (
-        running(cast("StubService", House().service), ServerOptions(port=0)) as door,
-        door.client() as client,
+        running(cast("StubService", ServiceHarness().service), ServerOptions(port=0)) as open_server,
+        open_server.client() as client,
     ):
         for number in range(5):
             body = {"content": f"Fox {number}.", "contentType": "decision", "sessionId": "s", "source": f"n/{number}"}

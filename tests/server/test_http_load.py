@@ -17,11 +17,11 @@ from rag_context.server.options import ServerOptions
 from .server_thread import INDEX, SEARCH, Running, running
 from .stub_service import StubService
 
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end, "waited too long"
         time.sleep(0.01)
@@ -38,8 +38,10 @@ def hang_up(connection: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("path", [SEARCH, INDEX])
-def test_too_much_to_do_is_503_and_says_when_to_come_again(client: httpx2.Client, door: Running, path: str) -> None:
-    door.service.failure = OverloadedError("searches", "Too many searches at once", retry_after_s=3.0)
+def test_too_much_to_do_is_503_and_says_when_to_come_again(
+    client: httpx2.Client, open_server: Running, path: str
+) -> None:
+    open_server.service.failure = OverloadedError("searches", "Too many searches at once", retry_after_s=3.0)
     document = {"content": "text", "contentType": "chat", "sessionId": "s1", "source": "talk"}
     reply = client.post(path, json={"query": "q"} if path == SEARCH else document)
     assert reply.status_code == 503
@@ -55,9 +57,9 @@ def test_too_much_to_do_is_503_and_says_when_to_come_again(client: httpx2.Client
 
 
 def test_a_search_whose_caller_went_away_is_given_up() -> None:
-    service = StubService(delay_s=PATIENCE_S)
-    with running(service, ServerOptions(port=0)) as door:
-        connection = door.connect()
+    service = StubService(delay_s=TIMEOUT_S)
+    with running(service, ServerOptions(port=0)) as open_server:
+        connection = open_server.connect()
         connection.sendall(request(SEARCH, b'{"query": "q"}'))
         wait_until(lambda: bool(service.searches))
         hang_up(connection)
@@ -66,8 +68,8 @@ def test_a_search_whose_caller_went_away_is_given_up() -> None:
 
 def test_a_write_whose_caller_went_away_goes_on() -> None:
     service = StubService(delay_s=0.3)
-    with running(service, ServerOptions(port=0)) as door:
-        connection = door.connect()
+    with running(service, ServerOptions(port=0)) as open_server:
+        connection = open_server.connect()
         body = b'{"content": "text", "contentType": "chat", "sessionId": "s1", "source": "talk"}'
         connection.sendall(request(INDEX, body))
         wait_until(lambda: bool(service.indexed))
@@ -81,19 +83,19 @@ def test_others_are_answered_while_the_description_is_made(monkeypatch: pytest.M
 
     def slowly(*args: object) -> object:
         making.set()
-        assert made.wait(PATIENCE_S)
+        assert made.wait(TIMEOUT_S)
         return build_openapi(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr("rag_context.server.app.build_openapi", slowly)
-    with running(StubService(), ServerOptions(port=0)) as door, door.client() as client:
+    with running(StubService(), ServerOptions(port=0)) as open_server, open_server.client() as client:
         described: list[int] = []
         threads = [
-            threading.Thread(target=lambda: described.append(httpx2.get(f"{door.url}/openapi.json").status_code))
+            threading.Thread(target=lambda: described.append(httpx2.get(f"{open_server.url}/openapi.json").status_code))
             for _ in range(2)
         ]
         for thread in threads:
             thread.start()
-        assert making.wait(PATIENCE_S)
+        assert making.wait(TIMEOUT_S)
         assert client.get("/live").status_code == 200
         assert not described
         made.set()
@@ -112,12 +114,12 @@ def test_others_are_answered_while_the_description_is_made(monkeypatch: pytest.M
 )
 def test_a_component_that_is_known_to_be_down_is_a_line_in_the_log_without_a_traceback(
     client: httpx2.Client,
-    door: Running,
+    open_server: Running,
     caplog: pytest.LogCaptureFixture,
     failure: Exception,
     has_traceback: bool,
 ) -> None:
-    door.service.failure = failure
+    open_server.service.failure = failure
     document = {"content": "text", "contentType": "chat", "sessionId": "s1", "source": "talk"}
     with caplog.at_level(logging.WARNING):
         assert client.post(INDEX, json=document).status_code == 503

@@ -33,57 +33,57 @@ def search_of(size: int) -> bytes:
         "multipart/form-data; boundary=x",
     ],
 )
-def test_another_content_type_is_415(door: Running, kind: str | None) -> None:
+def test_another_content_type_is_415(open_server: Running, kind: str | None) -> None:
     """T-6."""
     body = b'{"query":"q"}'
     kinds = [] if kind is None else [f"Content-Type: {kind}"]
-    reply = door.raw(post(SEARCH, f"Content-Length: {len(body)}", *kinds, body=body))
+    reply = open_server.raw(post(SEARCH, f"Content-Length: {len(body)}", *kinds, body=body))
     assert reply.status == 415
     assert reply.json()["code"] == "UNSUPPORTED_MEDIA_TYPE"
-    assert door.service.searches == []
+    assert open_server.service.searches == []
 
 
 @pytest.mark.parametrize(
     "kind",
     ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"', "application/a+json"],
 )
-def test_json_by_any_of_its_names(door: Running, kind: str) -> None:
+def test_json_by_any_of_its_names(open_server: Running, kind: str) -> None:
     body = b'{"query":"q"}'
-    reply = door.raw(post(SEARCH, f"Content-Length: {len(body)}", f"Content-Type:  {kind}  ", body=body))
+    reply = open_server.raw(post(SEARCH, f"Content-Length: {len(body)}", f"Content-Type:  {kind}  ", body=body))
     assert reply.status == 200
 
 
-def test_a_compressed_body_is_415(door: Running) -> None:
+def test_a_compressed_body_is_415(open_server: Running) -> None:
     headers = ("Content-Length: 2", "Content-Type: application/json", "Content-Encoding: gzip")
-    assert door.raw(post(SEARCH, *headers, body=b"{}")).status == 415
+    assert open_server.raw(post(SEARCH, *headers, body=b"{}")).status == 415
 
 
-def test_no_body_at_all_is_an_empty_object(door: Running) -> None:
+def test_no_body_at_all_is_an_empty_object(open_server: Running) -> None:
     """T-6: an empty body to health and stats is {}; to search it lacks the query."""
-    assert door.raw(post("/tools/rag_context_health")).status == 200
-    assert door.raw(post("/tools/rag_context_stats", "Content-Length: 0")).status == 200
+    assert open_server.raw(post("/tools/rag_context_health")).status == 200
+    assert open_server.raw(post("/tools/rag_context_stats", "Content-Length: 0")).status == 200
     chunked = post(
         "/tools/rag_context_stats",
         "Transfer-Encoding: chunked",
         "Content-Type: application/json",
         body=b"0\r\n\r\n",
     )
-    assert door.raw(chunked).status == 200
-    assert door.raw(post(SEARCH)).json()["error"] == "Query cannot be empty"
+    assert open_server.raw(chunked).status == 200
+    assert open_server.raw(post(SEARCH)).json()["error"] == "Query cannot be empty"
 
 
-def test_a_hundred_megabytes_are_rejected_unread(door: Running) -> None:
+def test_a_hundred_megabytes_are_rejected_unread(open_server: Running) -> None:
     """X-2: by Content-Length, before any of it is sent."""
-    reply = door.raw(post(SEARCH, f"Content-Length: {100 * MIB}", "Content-Type: application/json"))
+    reply = open_server.raw(post(SEARCH, f"Content-Length: {100 * MIB}", "Content-Type: application/json"))
     assert reply.status == 413
     assert reply.headers["connection"] == "close"
     assert reply.json()["error"] == "Request body too large (max 1048576 bytes)"
 
 
-def test_a_hundred_megabytes_sent_anyway_are_not_accepted(door: Running) -> None:
+def test_a_hundred_megabytes_sent_anyway_are_not_accepted(open_server: Running) -> None:
     """X-2: the reply comes, and the connection ends long before the body does."""
     piece = b" " * 65536
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(post(SEARCH, f"Content-Length: {100 * MIB}", "Content-Type: application/json"))
         sent = 0
         try:
@@ -96,10 +96,10 @@ def test_a_hundred_megabytes_sent_anyway_are_not_accepted(door: Running) -> None
         assert read_reply(connection).status == 413
 
 
-def test_an_endless_chunked_body_is_rejected_on_the_way(door: Running) -> None:
+def test_an_endless_chunked_body_is_rejected_on_the_way(open_server: Running) -> None:
     """X-2: enforced while streaming, where no length is announced."""
     piece = b"10000\r\n" + b" " * 65536 + b"\r\n"
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(post(SEARCH, "Transfer-Encoding: chunked", "Content-Type: application/json"))
         sent = 0
         try:
@@ -120,20 +120,20 @@ def test_the_limit_is_exact(client: httpx2.Client, path: str, limit: int) -> Non
     assert client.post(path, content=search_of(limit + 1), headers=headers).status_code == 413
 
 
-def test_a_client_that_expects_continue_gets_an_answer_before_it_sends(door: Running) -> None:
+def test_a_client_that_expects_continue_gets_an_answer_before_it_sends(open_server: Running) -> None:
     """No `100 Continue` for a body that will be refused."""
     headers = ("Content-Type: application/json", "Expect: 100-continue")
-    assert door.raw(post(SEARCH, f"Content-Length: {5 * MIB}", *headers)).status == 413
-    with door.connect() as connection:
+    assert open_server.raw(post(SEARCH, f"Content-Length: {5 * MIB}", *headers)).status == 413
+    with open_server.connect() as connection:
         connection.sendall(post(SEARCH, "Content-Length: 13", *headers))
         assert connection.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         connection.sendall(b'{"query":"q"}')
         assert read_reply(connection).status == 200
 
 
-def test_a_connection_survives_a_rejected_request(door: Running) -> None:
+def test_a_connection_survives_a_rejected_request(open_server: Running) -> None:
     """A small body of a refused request is not taken for the next request."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         for path, status in (("/tools/nope", 404), (SEARCH, 415), ("/health", 405)):
             connection.sendall(post(path, "Content-Length: 30", body=b"GET /live HTTP/1.1\r\nHost: a\r\n\r"))
             assert read_reply(connection).status == status
@@ -142,17 +142,17 @@ def test_a_connection_survives_a_rejected_request(door: Running) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b'{"query":', b'{"query":"q"'])
-def test_a_body_that_stops_coming_is_408(door: Running, sent: bytes) -> None:
+def test_a_body_that_stops_coming_is_408(open_server: Running, sent: bytes) -> None:
     """X-2: time limits."""
-    reply = door.raw(post(SEARCH, "Content-Length: 50", "Content-Type: application/json", body=sent))
+    reply = open_server.raw(post(SEARCH, "Content-Length: 50", "Content-Type: application/json", body=sent))
     assert reply.status == 408
     assert reply.json()["code"] == "REQUEST_TIMEOUT"
-    assert door.service.searches == []
+    assert open_server.service.searches == []
 
 
-def test_a_dripping_body_is_408(door: Running) -> None:
+def test_a_dripping_body_is_408(open_server: Running) -> None:
     """X-2: each byte in time, the whole too late."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(post(SEARCH, "Content-Length: 1000", "Content-Type: application/json"))
         connection.settimeout(0.05)
         for _ in range(200):
@@ -167,8 +167,8 @@ def test_a_dripping_body_is_408(door: Running) -> None:
         assert read_reply(connection).status == 408
 
 
-def test_a_slow_body_in_time_is_served(door: Running) -> None:
-    with door.connect() as connection:
+def test_a_slow_body_in_time_is_served(open_server: Running) -> None:
+    with open_server.connect() as connection:
         connection.sendall(post(SEARCH, "Content-Length: 13", "Content-Type: application/json"))
         for piece in (b'{"qu', b'ery":', b'"q"}'):
             time.sleep(0.05)
@@ -177,17 +177,17 @@ def test_a_slow_body_in_time_is_served(door: Running) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /tools/rag_con", b"GET /live HTTP/1.1\r\nHost: local"])
-def test_a_head_that_stops_coming_ends_the_connection(door: Running, sent: bytes) -> None:
+def test_a_head_that_stops_coming_ends_the_connection(open_server: Running, sent: bytes) -> None:
     """X-2: nothing at all is closed silently, half a head with 408."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(sent)
         got = connection.recv(100)
         assert got.startswith(b"HTTP/1.1 408") if sent else got == b""
 
 
-def test_an_endless_head_is_rejected(door: Running) -> None:
+def test_an_endless_head_is_rejected(open_server: Running) -> None:
     """X-2: header limits."""
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(b"GET /live HTTP/1.1\r\nHost: localhost\r\n")
         sent = 0
         try:
@@ -212,25 +212,25 @@ def test_an_endless_head_is_rejected(door: Running) -> None:
         b"GET /live HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n",
     ],
 )
-def test_what_is_not_http_is_400_in_our_shape(door: Running, request_bytes: bytes) -> None:
-    reply = door.raw(request_bytes)
+def test_what_is_not_http_is_400_in_our_shape(open_server: Running, request_bytes: bytes) -> None:
+    reply = open_server.raw(request_bytes)
     assert reply.status == 400
     assert reply.headers["content-type"] == "application/json"
     assert reply.json()["code"] == "INVALID_INPUT"
 
 
-def test_odd_but_proper_requests(door: Running) -> None:
-    assert door.raw(b"GET /li%76e?x=%zz HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
-    assert door.raw(b"GET /live HTTP/1.0\r\nHost: localhost\r\n\r\n").status == 200
-    assert door.raw(b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 404
-    assert door.raw(b"GET /tools/%ff%00%0d%0ax HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 404
+def test_odd_but_proper_requests(open_server: Running) -> None:
+    assert open_server.raw(b"GET /li%76e?x=%zz HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+    assert open_server.raw(b"GET /live HTTP/1.0\r\nHost: localhost\r\n\r\n").status == 200
+    assert open_server.raw(b"GET /%ff%00 HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 404
+    assert open_server.raw(b"GET /tools/%ff%00%0d%0ax HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 404
     upgrade = b"GET /live HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    assert door.raw(upgrade).status == 200
+    assert open_server.raw(upgrade).status == 200
 
 
-def test_pipelined_requests_are_answered_in_order(door: Running) -> None:
+def test_pipelined_requests_are_answered_in_order(open_server: Running) -> None:
     one = b"GET /live HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: r%d\r\n\r\n"
-    with door.connect() as connection:
+    with open_server.connect() as connection:
         connection.sendall(b"".join(one % n for n in range(3)))
         data = b""
         while data.count(b'"status":"ok"') < 3:
@@ -240,18 +240,18 @@ def test_pipelined_requests_are_answered_in_order(door: Running) -> None:
     )
 
 
-def test_a_client_that_hangs_up_harms_no_other_client(door: Running) -> None:
+def test_a_client_that_hangs_up_harms_no_other_client(open_server: Running) -> None:
     for sent in (b"", b"POST", post(SEARCH, "Content-Length: 100"), post("/bulk", "Content-Length: 100")):
-        with door.connect() as connection:
+        with open_server.connect() as connection:
             connection.sendall(sent)
-    assert door.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
+    assert open_server.raw(b"GET /live HTTP/1.1\r\nHost: localhost\r\n\r\n").status == 200
 
 
-def test_a_large_document_goes_in(client: httpx2.Client, door: Running) -> None:
+def test_a_large_document_goes_in(client: httpx2.Client, open_server: Running) -> None:
     """T-2: 100 000 characters, however they are written."""
     content = "ü" * 100_000
     escaped = json.dumps({**DOCUMENT, "content": content}).encode()
     assert len(escaped) > 600_000
     reply = client.post(INDEX, content=escaped, headers={"content-type": "application/json"})
     assert reply.status_code == 200
-    assert door.service.indexed[0].content == content
+    assert open_server.service.indexed[0].content == content

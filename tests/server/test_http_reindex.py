@@ -16,8 +16,8 @@ def test_it_says_how_far_it_is(client: httpx2.Client) -> None:
     assert reply.json() == {"status": "current", "documents": 523, "done": 523, "pending": 0}
 
 
-def test_without_its_backends_it_says_when_to_come_back(client: httpx2.Client, door: Running) -> None:
-    door.service.failure = BackendUnavailableError("embedder", "down", retry_after_s=3)
+def test_without_its_backends_it_says_when_to_come_back(client: httpx2.Client, open_server: Running) -> None:
+    open_server.service.failure = BackendUnavailableError("embedder", "down", retry_after_s=3)
     reply = client.post(REINDEX, json={"force": True})
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "3")
     assert reply.json()["error"] == "Embedding service unavailable"

@@ -19,7 +19,7 @@ def details(reply: httpx2.Response) -> dict[str, str]:
     return {detail["field"]: detail["message"] for detail in body["details"]}
 
 
-def test_search_answers_with_the_envelope(client: httpx2.Client, door: Running) -> None:
+def test_search_answers_with_the_envelope(client: httpx2.Client, open_server: Running) -> None:
     """T-1: camelCase, absent rather than null, times in UTC with Z."""
     reply = client.post(SEARCH, json={"query": "retry logic", "limit": 1, "sessionId": "s", "minScore": 0})
     assert reply.status_code == 200
@@ -44,18 +44,18 @@ def test_search_answers_with_the_envelope(client: httpx2.Client, door: Running) 
         "requestId": reply.headers["x-request-id"],
         "legs": {"text": {"status": "ok", "latencyMs": 0.5}},
     }
-    asked = door.service.searches[0]
+    asked = open_server.service.searches[0]
     assert (asked.query, asked.limit, asked.session_id, asked.min_score) == ("retry logic", 1, "s", 0.0)
 
 
-def test_null_means_absent(client: httpx2.Client, door: Running) -> None:
+def test_null_means_absent(client: httpx2.Client, open_server: Running) -> None:
     """T-8: clients send null for what they do not set."""
     reply = client.post(SEARCH, json={"query": "q", "limit": None, "category": None, "game": None, "explain": None})
     assert reply.status_code == 200
-    assert door.service.searches[0].limit == 5
+    assert open_server.service.searches[0].limit == 5
     reply = client.post(INDEX, json={**DOCUMENT, "metadata": {"category": "casino", "game": None, "note": None}})
     assert reply.status_code == 200
-    metadata = door.service.indexed[0].metadata
+    metadata = open_server.service.indexed[0].metadata
     assert metadata is not None
     assert metadata.to_metadata().category == "casino"
     assert metadata.to_metadata().extra == {}
@@ -88,12 +88,14 @@ def test_a_single_error_is_the_sentence_itself(client: httpx2.Client) -> None:
     assert large.json()["error"] == "Content too large (max 100KB)"
 
 
-def test_a_misspelt_field_is_rejected_by_name_with_the_nearest_known(client: httpx2.Client, door: Running) -> None:
+def test_a_misspelt_field_is_rejected_by_name_with_the_nearest_known(
+    client: httpx2.Client, open_server: Running
+) -> None:
     """T-8: an ignored filter would return the wrong context."""
     found = details(client.post(SEARCH, json={"query": "q", "sesionId": "s", "content_type": "chat"}))
     assert found["sesionId"] == "Unknown field 'sesionId'; did you mean 'sessionId'?"
     assert found["content_type"] == "Unknown field 'content_type'; did you mean 'contentType'?"
-    assert door.service.searches == []
+    assert open_server.service.searches == []
 
 
 _NAMES = ("sessionId", "game", "agent", "source", "project", "branch")
@@ -182,18 +184,18 @@ def test_metadata_cannot_contain_what_json_cannot(client: httpx2.Client, number:
     assert list(details(reply)) == ["metadata"]
 
 
-def test_an_integral_float_is_an_integer(client: httpx2.Client, door: Running) -> None:
+def test_an_integral_float_is_an_integer(client: httpx2.Client, open_server: Running) -> None:
     """JSON Schema calls 3.0 an integer."""
     reply = client.post(SEARCH, content=b'{"query":"q","limit":3.0}', headers={"content-type": "application/json"})
     assert reply.status_code == 200
-    assert door.service.searches[0].limit == 3
+    assert open_server.service.searches[0].limit == 3
 
 
-def test_further_metadata_is_kept(client: httpx2.Client, door: Running) -> None:
+def test_further_metadata_is_kept(client: httpx2.Client, open_server: Running) -> None:
     """T-8: any JSON value under any other key."""
     further = {"ticket": 7, "deep": {"list": [1, None, "ü"]}, "": True}
     assert client.post(INDEX, json={**DOCUMENT, "metadata": {"tags": ["a", "a"], **further}}).status_code == 200
-    kept = door.service.indexed[0].metadata
+    kept = open_server.service.indexed[0].metadata
     assert kept is not None
     assert kept.to_metadata().tags == ("a",)
     assert kept.to_metadata().extra == further
@@ -244,9 +246,9 @@ def test_stats_takes_its_range_from_the_query_or_the_body(client: httpx2.Client)
     assert list(details(client.get(f"{stats}?timeRange=1h&timeRange=7d"))) == ["timeRange"]
 
 
-def test_health_by_route_and_by_tool(client: httpx2.Client, door: Running) -> None:
+def test_health_by_route_and_by_tool(client: httpx2.Client, open_server: Running) -> None:
     """T-3: 200 also when degraded."""
-    door.service.is_healthy = False
+    open_server.service.is_healthy = False
     for reply in (client.get("/health"), client.post("/tools/rag_context_health")):
         assert reply.status_code == 200
         body = reply.json()
@@ -254,10 +256,10 @@ def test_health_by_route_and_by_tool(client: httpx2.Client, door: Running) -> No
         assert body["embeddingModel"] == {"name": "all-MiniLM-L6-v2", "dimension": 384}
 
 
-def test_live_and_ready(client: httpx2.Client, door: Running) -> None:
+def test_live_and_ready(client: httpx2.Client, open_server: Running) -> None:
     assert client.get("/live").json() == {"status": "ok", "instance": "i-1", "version": "0.1.0"}
     assert client.get("/ready").json() == {"status": "ready"}
-    door.service.is_ready = False
+    open_server.service.is_ready = False
     reply = client.get("/ready")
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "1"
@@ -311,9 +313,9 @@ def test_pages_work_offline(client: httpx2.Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("level", [2, 3, 4])
-def test_search_answers_200_at_every_level(client: httpx2.Client, door: Running, level: int) -> None:
+def test_search_answers_200_at_every_level(client: httpx2.Client, open_server: Running, level: int) -> None:
     """T-7."""
-    door.service.level = level
+    open_server.service.level = level
     reply = client.post(SEARCH, json={"query": "q"})
     assert reply.status_code == 200
     assert reply.json()["fallbackLevel"] == level
@@ -324,18 +326,18 @@ def test_search_answers_200_at_every_level(client: httpx2.Client, door: Running,
     ("level", "status", "code", "wait"), [(3, 503, "SERVICE_UNAVAILABLE", "1"), (4, 429, "CIRCUIT_OPEN", "42")]
 )
 def test_a_strict_search_fails_with_the_envelope(
-    client: httpx2.Client, door: Running, level: int, status: int, code: str, wait: str
+    client: httpx2.Client, open_server: Running, level: int, status: int, code: str, wait: str
 ) -> None:
     """T-7: the envelope plus error, code and Retry-After."""
-    door.service.level = level
-    door.service.retry_after_s = 41.2 if level == 4 else None
+    open_server.service.level = level
+    open_server.service.retry_after_s = 41.2 if level == 4 else None
     reply = client.post(SEARCH, json={"query": "q", "strict": True})
     assert reply.status_code == status
     assert reply.headers["retry-after"] == wait
     body = reply.json()
     assert (body["code"], body["error"]) == (code, body["warning"])
     assert (body["results"], body["fallback"], body["fallbackLevel"]) == ([], True, level)
-    door.service.level = 2
+    open_server.service.level = 2
     assert client.post(SEARCH, json={"query": "q", "strict": True}).status_code == 200
 
 
@@ -348,10 +350,12 @@ def test_a_strict_search_fails_with_the_envelope(
     ],
 )
 def test_a_write_that_cannot_be_stored_is_503(
-    client: httpx2.Client, door: Running, component: str, sentence: str
+    client: httpx2.Client, open_server: Running, component: str, sentence: str
 ) -> None:
     """T-6, X-5: one sentence and nothing of the backend's."""
-    door.service.failure = BackendUnavailableError(component, "mongodb://user:pw@host refused", retry_after_s=2.5)
+    open_server.service.failure = BackendUnavailableError(
+        component, "mongodb://user:pw@host refused", retry_after_s=2.5
+    )
     reply = client.post(INDEX, json=DOCUMENT)
     assert reply.status_code == 503
     assert reply.headers["retry-after"] == "3"
@@ -360,9 +364,9 @@ def test_a_write_that_cannot_be_stored_is_503(
     assert body == {"error": sentence, "code": "SERVICE_UNAVAILABLE", "fallback": True, "fallbackLevel": 3}
 
 
-def test_a_bug_is_500_and_reveals_nothing(client: httpx2.Client, door: Running) -> None:
+def test_a_bug_is_500_and_reveals_nothing(client: httpx2.Client, open_server: Running) -> None:
     """T-6, X-5."""
-    door.service.failure = RuntimeError("secret text of a document")
+    open_server.service.failure = RuntimeError("secret text of a document")
     reply = client.post(SEARCH, json={"query": "q"})
     assert reply.status_code == 500
     body = reply.json()
@@ -375,16 +379,16 @@ def test_a_bug_is_500_and_reveals_nothing(client: httpx2.Client, door: Running) 
     [(NotFoundError("Document 'x' not found"), 404), (InvalidInputError("no"), 400), (BackendDataError("x", "y"), 503)],
 )
 def test_rag_context_errors_map_to_their_status(
-    client: httpx2.Client, door: Running, failure: Exception, status: int
+    client: httpx2.Client, open_server: Running, failure: Exception, status: int
 ) -> None:
-    door.service.failure = failure
+    open_server.service.failure = failure
     assert client.post(INDEX, json=DOCUMENT).status_code == status
 
 
-def test_the_request_id_is_accepted_or_generated(client: httpx2.Client, door: Running) -> None:
+def test_the_request_id_is_accepted_or_generated(client: httpx2.Client, open_server: Running) -> None:
     """T-9: on every reply, errors too."""
     given = client.post(SEARCH, json={"query": "q"}, headers={"x-request-id": "abc-1"})
-    assert given.headers["x-request-id"] == given.json()["requestId"] == door.service.request_ids[-1] == "abc-1"
+    assert given.headers["x-request-id"] == given.json()["requestId"] == open_server.service.request_ids[-1] == "abc-1"
     for bad in (b"", b"a b", b"\xe4", b"x" * 129):
         made = client.get("/nowhere", headers={b"x-request-id": bad})
         assert len(made.headers["x-request-id"]) == 24

@@ -50,11 +50,11 @@ expected-statuses = ["2xx", "400", "401", "403", "404", "409", "5xx"]
 says it, so that the answer may be 400."""
 
 
-def fuzz(schema: str, door: Running, *, checks: str, phases: str, directory: Path) -> None:
+def fuzz(schema: str, open_server: Running, *, checks: str, phases: str, directory: Path) -> None:
     """Run schemathesis against the door; /bulk is left out, for it cannot write NDJSON."""
     (directory / "schemathesis.toml").write_text(JUDGED_BY_WHAT_IS_THERE)
     command = [
-        *(sys.executable, "-m", "schemathesis.cli", "run", schema, "--url", door.url, "--exclude-path", "/bulk"),
+        *(sys.executable, "-m", "schemathesis.cli", "run", schema, "--url", open_server.url, "--exclude-path", "/bulk"),
         *("--checks", checks, "--mode", "all", "--max-examples", "10", "--seed", "7", "--no-color"),
         *("--phases", phases, "--warnings", "off"),
     ]
@@ -80,16 +80,16 @@ def with_null(node: Any) -> Any:
     return changed
 
 
-def test_whatever_is_sent_the_server_keeps_to_its_description(door: Running, tmp_path: Path) -> None:
+def test_whatever_is_sent_the_server_keeps_to_its_description(open_server: Running, tmp_path: Path) -> None:
     """T-6: no 500, no undocumented status, header or body; whatever fits the schema is accepted."""
-    fuzz(f"{door.url}/openapi.json", door, checks=CHECKS, phases="examples,fuzzing", directory=tmp_path)
-    assert door.service.searches
+    fuzz(f"{open_server.url}/openapi.json", open_server, checks=CHECKS, phases="examples,fuzzing", directory=tmp_path)
+    assert open_server.service.searches
 
 
-def test_what_does_not_fit_the_schema_is_rejected(door: Running, tmp_path: Path) -> None:
+def test_what_does_not_fit_the_schema_is_rejected(open_server: Running, tmp_path: Path) -> None:
     """T-8: null for an optional field is the one thing accepted beyond what is advertised. Every value on a boundary
     is among what is sent here, and what the server says to it is held to the description too."""
-    with door.client() as client:
+    with open_server.client() as client:
         described = client.get("/openapi.json").json()
     schemas = described["components"]["schemas"]
     for name in (name for name in schemas if name.endswith(("Request", "Tool"))):
@@ -98,8 +98,8 @@ def test_what_does_not_fit_the_schema_is_rejected(door: Running, tmp_path: Path)
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(described))
     checks = f"negative_data_rejection,{CHECKS}"
-    fuzz(str(path), door, checks=checks, phases="examples,coverage", directory=tmp_path)
-    assert len(door.service.searches) > 20
+    fuzz(str(path), open_server, checks=checks, phases="examples,coverage", directory=tmp_path)
+    assert len(open_server.service.searches) > 20
 
 
 def test_the_description_covers_every_route(client: httpx2.Client) -> None:

@@ -63,7 +63,7 @@ def process(style: str = "console", delay_s: float = 0) -> Iterator[tuple["subpr
 
 def test_sigterm_ends_with_status_0() -> None:
     """M-6."""
-    with process() as (server, door), door.client() as client:
+    with process() as (server, open_server), open_server.client() as client:
         assert client.get("/live").status_code == 200
         server.send_signal(signal.SIGTERM)
         out, err = server.communicate(timeout=20)
@@ -74,14 +74,14 @@ def test_sigterm_ends_with_status_0() -> None:
 
 def test_a_running_request_is_finished_first() -> None:
     """M-6: stop accepting, finish what runs."""
-    with process(delay_s=0.7) as (server, door):
+    with process(delay_s=0.7) as (server, open_server):
         body = b'{"query":"q"}'
-        with door.connect() as connection:
+        with open_server.connect() as connection:
             connection.sendall(
                 b"POST /tools/rag_context_search HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
             )
-            with door.client() as client:
+            with open_server.client() as client:
                 assert client.get("/live").status_code == 200
             server.send_signal(signal.SIGTERM)
             reply = b""
@@ -94,9 +94,9 @@ def test_a_running_request_is_finished_first() -> None:
 
 def test_a_request_that_never_ends_does_not_keep_the_process_alive() -> None:
     """M-6: within the grace period."""
-    with process(delay_s=3600) as (server, door), door.connect() as connection:
+    with process(delay_s=3600) as (server, open_server), open_server.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        with door.client() as client:
+        with open_server.client() as client:
             assert client.get("/live").status_code == 200
         server.send_signal(signal.SIGTERM)
         server.communicate(timeout=20)
@@ -105,8 +105,8 @@ def test_a_request_that_never_ends_does_not_keep_the_process_alive() -> None:
 
 def test_each_request_is_one_json_line_without_its_query() -> None:
     """T-9, O-3, X-5: on stderr, with the request id, and no text of the user's."""
-    with process("json") as (server, door):
-        with door.client(**{"x-request-id": "r-7"}) as client:
+    with process("json") as (server, open_server):
+        with open_server.client(**{"x-request-id": "r-7"}) as client:
             client.post("/tools/rag_context_search", json={"query": "what is the password"})
             client.get("/tools/rag_context_stats?timeRange=secret")
             client.get("/no%0Awhere")

@@ -18,7 +18,7 @@ from rag_context.domain.vectors import Vector
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     """A request as it came in; header names in lower case."""
 
     method: str
@@ -45,7 +45,7 @@ class Wire:
     until: asyncio.Event | None = None
 
 
-Behaviour = Callable[[Asked], Wire]
+Behaviour = Callable[[ReceivedRequest], Wire]
 
 
 def reply(payload: object, status: int = 200, **headers: str) -> Behaviour:
@@ -77,7 +77,7 @@ class EmbeddingStub:
     always: Behaviour | None = None
     """What every request for vectors meets once the script is done; None: vectors."""
 
-    asked: list[Asked] = field(default_factory=list)
+    asked: list[ReceivedRequest] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every request for vectors."""
 
@@ -115,7 +115,7 @@ class EmbeddingStub:
         await self._server.wait_closed()
         self._server = None
 
-    def embed(self, asked: Asked) -> Wire:
+    def embed(self, asked: ReceivedRequest) -> Wire:
         """The vectors of the texts, as OpenAI writes them."""
         rows = [self.vector(text) for text in asked.texts]
         data = [{"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)]
@@ -157,7 +157,7 @@ class EmbeddingStub:
             self._tasks.discard(task)
             writer.close()
 
-    def _behaviour(self, asked: Asked) -> Behaviour:
+    def _behaviour(self, asked: ReceivedRequest) -> Behaviour:
         if asked.path.endswith("/models"):
             return self.models
         if not asked.path.endswith("/v1/embeddings"):
@@ -183,7 +183,7 @@ def packed(vectors: Sequence[Vector]) -> list[str]:
     return [base64.b64encode(row.astype("<f4").tobytes()).decode() for row in vectors]
 
 
-async def _read(reader: asyncio.StreamReader) -> Asked | None:
+async def _read(reader: asyncio.StreamReader) -> ReceivedRequest | None:
     """The next request of a connection; None at its end."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -193,7 +193,7 @@ async def _read(reader: asyncio.StreamReader) -> Asked | None:
     except asyncio.IncompleteReadError:
         return None
     method, path, _ = first.split()
-    return Asked(method, path, headers, json.loads(body) if body else {})
+    return ReceivedRequest(method, path, headers, json.loads(body) if body else {})
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

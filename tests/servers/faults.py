@@ -20,7 +20,7 @@ from http import HTTPStatus
 from typing import TypeAlias
 
 CHUNK = 65536
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,12 +260,12 @@ class FaultProxy:
 
     @fault.setter
     def fault(self, fault: Fault) -> None:
-        refused = isinstance(self._fault, Refuse)
+        rejected = isinstance(self._fault, Refuse)
         self._fault = fault
-        if isinstance(fault, Refuse) and not refused:
+        if isinstance(fault, Refuse) and not rejected:
             self._stop_listening()
             self._socket = _bound(self.host, self.port)  # nobody else shall get the port meanwhile
-        elif refused and not isinstance(fault, Refuse):
+        elif rejected and not isinstance(fault, Refuse):
             self._listen()
         for connection in self.connections:
             connection.obey()
@@ -367,13 +367,13 @@ def fault_proxy_in_thread(host: str, port: int) -> Iterator[ThreadedFaultProxy]:
             async def do() -> None:
                 work()
 
-            asyncio.run_coroutine_threadsafe(do(), loop).result(PATIENCE_S)
+            asyncio.run_coroutine_threadsafe(do(), loop).result(TIMEOUT_S)
 
-        proxy = asyncio.run_coroutine_threadsafe(make(), loop).result(PATIENCE_S)
+        proxy = asyncio.run_coroutine_threadsafe(make(), loop).result(TIMEOUT_S)
         try:
             yield ThreadedFaultProxy(proxy, call)
         finally:
-            asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(PATIENCE_S)
+            asyncio.run_coroutine_threadsafe(proxy.close(), loop).result(TIMEOUT_S)
             loop.call_soon_threadsafe(loop.stop)
             thread.join()
 

@@ -28,7 +28,7 @@ NAME = "all-MiniLM-L6-v2"
 LAYERS, HEADS, WIDTH, FEED_FORWARD, POSITIONS = 6, 12, 384, 1536, 512
 BATCH_TOKENS = 512
 """Tokens of the longest text that the server takes."""
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 _WORD = "\u2581"
 """What llama.cpp begins a piece with that begins a word; WordPiece marks the others instead, with `##`."""
 
@@ -110,7 +110,7 @@ def llama_server(key: str | None = None) -> Iterator[Llama]:
     )
     try:
         assert process.stdout is not None
-        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+        ready, _, _ = select.select([process.stdout], [], [], TIMEOUT_S)
         url = process.stdout.readline().strip() if ready else ""
         assert url, f"llama.cpp did not start: {process.poll()}"
         yield Llama(url, key)

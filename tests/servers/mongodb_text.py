@@ -188,9 +188,9 @@ class Session:
             failed = {**failure(fails["errorCode"], "", "fail point"), "errorLabels": fails.get("errorLabels", [])}
             return message_of(failed, request=1, answers=request_id(message))
         async with self._kept.changing(message):
-            refused = await self._refusal(message) if name in LIMITED else None
-            if refused is not None:
-                return message_of(refused, request=1, answers=request_id(message))
+            rejected = await self._refusal(message) if name in LIMITED else None
+            if rejected is not None:
+                return message_of(rejected, request=1, answers=request_id(message))
             answer = await self._answer(message)
         if name in CHANGING_INDEXES:
             self._indexes.clear()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 HOST = "127.0.0.1"
-PATIENCE_S = 60.0
+TIMEOUT_S = 60.0
 LOOK_EVERY_S = 0.02
 
 POLITELY = ("nice", "-n", "15")
@@ -57,13 +57,13 @@ class ServerProcess:
         with self._log.open("ab") as log:
             process = subprocess.Popen([*POLITELY, *self._command], stdout=log, stderr=log, env=self._environment)
         self._process = process
-        give_up_at = time.monotonic() + PATIENCE_S
+        give_up_at = time.monotonic() + TIMEOUT_S
         while not self._answers():
             if process.poll() is not None or time.monotonic() > give_up_at:
                 self.kill()
                 raise RuntimeError(f"{self._command[0]} did not start: {self._log.read_text(errors='replace')}")
             time.sleep(LOOK_EVERY_S)
-        _hurry(process.pid)
+        _raise_priority(process.pid)
 
     def kill(self) -> None:
         """End it without a warning. Nothing happens where it has ended."""
@@ -111,7 +111,7 @@ def free_port() -> int:
     return port
 
 
-def _hurry(pid: int) -> None:
+def _raise_priority(pid: int) -> None:
     """Give a server that has started as much of the processor as anybody; without the right to, it stays polite."""
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():

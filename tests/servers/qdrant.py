@@ -32,7 +32,7 @@ VERSION = "1.19.0"
 M = TypeVar("M", bound=BaseModel)
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """What the server says no with."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -42,7 +42,7 @@ class RefusedError(Exception):
 
 
 @dataclass
-class StandIn:
+class StubServer:
     """A server's contents, and the calls that changed or asked for them: method, path, body."""
 
     api_key: str | None = None
@@ -72,7 +72,7 @@ class StandIn:
 
     async def create(self, name: str, asked: models.CreateCollection) -> bool:
         if name in self.made:
-            raise RefusedError(409, f"Wrong input: Collection `{name}` already exists!")
+            raise RejectedError(409, f"Wrong input: Collection `{name}` already exists!")
         await self.memory.create_collection(name, vectors_config=asked.vectors)
         self.made[name], self.indexes[name] = asked, {}
         return True
@@ -87,7 +87,7 @@ class StandIn:
         self.known(name)
         schema = asked.field_schema
         if schema is None:
-            raise RefusedError(400, "Wrong input: the type of the index is needed")
+            raise RejectedError(400, "Wrong input: the type of the index is needed")
         kind = schema if isinstance(schema, models.PayloadSchemaType) else models.PayloadSchemaType(schema.type.value)
         params = None if isinstance(schema, models.PayloadSchemaType) else schema
         self.indexes[name][asked.field_name] = models.PayloadIndexInfo(data_type=kind, params=params, points=0)
@@ -115,7 +115,7 @@ class StandIn:
             and len(asked.query) != params.size
         ):
             got = f"expected dim: {params.size}, got {len(asked.query)}"
-            raise RefusedError(400, f"Wrong input: Vector dimension error: {got}")
+            raise RejectedError(400, f"Wrong input: Vector dimension error: {got}")
         return await self.memory.query_points(
             name,
             query=asked.query,
@@ -132,67 +132,67 @@ class StandIn:
     async def set_payload(self, name: str, asked: models.SetPayload) -> models.UpdateResult:
         ids = asked.points or []
         if len(await self.memory.retrieve(self.known(name), ids)) < len(ids):
-            raise RefusedError(404, "Not found: No point with that id found")
+            raise RejectedError(404, "Not found: No point with that id found")
         return await self.memory.set_payload(name, asked.payload, points=ids, key=asked.key)
 
     def known(self, name: str) -> str:
         if name not in self.made:
-            raise RefusedError(404, f"Not found: Collection `{name}` doesn't exist!")
+            raise RejectedError(404, f"Not found: Collection `{name}` doesn't exist!")
         return name
 
 
-Operation: TypeAlias = Callable[[StandIn, str, bytes], Awaitable[object]]
+Operation: TypeAlias = Callable[[StubServer, str, bytes], Awaitable[object]]
 
 
-async def _create(server: StandIn, name: str, body: bytes) -> object:
+async def _create(server: StubServer, name: str, body: bytes) -> object:
     return await server.create(name, models.CreateCollection.model_validate_json(body))
 
 
-async def _describe(server: StandIn, name: str, body: bytes) -> object:
+async def _describe(server: StubServer, name: str, body: bytes) -> object:
     return await server.describe(name)
 
 
-async def _remove(server: StandIn, name: str, body: bytes) -> object:
+async def _remove(server: StubServer, name: str, body: bytes) -> object:
     return await server.remove(name)
 
 
-async def _exists(server: StandIn, name: str, body: bytes) -> object:
+async def _exists(server: StubServer, name: str, body: bytes) -> object:
     return {"exists": name in server.made}
 
 
-async def _index(server: StandIn, name: str, body: bytes) -> object:
+async def _index(server: StubServer, name: str, body: bytes) -> object:
     return await server.index(name, models.CreateFieldIndex.model_validate_json(body))
 
 
-async def _upsert(server: StandIn, name: str, body: bytes) -> object:
+async def _upsert(server: StubServer, name: str, body: bytes) -> object:
     asked = models.PointsList.model_validate_json(body)
     return await server.update(server.memory.upsert(server.known(name), asked.points))
 
 
-async def _delete(server: StandIn, name: str, body: bytes) -> object:
+async def _delete(server: StubServer, name: str, body: bytes) -> object:
     selector: models.PointsSelector = TypeAdapter(models.PointsSelector).validate_json(body)
     return await server.update(server.memory.delete(server.known(name), selector))
 
 
-async def _set_payload(server: StandIn, name: str, body: bytes) -> object:
+async def _set_payload(server: StubServer, name: str, body: bytes) -> object:
     return await server.set_payload(name, models.SetPayload.model_validate_json(body))
 
 
-async def _retrieve(server: StandIn, name: str, body: bytes) -> object:
+async def _retrieve(server: StubServer, name: str, body: bytes) -> object:
     asked = models.PointRequest.model_validate_json(body)
     with_payload = True if asked.with_payload is None else asked.with_payload
     return await server.memory.retrieve(server.known(name), asked.ids, with_payload, asked.with_vector or False)
 
 
-async def _query(server: StandIn, name: str, body: bytes) -> object:
+async def _query(server: StubServer, name: str, body: bytes) -> object:
     return await server.query(name, models.QueryRequest.model_validate_json(body))
 
 
-async def _query_batch(server: StandIn, name: str, body: bytes) -> object:
+async def _query_batch(server: StubServer, name: str, body: bytes) -> object:
     return [await server.query(name, asked) for asked in models.QueryRequestBatch.model_validate_json(body).searches]
 
 
-async def _scroll(server: StandIn, name: str, body: bytes) -> object:
+async def _scroll(server: StubServer, name: str, body: bytes) -> object:
     asked = models.ScrollRequest.model_validate_json(body)
     points, following = await server.memory.scroll(
         server.known(name),
@@ -205,16 +205,16 @@ async def _scroll(server: StandIn, name: str, body: bytes) -> object:
     return models.ScrollResult(points=points, next_page_offset=following)
 
 
-async def _count(server: StandIn, name: str, body: bytes) -> object:
+async def _count(server: StubServer, name: str, body: bytes) -> object:
     asked = models.CountRequest.model_validate_json(body)
     return await server.memory.count(server.known(name), count_filter=asked.filter)
 
 
-async def _list(server: StandIn, name: str, body: bytes) -> object:
+async def _list(server: StubServer, name: str, body: bytes) -> object:
     return {"collections": [{"name": each} for each in server.made]}
 
 
-async def _reset(server: StandIn, name: str, body: bytes) -> object:
+async def _reset(server: StubServer, name: str, body: bytes) -> object:
     await server.reset()
     return True
 
@@ -239,7 +239,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 """Qdrant's own, and one more: `/reset` forgets everything."""
 
 
-def create_app(server: StandIn) -> Starlette:
+def create_app(server: StubServer) -> Starlette:
     """The stand-in as an ASGI application."""
     routes = [
         Route(path, _endpoint(server, operation), methods=[method]) for (method, path), operation in OPERATIONS.items()
@@ -252,7 +252,7 @@ def create_app(server: StandIn) -> Starlette:
     return Starlette(routes=routes)
 
 
-def _endpoint(server: StandIn, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(server: StubServer, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         key = request.headers.get("api-key")
         if server.api_key is not None and key is None:
@@ -264,7 +264,7 @@ def _endpoint(server: StandIn, operation: Operation) -> Callable[[Request], Awai
         server.parameters.append((request.method, request.url.path, dict(request.query_params)))
         try:
             result = await operation(server, request.path_params.get("name", ""), body)
-        except RefusedError as refusal:
+        except RejectedError as refusal:
             return _error(refusal.status, refusal.reason)
         except ValidationError as error:
             return _error(400, f"Format error in JSON body: {error.errors()[0]['msg']}")
@@ -287,7 +287,7 @@ def _plain(result: object) -> object:
 
 def _at_least_one(limit: int | None) -> int:
     if limit is not None and limit < 1:
-        raise RefusedError(422, f"Validation error in JSON body: [limit: value {limit} invalid, must be 1 or larger]")
+        raise RejectedError(422, f"Validation error in JSON body: [limit: value {limit} invalid, must be 1 or larger]")
     return 10 if limit is None else limit
 
 
@@ -297,7 +297,7 @@ class Running:
 
     url: str
     grpc_port: int
-    server: StandIn
+    server: StubServer
 
     @property
     def calls(self) -> list[tuple[str, str, Any]]:
@@ -313,15 +313,15 @@ def running(api_key: str | None = None, port: int = 0, grpc_port: int = 0) -> It
     listener = socket.create_server(("127.0.0.1", port))
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else each answer waits for an acknowledgement
     loop = asyncio.new_event_loop()
-    standing_in = StandIn(api_key)
-    server = uvicorn.Server(uvicorn.Config(create_app(standing_in), log_level="warning", lifespan="off"))
+    stub_server = StubServer(api_key)
+    server = uvicorn.Server(uvicorn.Config(create_app(stub_server), log_level="warning", lifespan="off"))
     thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(sockets=[listener])))
     thread.start()
     try:
         while not server.started and thread.is_alive():
             time.sleep(0.005)
-        with serving(standing_in, loop, grpc_port) as taken:
-            yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", taken, standing_in)
+        with serving(stub_server, loop, grpc_port) as taken:
+            yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", taken, stub_server)
     finally:
         server.should_exit = True
         thread.join()
@@ -345,8 +345,8 @@ def endpoint() -> Iterator[Endpoint]:
         port = int(os.environ.get("RAG_TEST_QDRANT_GRPC_PORT", "6334"))
         yield Endpoint(url, port, os.environ.get("RAG_TEST_QDRANT_API_KEY"))
         return
-    with running() as standing_in:
-        yield Endpoint(standing_in.url, standing_in.grpc_port)
+    with running() as stub_server:
+        yield Endpoint(stub_server.url, stub_server.grpc_port)
 
 
 def main() -> None:
@@ -356,8 +356,8 @@ def main() -> None:
     parser.add_argument("--grpc-port", type=int, default=6334)
     parser.add_argument("--api-key")
     asked = parser.parse_args()
-    with running(asked.api_key, asked.port, asked.grpc_port) as standing_in:
-        print(standing_in.url, flush=True)
+    with running(asked.api_key, asked.port, asked.grpc_port) as stub_server:
+        print(stub_server.url, flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 

@@ -13,7 +13,7 @@ from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc
 from qdrant_client.grpc.collections_service_pb2_grpc import CollectionsServicer, add_CollectionsServicer_to_server
 from qdrant_client.grpc.points_service_pb2_grpc import PointsServicer, add_PointsServicer_to_server
 
-from tests.servers.qdrant import RefusedError, StandIn
+from tests.servers.qdrant import RejectedError, StubServer
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ _CODES = {404: grpc.StatusCode.NOT_FOUND, 409: grpc.StatusCode.ALREADY_EXISTS}
 class _Services:
     """Answers in the loop of the stand-in, so that nothing changes it from two threads."""
 
-    def __init__(self, server: StandIn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, server: StubServer, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server
         self._loop = loop
 
@@ -33,7 +33,7 @@ class _Services:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "Invalid API key or JWT")
         try:
             return asyncio.run_coroutine_threadsafe(work(), self._loop).result()
-        except RefusedError as refusal:
+        except RejectedError as refusal:
             context.abort(_CODES.get(refusal.status, grpc.StatusCode.INVALID_ARGUMENT), refusal.reason)
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -164,7 +164,7 @@ def _done(result: models.UpdateResult) -> Any:
 
 
 @contextmanager
-def serving(server: StandIn, loop: asyncio.AbstractEventLoop, port: int = 0) -> Iterator[int]:
+def serving(server: StubServer, loop: asyncio.AbstractEventLoop, port: int = 0) -> Iterator[int]:
     """Answer for `server`, which lives in `loop`, on a port of 127.0.0.1 until the block ends; yields the port."""
     listening = grpc.server(ThreadPoolExecutor(4))
     add_CollectionsServicer_to_server(_Collections(server, loop), listening)  # type: ignore[no-untyped-call]

@@ -39,13 +39,13 @@ class Backend:
 
     port: int = 0
     asked: int = 0
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    received: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while await reader.readuntil(b"\r\n\r\n"):
                 self.asked += 1
-                self.heard.set()
+                self.received.set()
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY)
         except (asyncio.IncompleteReadError, OSError):
             writer.close()
@@ -136,10 +136,10 @@ async def test_a_request_given_up_while_it_hangs_never_reaches_the_backend(
 async def test_a_request_that_hangs_after_the_backend_was_done_there(
     client: httpx2.AsyncClient, proxy: FaultProxy, backend: Backend
 ) -> None:
-    backend.heard.clear()
+    backend.received.clear()
     proxy.fault = HangAfter()
     waiting = asyncio.create_task(client.get("/"))
-    await backend.heard.wait()
+    await backend.received.wait()
     done, _ = await asyncio.wait({waiting}, timeout=SOON_S)
     assert (len(done), backend.asked) == (0, 2)
     proxy.fault = Pass()

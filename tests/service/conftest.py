@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 
 @pytest.fixture
-async def house() -> House:
+async def harness() -> ServiceHarness:
     """A service whose model is bound to its empty index."""
-    made = House()
+    made = ServiceHarness()
     await made.bound.bind()
     return made

@@ -32,7 +32,7 @@ SEARCH_S = 5.0
 
 
 @dataclass
-class House:
+class ServiceHarness:
     """A service, its parts, and the handles that break them."""
 
     redaction: RedactionMode = RedactionMode.REDACT

@@ -209,10 +209,10 @@ async def test_what_was_repaired_is_found_again(index: Path) -> None:
     async with indexing(index) as (store, indexer):
         assert (await indexer.index(DRAFTS[0])).outcome.value == "unchanged"
         vector = await FakeEmbedder().embed_query("Valve 3 opens at 9 bar.")
-        by_words = await store.texts.search("valve", limit=50, where=Filter(tags=("a", "b")))
+        by_keywords = await store.texts.search("valve", limit=50, where=Filter(tags=("a", "b")))
         by_vector = await store.vectors.search(vector, limit=50, where=Filter(category="plant"))
-        chunks = await store.documents.chunks(by_words[0].chunk.document_id)
-        assert {hit.chunk.id for hit in by_words} == {hit.chunk.id for hit in by_vector} == {c.id for c in chunks}
+        chunks = await store.documents.chunks(by_keywords[0].chunk.document_id)
+        assert {hit.chunk.id for hit in by_keywords} == {hit.chunk.id for hit in by_vector} == {c.id for c in chunks}
 
 
 @pytest.mark.parametrize(

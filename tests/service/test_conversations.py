@@ -13,7 +13,7 @@ from rag_context.search.query import Query
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
 from rag_context.server.mcp.text import readable
 from rag_context.testing.embedder import WordTokenizer
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 BREAKER = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))
 TALK = (
@@ -23,80 +23,80 @@ TALK = (
 )
 
 
-async def said(house: House, *turns: str, **fields: str) -> None:
+async def said(harness: ServiceHarness, *turns: str, **fields: str) -> None:
     """Turns as an agent hands them in, one after the other."""
     for turn in turns:
-        await house.index(turn, contentType="chat", sessionId="talk", **fields)
+        await harness.index(turn, contentType="chat", sessionId="talk", **fields)
 
 
-async def test_a_message_comes_with_the_messages_before_and_after_it(house: House) -> None:
-    await said(house, *TALK)
-    (result, *_) = (await house.search("shelf copying machine")).results
+async def test_a_message_comes_with_the_messages_before_and_after_it(harness: ServiceHarness) -> None:
+    await said(harness, *TALK)
+    (result, *_) = (await harness.search("shelf copying machine")).results
     assert result.content == TALK[1]
     assert result.context is not None
     assert (result.context.before, result.context.after) == (TALK[0], TALK[2])
 
 
-async def test_the_first_message_has_none_before_it(house: House) -> None:
-    await said(house, *TALK)
-    (result, *_) = (await house.search("invoices of last year")).results
+async def test_the_first_message_has_none_before_it(harness: ServiceHarness) -> None:
+    await said(harness, *TALK)
+    (result, *_) = (await harness.search("invoices of last year")).results
     assert result.to_json().count(b'"before"') == 0
     assert result.context is not None
     assert result.context.after == TALK[1]
 
 
-async def test_a_conversation_in_one_document_is_shown_the_same_way(house: House) -> None:
+async def test_a_conversation_in_one_document_is_shown_the_same_way(harness: ServiceHarness) -> None:
     far = "\n".join(f"[Cy] Something else about gardens, number {number}, with roses and more." for number in range(9))
     turns = "\n".join(f"{turn} {'And so on and on. ' * 12}" for turn in TALK)
     draft = DocumentInput(f"{far}\n{turns}\n{far}", CHAT, "files", "/talks/a.chat", origin=Origin.FILE)
-    await house.indexer.index(draft)
-    (result, *_) = (await house.search("shelf copying machine")).results
+    await harness.indexer.index(draft)
+    (result, *_) = (await harness.search("shelf copying machine")).results
     assert "[Bob] On the shelf" in result.content
     assert result.context is not None
     whole = (result.context.before or "") + result.content + (result.context.after or "")
     assert whole in draft.content
 
 
-async def test_a_single_message_and_a_document_have_no_surroundings(house: House) -> None:
-    await said(house, TALK[1])
-    await house.index("A manual of the copying machine.\n\n## Shelf\n\nIt stands on a shelf. " * 40)
-    results = (await house.search("shelf copying machine", limit=20)).results
+async def test_a_single_message_and_a_document_have_no_surroundings(harness: ServiceHarness) -> None:
+    await said(harness, TALK[1])
+    await harness.index("A manual of the copying machine.\n\n## Shelf\n\nIt stands on a shelf. " * 40)
+    results = (await harness.search("shelf copying machine", limit=20)).results
     assert {result.content_type for result in results} == {"chat", "documentation"}
     assert all(result.context is None for result in results)
     assert all(b'"context"' not in result.to_json() for result in results)
 
 
-async def test_nothing_of_another_project_surrounds_a_message(house: House) -> None:
-    await said(house, TALK[0], project="other")
-    await said(house, TALK[1])
-    await said(house, TALK[2], project="other")
-    (result,) = (await house.search("shelf copying machine")).results
+async def test_nothing_of_another_project_surrounds_a_message(harness: ServiceHarness) -> None:
+    await said(harness, TALK[0], project="other")
+    await said(harness, TALK[1])
+    await said(harness, TALK[2], project="other")
+    (result,) = (await harness.search("shelf copying machine")).results
     assert result.context is None
 
 
-async def test_surroundings_come_within_the_tokens_that_passages_leave(house: House) -> None:
-    await said(house, *TALK)
+async def test_surroundings_come_within_the_tokens_that_passages_leave(harness: ServiceHarness) -> None:
+    await said(harness, *TALK)
     count = WordTokenizer().offsets
     passage, around = len(count(TALK[1])), len(count(TALK[0])) + len(count(TALK[2]))
     for budget, is_shown in ((passage + around, True), (passage + around - 1, False)):
-        answer = await house.search("shelf copying machine", limit=1, maxTokens=budget)
+        answer = await harness.search("shelf copying machine", limit=1, maxTokens=budget)
         assert (answer.results[0].content, answer.omitted) == (TALK[1], 0)
         assert (answer.results[0].context is not None) is is_shown
 
 
-async def test_a_model_reads_them_apart_from_the_passage(house: House) -> None:
-    await said(house, *TALK)
-    text = readable(await house.search("shelf copying machine", limit=1))
+async def test_a_model_reads_them_apart_from_the_passage(harness: ServiceHarness) -> None:
+    await said(harness, *TALK)
+    text = readable(await harness.search("shelf copying machine", limit=1))
     assert f"\n> {TALK[0]}\n{TALK[1]}\n> {TALK[2]}" in text
 
 
-async def test_they_are_remembered_with_the_answer(house: House) -> None:
-    await said(house, *TALK)
-    first = await house.search("shelf copying machine")
-    again = await house.search("shelf copying machine")
+async def test_they_are_remembered_with_the_answer(harness: ServiceHarness) -> None:
+    await said(harness, *TALK)
+    first = await harness.search("shelf copying machine")
+    again = await harness.search("shelf copying machine")
     assert again.cached
     assert again.results == first.results
-    whole = await SearchChain(house.sources, BREAKER, deadline_s=5.0).search(Query("shelf copying machine"))
+    whole = await SearchChain(harness.sources, BREAKER, deadline_s=5.0).search(Query("shelf copying machine"))
     assert whole.results[0].before is not None
     assert decoded(encoded(whole)) == whole
 

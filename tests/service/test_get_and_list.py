@@ -10,66 +10,66 @@ from rag_context.api.listing import ListRequest, ListResponse, cursor_of, place_
 from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.testing import Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 
-async def get(house: House, **fields: Any) -> GetResponse:
-    return await house.service.get(GetRequest.model_validate(fields))
+async def get(harness: ServiceHarness, **fields: Any) -> GetResponse:
+    return await harness.service.get(GetRequest.model_validate(fields))
 
 
-async def listing(house: House, **fields: Any) -> ListResponse:
-    return await house.service.listing(ListRequest.model_validate(fields))
+async def listing(harness: ServiceHarness, **fields: Any) -> ListResponse:
+    return await harness.service.listing(ListRequest.model_validate(fields))
 
 
-async def test_a_document_comes_back_complete_with_its_metadata(house: House) -> None:
+async def test_a_document_comes_back_complete_with_its_metadata(harness: ServiceHarness) -> None:
     """T-5."""
     text = "Red foxes live here. " * 200
-    receipt = await house.index(text, source="foxes.md", metadata={"agent": "oracle", "tags": ["a"], "mood": "calm"})
-    document = await get(house, documentId=receipt.document_id)
+    receipt = await harness.index(text, source="foxes.md", metadata={"agent": "oracle", "tags": ["a"], "mood": "calm"})
+    document = await get(harness, documentId=receipt.document_id)
     assert document.content == text
     assert document.metadata == {"agent": "oracle", "tags": ["a"], "mood": "calm"}
     assert (document.source, document.session_id, document.content_type) == ("foxes.md", "s", "documentation")
     assert (document.status, document.chunks) == ("indexed", receipt.chunks_indexed)
     assert document.chunks > 1
-    assert document.timestamp == house.now
+    assert document.timestamp == harness.now
 
 
-async def test_it_reports_how_often_searches_returned_it(house: House) -> None:
+async def test_it_reports_how_often_searches_returned_it(harness: ServiceHarness) -> None:
     """D-4."""
-    receipt = await house.index("Red foxes live here.")
-    before = (await get(house, documentId=receipt.document_id)).retrieval_stats
+    receipt = await harness.index("Red foxes live here.")
+    before = (await get(harness, documentId=receipt.document_id)).retrieval_stats
     assert (before.query_count, before.last_retrieved) == (0, None)
     for question in ("red foxes", "foxes here"):
-        assert (await house.search(question)).results
-    await house.telemetry.flush()
-    after = (await get(house, documentId=receipt.document_id)).retrieval_stats
-    assert (after.query_count, after.last_retrieved) == (2, house.now)
+        assert (await harness.search(question)).results
+    await harness.telemetry.flush()
+    after = (await get(harness, documentId=receipt.document_id)).retrieval_stats
+    assert (after.query_count, after.last_retrieved) == (2, harness.now)
 
 
-async def test_a_document_without_vectors_says_so(house: House) -> None:
-    house.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
-    receipt = await house.index("Red foxes live here.")
-    assert (await get(house, documentId=receipt.document_id)).status == "pending"
-    assert [document.status for document in (await listing(house)).documents] == ["pending"]
+async def test_a_document_without_vectors_says_so(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendUnavailableError("embedder", "down"))
+    receipt = await harness.index("Red foxes live here.")
+    assert (await get(harness, documentId=receipt.document_id)).status == "pending"
+    assert [document.status for document in (await listing(harness)).documents] == ["pending"]
 
 
-async def test_missing_and_foreign_documents_get_the_same_answer(house: House) -> None:
+async def test_missing_and_foreign_documents_get_the_same_answer(harness: ServiceHarness) -> None:
     """Q-2."""
-    theirs = await house.index("Red foxes live here.", project="theirs")
+    theirs = await harness.index("Red foxes live here.", project="theirs")
     for fields in ({"documentId": "nothing"}, {"documentId": theirs.document_id}):
         with pytest.raises(NotFoundError, match=f"Document {fields['documentId']} not found"):
-            await get(house, **fields)
-    assert (await get(house, documentId=theirs.document_id, project="theirs")).chunks == 1
+            await get(harness, **fields)
+    assert (await get(harness, documentId=theirs.document_id, project="theirs")).chunks == 1
 
 
-async def test_a_list_is_newest_first_and_goes_on_where_it_left_off(house: House) -> None:
+async def test_a_list_is_newest_first_and_goes_on_where_it_left_off(harness: ServiceHarness) -> None:
     """T-5."""
     for number in range(7):
-        house.now += timedelta(seconds=1)
-        await house.index(f"Fox number {number}.", source=str(number))
+        harness.now += timedelta(seconds=1)
+        await harness.index(f"Fox number {number}.", source=str(number))
     seen, cursor = [], None
     for size in (3, 3, 1):
-        page = await listing(house, limit=3, cursor=cursor)
+        page = await listing(harness, limit=3, cursor=cursor)
         assert len(page.documents) == size
         seen += [document.source for document in page.documents]
         cursor = page.next_cursor
@@ -77,19 +77,19 @@ async def test_a_list_is_newest_first_and_goes_on_where_it_left_off(house: House
     assert seen == ["6", "5", "4", "3", "2", "1", "0"]
 
 
-async def test_a_full_last_page_has_no_next_one(house: House) -> None:
+async def test_a_full_last_page_has_no_next_one(harness: ServiceHarness) -> None:
     for number in range(2):
-        await house.index(f"Fox number {number}.", source=str(number))
-    page = await listing(house, limit=2)
+        await harness.index(f"Fox number {number}.", source=str(number))
+    page = await listing(harness, limit=2)
     assert len(page.documents) == 2
     assert page.next_cursor is None
 
 
-async def test_documents_of_one_moment_are_listed_once_each(house: House) -> None:
-    receipts = [await house.index(f"Fox number {number}.", source=str(number)) for number in range(5)]
+async def test_documents_of_one_moment_are_listed_once_each(harness: ServiceHarness) -> None:
+    receipts = [await harness.index(f"Fox number {number}.", source=str(number)) for number in range(5)]
     seen, cursor = [], None
     while True:
-        page = await listing(house, limit=2, cursor=cursor)
+        page = await listing(harness, limit=2, cursor=cursor)
         seen += [document.document_id for document in page.documents]
         cursor = page.next_cursor
         if cursor is None:
@@ -111,11 +111,11 @@ async def test_documents_of_one_moment_are_listed_once_each(house: House) -> Non
         {"project": "p", "branch": "main"},
     ],
 )
-async def test_a_list_is_narrowed_as_a_search_is(house: House, fields: dict[str, Any]) -> None:
-    await house.index("Of another kind.", contentType="decision", metadata={"tags": ["x"]})
-    house.now += timedelta(seconds=1)
+async def test_a_list_is_narrowed_as_a_search_is(harness: ServiceHarness, fields: dict[str, Any]) -> None:
+    await harness.index("Of another kind.", contentType="decision", metadata={"tags": ["x"]})
+    harness.now += timedelta(seconds=1)
     scope = {name: fields[name] for name in ("project", "branch") if name in fields}
-    meant = await house.index(
+    meant = await harness.index(
         "The one that is meant.",
         contentType="chat",
         sessionId="s1",
@@ -123,23 +123,23 @@ async def test_a_list_is_narrowed_as_a_search_is(house: House, fields: dict[str,
         metadata={"tags": ["x", "y"], "game": "FireKirin", "category": "strategy"},
         **scope,
     )
-    page = await listing(house, **fields)
+    page = await listing(harness, **fields)
     assert [document.document_id for document in page.documents] == [meant.document_id]
 
 
 @pytest.mark.parametrize("cursor", ["x", "e30", "WzEsMl0", "bm90IGpzb24", "ÿÿ", "W10=", "IlwiIg", "A" * 1024])
-async def test_a_cursor_that_was_made_up_is_rejected(house: House, cursor: str) -> None:
+async def test_a_cursor_that_was_made_up_is_rejected(harness: ServiceHarness, cursor: str) -> None:
     with pytest.raises(InvalidInputError, match="nextCursor") as caught:
-        await listing(house, cursor=cursor)
+        await listing(harness, cursor=cursor)
     assert [detail.field for detail in caught.value.details] == ["cursor"]
 
 
 def test_a_cursor_names_its_position() -> None:
-    place = Cursor(House().now, "ü/1")
+    place = Cursor(ServiceHarness().now, "ü/1")
     assert place_of(cursor_of(place)) == place
 
 
-async def test_an_unreadable_store_is_a_failure_and_no_empty_list(house: House) -> None:
-    house.documents.fault = Fault(BackendUnavailableError("documents", "down"))
+async def test_an_unreadable_store_is_a_failure_and_no_empty_list(harness: ServiceHarness) -> None:
+    harness.documents.fault = Fault(BackendUnavailableError("documents", "down"))
     with pytest.raises(BackendUnavailableError):
-        await listing(house)
+        await listing(harness)

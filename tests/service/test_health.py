@@ -17,12 +17,12 @@ from rag_context.errors import (
 )
 from rag_context.service.health import BELIEVED_WRITE_S, STALLED_S
 from rag_context.testing import FakeEmbedder, Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 
-async def test_a_service_with_working_components_is_healthy(house: House) -> None:
-    await house.index("Some text.")
-    health = await house.service.health()
+async def test_a_service_with_working_components_is_healthy(harness: ServiceHarness) -> None:
+    await harness.index("Some text.")
+    health = await harness.service.health()
     assert health.healthy
     assert (health.qdrant_status, health.lm_studio_status, health.mongo_status) == (Status.HEALTHY,) * 3
     assert health.indexed_documents == 1
@@ -33,9 +33,9 @@ async def test_a_service_with_working_components_is_healthy(house: House) -> Non
     assert not health.circuit_breaker_open
 
 
-async def test_a_dead_embedder_is_unavailable(house: House) -> None:
-    house.embedder.fault = Fault(BackendUnavailableError("embedder", "connection refused"))
-    health = await house.service.health()
+async def test_a_dead_embedder_is_unavailable(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendUnavailableError("embedder", "connection refused"))
+    health = await harness.service.health()
     assert not health.healthy
     assert health.lm_studio_status is Status.UNAVAILABLE
     assert health.mongo_status is Status.HEALTHY
@@ -43,71 +43,71 @@ async def test_a_dead_embedder_is_unavailable(house: House) -> None:
     assert "connection refused" in (embedder.detail or "")
 
 
-async def test_a_loading_model_is_degraded(house: House) -> None:
-    house.embedder.fault = Fault(BackendStartingError("embedder", "still loading"))
-    assert (await house.service.health()).lm_studio_status is Status.DEGRADED
+async def test_a_loading_model_is_degraded(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendStartingError("embedder", "still loading"))
+    assert (await harness.service.health()).lm_studio_status is Status.DEGRADED
 
 
-async def test_a_dead_store_is_unavailable_and_counts_nothing(house: House) -> None:
-    await house.index("Some text.")
-    house.documents.fault = Fault(BackendDataError("documents", "garbage"))
-    health = await house.service.health()
+async def test_a_dead_store_is_unavailable_and_counts_nothing(harness: ServiceHarness) -> None:
+    await harness.index("Some text.")
+    harness.documents.fault = Fault(BackendDataError("documents", "garbage"))
+    health = await harness.service.health()
     assert health.mongo_status is Status.UNAVAILABLE
     assert not health.healthy
     assert health.indexed_documents == 0
 
 
-async def pending(house: House) -> None:
-    house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
-    await house.index("Some text.")
-    house.embedder.fault = None
+async def pending(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
+    await harness.index("Some text.")
+    harness.embedder.fault = None
 
 
-async def test_documents_that_are_being_embedded_are_a_healthy_state(house: House) -> None:
-    await pending(house)
-    health = await house.service.health()
+async def test_documents_that_are_being_embedded_are_a_healthy_state(harness: ServiceHarness) -> None:
+    await pending(harness)
+    health = await harness.service.health()
     assert (health.indexing, health.pending_documents, health.healthy) == (True, 1, True)
     vectors = next(component for component in health.components if component.name == "vectors")
     assert "1 chunks still lack their vector" in (vectors.detail or "")
 
 
-async def test_documents_that_wait_without_progress_are_not_healthy(house: House) -> None:
-    await pending(house)
-    assert (await house.service.health()).healthy
-    house.clock.advance(STALLED_S)
-    health = await house.service.health()
+async def test_documents_that_wait_without_progress_are_not_healthy(harness: ServiceHarness) -> None:
+    await pending(harness)
+    assert (await harness.service.health()).healthy
+    harness.clock.advance(STALLED_S)
+    health = await harness.service.health()
     assert (health.indexing, health.healthy, health.qdrant_status) == (True, False, Status.DEGRADED)
-    async with house.kept_up():
-        while (await house.service.health()).pending_documents:
+    async with harness.kept_up():
+        while (await harness.service.health()).pending_documents:
             await asyncio.sleep(0.01)
-    assert (await house.service.health()).healthy
+    assert (await harness.service.health()).healthy
 
 
-async def test_a_document_that_cannot_be_embedded_is_not_healthy(house: House) -> None:
-    await pending(house)
-    await house.bound.bind()
-    house.writer.methods = frozenset({"attach"})
-    house.writer.fault = Fault(BackendRejectedError("vectors", "no such vector"))
-    await house.upkeep.sweep(lambda _done: None)
-    health = await house.service.health()
+async def test_a_document_that_cannot_be_embedded_is_not_healthy(harness: ServiceHarness) -> None:
+    await pending(harness)
+    await harness.bound.bind()
+    harness.writer.methods = frozenset({"attach"})
+    harness.writer.fault = Fault(BackendRejectedError("vectors", "no such vector"))
+    await harness.upkeep.sweep(lambda _done: None)
+    health = await harness.service.health()
     assert not health.healthy
     assert "1 documents cannot be given vectors: no such vector" in str(health.components)
-    house.writer.fault = None
-    await house.upkeep.sweep(lambda _done: None)
-    assert (await house.service.health()).healthy
+    harness.writer.fault = None
+    await harness.upkeep.sweep(lambda _done: None)
+    assert (await harness.service.health()).healthy
 
 
-async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may(house: House) -> None:
-    await house.index("Some text.")
-    breaker = house.service._parts.chain.breaker
+async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may(harness: ServiceHarness) -> None:
+    await harness.index("Some text.")
+    breaker = harness.service._parts.chain.breaker
     for _ in range(5):
         with breaker.admission() as admission:
             admission.fail()
-    health = await house.service.health()
+    health = await harness.service.health()
     assert (health.healthy, health.circuit_breaker_open) == (False, True)
-    assert not await house.service.ready()
+    assert not await harness.service.ready()
     breaker._open_until = 0.0
-    health = await house.service.health()
+    health = await harness.service.health()
     assert (health.healthy, health.circuit_breaker_open) == (True, False)
 
 
@@ -133,11 +133,11 @@ class TestWriting:
         return Disk()
 
     @pytest.fixture
-    def monitored(self, disk: Disk) -> House:
-        return House(writes={"documents": disk.write})
+    def monitored(self, disk: Disk) -> ServiceHarness:
+        return ServiceHarness(writes={"documents": disk.write})
 
     async def test_a_store_that_rejects_writes_is_degraded_says_why_and_is_ready(
-        self, monitored: House, disk: Disk
+        self, monitored: ServiceHarness, disk: Disk
     ) -> None:
         disk.refusal = "the disk is full"
         async with monitored.kept_up():
@@ -149,7 +149,7 @@ class TestWriting:
             disk.refusal = None
             assert (await monitored.service.health()).healthy
 
-    async def test_a_write_that_succeeded_is_cached_for_seconds(self, monitored: House, disk: Disk) -> None:
+    async def test_a_write_that_succeeded_is_cached_for_seconds(self, monitored: ServiceHarness, disk: Disk) -> None:
         for _ in range(3):
             await monitored.service.health()
         assert disk.writes == 1
@@ -157,7 +157,7 @@ class TestWriting:
         await monitored.service.health()
         assert disk.writes == 2
 
-    async def test_a_write_that_failed_is_not_overlooked(self, monitored: House, disk: Disk) -> None:
+    async def test_a_write_that_failed_is_not_overlooked(self, monitored: ServiceHarness, disk: Disk) -> None:
         await monitored.bound.bind()
         assert (await monitored.service.health()).healthy
         disk.refusal = "the disk is full"
@@ -167,7 +167,7 @@ class TestWriting:
         assert not (await monitored.service.health()).healthy
 
     async def test_the_last_result_stays_valid_while_an_attempt_hangs(
-        self, monitored: House, disk: Disk, monkeypatch: pytest.MonkeyPatch
+        self, monitored: ServiceHarness, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("rag_context.service.health.PATIENCE_S", 0.02)
         await monitored.bound.bind()
@@ -182,54 +182,54 @@ class TestWriting:
         assert (await monitored.service.health()).healthy
 
 
-async def test_a_store_report_is_as_new_as_the_counts_beside_it(house: House) -> None:
+async def test_a_store_report_is_as_new_as_the_counts_beside_it(harness: ServiceHarness) -> None:
     for number in range(1, 4):
-        await house.index(f"Text number {number}.", source=str(number))
-        health = await house.service.health()
+        await harness.index(f"Text number {number}.", source=str(number))
+        health = await harness.service.health()
         details = {component.name: component.detail for component in health.components}
         assert f"{number} " in (details["documents"] or "")
 
 
-async def test_an_index_of_another_model_is_not_healthy(house: House) -> None:
-    await house.index("Some text.")
-    house.fake.model = FakeEmbedder("another").model
-    health = await house.service.health()
+async def test_an_index_of_another_model_is_not_healthy(harness: ServiceHarness) -> None:
+    await harness.index("Some text.")
+    harness.fake.model = FakeEmbedder("another").model
+    health = await harness.service.health()
     assert health.lm_studio_status is Status.UNAVAILABLE
     assert health.embedding_model is None
     embedder = next(component for component in health.components if component.name == "embedder")
     assert "reindex" in (embedder.detail or "")
 
 
-async def test_a_success_is_cached_for_half_a_minute(house: House) -> None:
-    await house.service.health()
-    probes = house.fake.calls
-    house.clock.advance(29.0)
-    await house.service.health()
-    assert house.fake.calls == probes
-    house.clock.advance(2.0)
-    await house.service.health()
-    assert house.fake.calls > probes
+async def test_a_success_is_cached_for_half_a_minute(harness: ServiceHarness) -> None:
+    await harness.service.health()
+    probes = harness.fake.calls
+    harness.clock.advance(29.0)
+    await harness.service.health()
+    assert harness.fake.calls == probes
+    harness.clock.advance(2.0)
+    await harness.service.health()
+    assert harness.fake.calls > probes
 
 
-async def test_a_success_is_forgotten_at_once_when_a_call_fails(house: House) -> None:
-    assert (await house.service.health()).healthy
-    house.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
-    assert (await house.service.health()).healthy
-    await house.search("anything")
-    assert not (await house.service.health()).healthy
+async def test_a_success_is_forgotten_at_once_when_a_call_fails(harness: ServiceHarness) -> None:
+    assert (await harness.service.health()).healthy
+    harness.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
+    assert (await harness.service.health()).healthy
+    await harness.search("anything")
+    assert not (await harness.service.health()).healthy
 
 
-async def test_a_failure_is_never_cached(house: House) -> None:
-    house.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
-    assert not (await house.service.health()).healthy
-    house.embedder.fault = None
-    assert (await house.service.health()).healthy
+async def test_a_failure_is_never_cached(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
+    assert not (await harness.service.health()).healthy
+    harness.embedder.fault = None
+    assert (await harness.service.health()).healthy
 
 
-async def test_counts_are_never_cached(house: House) -> None:
+async def test_counts_are_never_cached(harness: ServiceHarness) -> None:
     for number in range(1, 4):
-        await house.index(f"Text number {number}.", source=str(number))
-        assert (await house.service.health()).indexed_documents == number
+        await harness.index(f"Text number {number}.", source=str(number))
+        assert (await harness.service.health()).indexed_documents == number
 
 
 async def test_no_caller_waits_for_an_unavailable_model() -> None:
@@ -241,32 +241,32 @@ async def test_no_caller_waits_for_an_unavailable_model() -> None:
         @model.setter
         def model(self, _model: EmbeddingModel) -> None: ...
 
-    house = House(fake=Absent())
-    async with house.kept_up(), asyncio.timeout(5):
-        assert not await house.service.wait_ready(60.0)
+    harness = ServiceHarness(fake=Absent())
+    async with harness.kept_up(), asyncio.timeout(5):
+        assert not await harness.service.wait_ready(60.0)
 
 
 async def test_ready_only_once_the_model_fits_the_index() -> None:
-    house = House()
-    assert not await house.service.ready()
-    assert not await house.service.wait_ready(0.01)
-    async with house.kept_up():
-        assert await house.service.wait_ready(5.0)
-        assert await house.service.ready()
-        house.documents.fault = Fault(BackendDataError("documents", "garbage"))
-        await house.search("anything")
-        assert not await house.service.ready()
+    harness = ServiceHarness()
+    assert not await harness.service.ready()
+    assert not await harness.service.wait_ready(0.01)
+    async with harness.kept_up():
+        assert await harness.service.wait_ready(5.0)
+        assert await harness.service.ready()
+        harness.documents.fault = Fault(BackendDataError("documents", "garbage"))
+        await harness.search("anything")
+        assert not await harness.service.ready()
 
 
 @pytest.mark.parametrize(("time_range", "slices"), [("1h", 12), ("24h", 24), ("7d", 28), ("30d", 30)])
-async def test_stats_sum_up_the_range(house: House, time_range: TimeRange, slices: int) -> None:
-    await house.index("MongoDB retry logic.")
+async def test_stats_sum_up_the_range(harness: ServiceHarness, time_range: TimeRange, slices: int) -> None:
+    await harness.index("MongoDB retry logic.")
     for agent in ("oracle", "oracle", "designer"):
-        await house.search("mongodb", agent=agent, game="FireKirin")
-    house.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
-    await house.search("mongodb again")
-    house.now += timedelta(seconds=1)
-    stats = await house.service.stats(StatsRequest(time_range=time_range))
+        await harness.search("mongodb", agent=agent, game="FireKirin")
+    harness.embedder.fault = Fault(BackendDataError("embedder", "garbage"))
+    await harness.search("mongodb again")
+    harness.now += timedelta(seconds=1)
+    stats = await harness.service.stats(StatsRequest(time_range=time_range))
     assert stats.total_documents == 1
     assert stats.total_queries == 4
     assert stats.queries_by_agent == {"oracle": 2, "designer": 1, "unknown": 1}
@@ -279,10 +279,12 @@ async def test_stats_sum_up_the_range(house: House, time_range: TimeRange, slice
     assert stats.p99_latency >= stats.p95_latency >= 0
 
 
-async def test_stats_of_a_store_that_hangs_fail_in_time(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_stats_of_a_store_that_hangs_fail_in_time(
+    harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rag_context.service.service.STATS_PATIENCE_S", 0.01)
-    house.metrics.methods = frozenset({"summarise"})
-    house.metrics.fault = Fault(hang=True)
+    harness.metrics.methods = frozenset({"summarise"})
+    harness.metrics.fault = Fault(hang=True)
     with pytest.raises(BackendTimeoutError):
         async with asyncio.timeout(10):
-            await house.service.stats(StatsRequest())
+            await harness.service.stats(StatsRequest())

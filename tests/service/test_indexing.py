@@ -8,48 +8,48 @@ from rag_context.api.index import BulkLine
 from rag_context.errors import BackendDataError, BackendStartingError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.receipts import RedactionMode
 from rag_context.testing import Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 TEXT = "MongoDB connections use retry logic with exponential backoff."
 
 
-async def test_indexing_twice_changes_nothing(house: House) -> None:
-    first = await house.index(TEXT)
-    embedded = house.fake.calls
-    second = await house.index(TEXT)
+async def test_indexing_twice_changes_nothing(harness: ServiceHarness) -> None:
+    first = await harness.index(TEXT)
+    embedded = harness.fake.calls
+    second = await harness.index(TEXT)
     assert (first.status, second.status) == ("indexed", "unchanged")
     assert second.document_id == first.document_id
     assert second.vector_ids == first.vector_ids
     assert second.chunks_indexed == first.chunks_indexed == 1
-    assert house.fake.calls == embedded
-    assert (await house.store.counts()).documents == 1
+    assert harness.fake.calls == embedded
+    assert (await harness.store.counts()).documents == 1
 
 
-async def test_changed_content_replaces(house: House) -> None:
-    first = await house.index(TEXT)
-    second = await house.index("MongoDB retries were removed.")
+async def test_changed_content_replaces(harness: ServiceHarness) -> None:
+    first = await harness.index(TEXT)
+    second = await harness.index("MongoDB retries were removed.")
     assert second.status == "replaced"
     assert second.document_id == first.document_id
-    answer = await house.search("mongodb", minScore=0)
+    answer = await harness.search("mongodb", minScore=0)
     assert [result.content for result in answer.results] == ["MongoDB retries were removed."]
 
 
-async def test_changed_metadata_replaces(house: House) -> None:
-    await house.index(TEXT, metadata={"tags": ["a"]})
-    assert (await house.index(TEXT, metadata={"tags": ["b"]})).status == "replaced"
-    assert (await house.search("mongodb", tags=["a"])).results == []
+async def test_changed_metadata_replaces(harness: ServiceHarness) -> None:
+    await harness.index(TEXT, metadata={"tags": ["a"]})
+    assert (await harness.index(TEXT, metadata={"tags": ["b"]})).status == "replaced"
+    assert (await harness.search("mongodb", tags=["a"])).results == []
 
 
-async def test_one_session_sends_many_chats(house: House) -> None:
+async def test_one_session_sends_many_chats(harness: ServiceHarness) -> None:
     for text in ("[Ann] the first turn", "[Bob] the second turn"):
-        assert (await house.index(text, contentType="chat")).status == "indexed"
-    assert (await house.store.counts()).documents == 2
+        assert (await harness.index(text, contentType="chat")).status == "indexed"
+    assert (await harness.store.counts()).documents == 2
 
 
-async def test_one_source_in_three_sessions_is_three_documents(house: House) -> None:
+async def test_one_source_in_three_sessions_is_three_documents(harness: ServiceHarness) -> None:
     for session in ("a", "b", "c"):
-        await house.index(TEXT, sessionId=session, source="pre-validation")
-    assert (await house.store.counts()).documents == 3
+        await harness.index(TEXT, sessionId=session, source="pre-validation")
+    assert (await harness.store.counts()).documents == 3
 
 
 @pytest.mark.parametrize(
@@ -60,79 +60,81 @@ async def test_one_source_in_three_sessions_is_three_documents(house: House) -> 
         Fault(BackendDataError("embedder", "nonsense")),
     ],
 )
-async def test_without_vectors_a_document_is_pending_and_found_by_its_text(house: House, fault: Fault) -> None:
-    house.embedder.fault = fault
-    receipt = await house.index(TEXT)
+async def test_without_vectors_a_document_is_pending_and_found_by_its_text(
+    harness: ServiceHarness, fault: Fault
+) -> None:
+    harness.embedder.fault = fault
+    receipt = await harness.index(TEXT)
     assert receipt.success
     assert receipt.status == "pending"
     assert receipt.vector_ids == []
     assert receipt.chunks_indexed == 1
     assert receipt.warning
-    answer = await house.search("mongodb retry")
+    answer = await harness.search("mongodb retry")
     assert answer.fallback_level == 2
     assert len(answer.results) == 1
-    again = await house.index(TEXT)
+    again = await harness.index(TEXT)
     assert again.status == "unchanged"
     assert again.vector_ids == []
 
 
 async def test_a_hanging_embedder_makes_it_pending_in_time() -> None:
-    house = House(index_timeout_s=0.05)
-    await house.bound.bind()
-    house.embedder.fault = Fault(hang=True)
-    assert (await house.index(TEXT)).status == "pending"
+    harness = ServiceHarness(index_timeout_s=0.05)
+    await harness.bound.bind()
+    harness.embedder.fault = Fault(hang=True)
+    assert (await harness.index(TEXT)).status == "pending"
 
 
 async def test_a_document_too_long_for_the_time_is_no_fault_of_the_embedder() -> None:
-    house = House(index_timeout_s=1.0)
-    await house.bound.bind()
-    house.embedder.fault = Fault(delay_s=0.3)
+    harness = ServiceHarness(index_timeout_s=1.0)
+    await harness.bound.bind()
+    harness.embedder.fault = Fault(delay_s=0.3)
     long = "\n\n".join(f"Sentence number {i} says something of its own about topic {i}." for i in range(1200))
     for source in ("a", "b", "c", "d"):
-        receipt = await house.index(long, source=source)
+        receipt = await harness.index(long, source=source)
         assert receipt.status == "pending"
         assert "in time" in (receipt.warning or "")
-    assert house.sources.embedding.breaker.closed
+    assert harness.sources.embedding.breaker.closed
 
 
-async def unfinished(house: House) -> tuple[str, int]:
+async def unfinished(harness: ServiceHarness) -> tuple[str, int]:
     """A document that was not embedded in time; its id, and how many texts were embedded before it."""
-    before = house.fake.calls
-    house.embedder.fault = Fault(delay_s=0.3)
+    before = harness.fake.calls
+    harness.embedder.fault = Fault(delay_s=0.3)
     long = "\n\n".join(f"Sentence number {i} says something of its own about topic {i}." for i in range(1200))
-    receipt = await house.index(long)
-    house.embedder.fault = None
+    receipt = await harness.index(long)
+    harness.embedder.fault = None
     assert (receipt.status, receipt.vector_ids) == ("pending", [])
-    assert before < house.fake.calls < before + receipt.chunks_indexed
+    assert before < harness.fake.calls < before + receipt.chunks_indexed
     return receipt.document_id, before
 
 
 async def test_a_document_that_only_lacked_time_is_gone_on_with_at_once_where_it_ended() -> None:
-    house = House(index_timeout_s=1.0)
-    async with house.kept_up():
-        await until(house.upkeep.bound.is_set)
+    harness = ServiceHarness(index_timeout_s=1.0)
+    async with harness.kept_up():
+        await until(harness.upkeep.bound.is_set)
         await asyncio.sleep(0.05)  # the sweep of the start; the next one is ten seconds later
-        id_, before = await unfinished(house)
+        id_, before = await unfinished(harness)
         async with asyncio.timeout(5):
-            while await house.store.pending(1):
+            while await harness.store.pending(1):
                 await asyncio.sleep(0.01)
-    assert house.fake.calls == before + len(await house.store.chunks(id_))
+    assert harness.fake.calls == before + len(await harness.store.chunks(id_))
 
 
 async def test_what_was_embedded_in_time_is_not_embedded_again_by_a_sweep() -> None:
-    house = House(index_timeout_s=1.0)
-    await house.bound.bind()
-    id_, before = await unfinished(house)
-    await house.indexer.complete(id_)
-    assert await house.indexer.complete(id_)
-    assert house.fake.calls == before + len(await house.store.chunks(id_))
-    assert await house.store.pending(1) == []
+    harness = ServiceHarness(index_timeout_s=1.0)
+    await harness.bound.bind()
+    id_, before = await unfinished(harness)
+    await harness.indexer.complete(id_)
+    assert await harness.indexer.complete(id_)
+    assert harness.fake.calls == before + len(await harness.store.chunks(id_))
+    assert await harness.store.pending(1) == []
 
 
 async def test_a_store_that_rejects_unfinished_vectors_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House(index_timeout_s=1.0)
-    await house.bound.bind()
-    id_, _ = await unfinished(house)
+    harness = ServiceHarness(index_timeout_s=1.0)
+    await harness.bound.bind()
+    id_, _ = await unfinished(harness)
     asked = 0
 
     async def refuse(*_args: object) -> bool:
@@ -141,102 +143,102 @@ async def test_a_store_that_rejects_unfinished_vectors_is_called_once(monkeypatc
         raise BackendUnavailableError("vectors", "no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(house.store), "attach", refuse)
+        patch.setattr(type(harness.store), "attach", refuse)
         with pytest.raises(BackendUnavailableError, match="no room"):
-            await house.indexer.finish(id_)
+            await harness.indexer.finish(id_)
     assert asked == 1
-    assert await house.indexer.complete(id_)
-    assert await house.store.pending(1) == []
+    assert await harness.indexer.complete(id_)
+    assert await harness.store.pending(1) == []
 
 
-async def test_pending_documents_get_their_vectors_when_the_model_is_back(house: House) -> None:
-    house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
-    receipt = await house.index(TEXT)
-    house.embedder.fault = None
-    async with house.kept_up():
-        await until(lambda: house.fake.calls > 0)
+async def test_pending_documents_get_their_vectors_when_the_model_is_back(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
+    receipt = await harness.index(TEXT)
+    harness.embedder.fault = None
+    async with harness.kept_up():
+        await until(lambda: harness.fake.calls > 0)
         await asyncio.sleep(0.05)
-    assert await house.store.pending(10) == []
-    answer = await house.search("mongodb retry")
+    assert await harness.store.pending(10) == []
+    answer = await harness.search("mongodb retry")
     assert answer.fallback_level == 1
     assert answer.results[0].document_id == receipt.document_id
 
 
-async def test_one_document_that_cannot_be_embedded_does_not_delay_the_others(house: House) -> None:
-    house.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
+async def test_one_document_that_cannot_be_embedded_does_not_delay_the_others(harness: ServiceHarness) -> None:
+    harness.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
     for source in ("a", "b", "c"):
-        await house.index(TEXT + source, source=source)
-    house.embedder.fault = None
-    poisoned = (await house.store.pending(1))[0]
-    original = await house.store.get(poisoned)
+        await harness.index(TEXT + source, source=source)
+    harness.embedder.fault = None
+    poisoned = (await harness.store.pending(1))[0]
+    original = await harness.store.get(poisoned)
     assert original is not None
     poison = original.content
 
-    class Picky(type(house.fake)):  # type: ignore[misc]
+    class Picky(type(harness.fake)):  # type: ignore[misc]
         async def embed_documents(self, texts: list[str]) -> object:
             if poison in texts:
                 raise BackendDataError("embedder", "cannot embed this one")
             return await super().embed_documents(texts)
 
-    house.fake.__class__ = Picky
-    done = await house.upkeep.sweep(lambda _done: None)
+    harness.fake.__class__ = Picky
+    done = await harness.upkeep.sweep(lambda _done: None)
     assert done == 2
-    assert await house.store.pending(10) == [poisoned]
+    assert await harness.store.pending(10) == [poisoned]
 
 
-async def test_what_could_not_be_stored_raises_and_changes_nothing(house: House) -> None:
-    house.writer.fault = Fault(BackendUnavailableError("documents", "disk full"))
+async def test_what_could_not_be_stored_raises_and_changes_nothing(harness: ServiceHarness) -> None:
+    harness.writer.fault = Fault(BackendUnavailableError("documents", "disk full"))
     with pytest.raises(BackendUnavailableError):
-        await house.index(TEXT)
-    assert (await house.store.counts()).documents == 0
-    assert house.writer.calls == 3
+        await harness.index(TEXT)
+    assert (await harness.store.counts()).documents == 0
+    assert harness.writer.calls == 3
 
 
-async def test_a_rejected_write_is_not_tried_again(house: House) -> None:
-    house.writer.fault = Fault(BackendDataError("documents", "garbage"))
+async def test_a_rejected_write_is_not_tried_again(harness: ServiceHarness) -> None:
+    harness.writer.fault = Fault(BackendDataError("documents", "garbage"))
     with pytest.raises(BackendDataError):
-        await house.index(TEXT)
-    assert house.writer.calls == 1
+        await harness.index(TEXT)
+    assert harness.writer.calls == 1
 
 
-async def test_secrets_are_blanked_out_and_counted(house: House) -> None:
-    receipt = await house.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
+async def test_secrets_are_blanked_out_and_counted(harness: ServiceHarness) -> None:
+    receipt = await harness.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
     assert receipt.redactions
     assert sum(receipt.redactions.values()) == 1
-    (result,) = (await house.search("key safe", minScore=0)).results
+    (result,) = (await harness.search("key safe", minScore=0)).results
     assert "AKIAIOSFODNN7ABCDEFG" not in result.content
 
 
 async def test_reject_mode_rejects_secrets_and_stores_nothing() -> None:
-    house = House(redaction=RedactionMode.REJECT)
-    await house.bound.bind()
+    harness = ServiceHarness(redaction=RedactionMode.REJECT)
+    await harness.bound.bind()
     with pytest.raises(InvalidInputError, match="secrets"):
-        await house.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
-    assert (await house.store.counts()).documents == 0
+        await harness.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
+    assert (await harness.store.counts()).documents == 0
 
 
 async def test_off_mode_keeps_what_was_written() -> None:
-    house = House(redaction=RedactionMode.OFF)
-    await house.bound.bind()
-    receipt = await house.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
+    harness = ServiceHarness(redaction=RedactionMode.OFF)
+    await harness.bound.bind()
+    receipt = await harness.index("The key is AKIAIOSFODNN7ABCDEFG, keep it safe.")
     assert receipt.redactions is None
 
 
-async def test_near_duplicates_are_reported_not_dropped(house: House) -> None:
+async def test_near_duplicates_are_reported_not_dropped(harness: ServiceHarness) -> None:
     words = " ".join(f"word{i}" for i in range(200))
-    first = await house.index(words)
-    second = await house.index(words + " .", source="copy")
+    first = await harness.index(words)
+    second = await harness.index(words + " .", source="copy")
     assert second.status == "indexed"
     assert second.duplicates_of == [first.document_id]
     assert first.duplicates_of is None
 
 
-async def test_the_same_document_from_two_sides_at_once_is_stored_once(house: House) -> None:
-    receipts = await asyncio.gather(*(house.index(TEXT) for _ in range(8)))
+async def test_the_same_document_from_two_sides_at_once_is_stored_once(harness: ServiceHarness) -> None:
+    receipts = await asyncio.gather(*(harness.index(TEXT) for _ in range(8)))
     assert sorted(receipt.status for receipt in receipts) == ["indexed"] + ["unchanged"] * 7
 
 
-async def test_a_file_is_known_by_its_path_alone(house: House) -> None:
+async def test_a_file_is_known_by_its_path_alone(harness: ServiceHarness) -> None:
     line = {
         "content": TEXT,
         "contentType": "documentation",
@@ -244,8 +246,8 @@ async def test_a_file_is_known_by_its_path_alone(house: House) -> None:
         "source": "/x/a.md",
         "fromFile": True,
     }
-    first = await house.service.bulk(BulkLine.model_validate(line), request_id="r")
-    second = await house.service.bulk(
+    first = await harness.service.bulk(BulkLine.model_validate(line), request_id="r")
+    second = await harness.service.bulk(
         BulkLine.model_validate(line | {"sessionId": "other", "contentType": "decision"}), request_id="r"
     )
     assert (first.status, second.status) == ("indexed", "replaced")
@@ -253,10 +255,10 @@ async def test_a_file_is_known_by_its_path_alone(house: House) -> None:
 
 
 async def test_a_rejected_bulk_line_has_a_receipt() -> None:
-    house = House(redaction=RedactionMode.REJECT)
-    await house.bound.bind()
+    harness = ServiceHarness(redaction=RedactionMode.REJECT)
+    await harness.bound.bind()
     line = BulkLine(content="key AKIAIOSFODNN7ABCDEFG", content_type="code", session_id="s", source="a.py")
-    receipt = await house.service.bulk(line, request_id="r")
+    receipt = await harness.service.bulk(line, request_id="r")
     assert receipt.status == "rejected"
     assert "secrets" in (receipt.reason or "")
 

@@ -8,87 +8,87 @@ import pytest
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.errors import BackendUnavailableError
 from rag_context.testing import FakeEmbedder, Fault
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 
 async def unheard(_done: int, _total: int) -> None:
     pass
 
 
-async def reindex(house: House, **fields: Any) -> ReindexResponse:
-    return await house.service.reindex_behind(ReindexRequest.model_validate(fields), unheard)
+async def reindex(harness: ServiceHarness, **fields: Any) -> ReindexResponse:
+    return await harness.service.reindex_behind(ReindexRequest.model_validate(fields), unheard)
 
 
-async def fill(house: House) -> None:
+async def fill(harness: ServiceHarness) -> None:
     for number in range(5):
-        await house.index(f"MongoDB retry logic number {number}.", source=str(number))
+        await harness.index(f"MongoDB retry logic number {number}.", source=str(number))
 
 
-async def test_reindexing_a_current_index_embeds_nothing(house: House) -> None:
+async def test_reindexing_a_current_index_embeds_nothing(harness: ServiceHarness) -> None:
     """T-5."""
-    await fill(house)
-    before = house.fake.calls
-    said = await reindex(house)
+    await fill(harness)
+    before = harness.fake.calls
+    said = await reindex(harness)
     assert (said.status, said.documents, said.done, said.pending) == ("current", 5, 5, 0)
-    assert house.fake.calls == before
+    assert harness.fake.calls == before
 
 
-async def test_after_a_change_of_model_all_vectors_are_recreated(house: House) -> None:
+async def test_after_a_change_of_model_all_vectors_are_recreated(harness: ServiceHarness) -> None:
     """D-10."""
-    await fill(house)
-    house.fake.model = FakeEmbedder("another").model
-    looked = await reindex(house, statusOnly=True)
+    await fill(harness)
+    harness.fake.model = FakeEmbedder("another").model
+    looked = await reindex(harness, statusOnly=True)
     assert looked.status == "needed"
     assert "another" in (looked.detail or "")
-    begun = await reindex(house)
+    begun = await reindex(harness)
     assert (begun.status, begun.done, begun.pending) == ("running", 0, 5)
-    assert (await house.search("mongodb retry")).results, "words answer meanwhile"
-    async with house.kept_up():
-        done = await reindex(house, wait=True)
+    assert (await harness.search("mongodb retry")).results, "words answer meanwhile"
+    async with harness.kept_up():
+        done = await reindex(harness, wait=True)
     assert (done.status, done.done) == ("current", 5)
-    assert (await house.search("mongodb logic")).fallback_level == 1
+    assert (await harness.search("mongodb logic")).fallback_level == 1
 
 
-async def test_it_is_started_once_however_often_it_is_requested(house: House) -> None:
-    await fill(house)
-    await asyncio.gather(*(reindex(house, force=True) for _ in range(5)))
-    async with house.kept_up():
-        await reindex(house, wait=True)
-    before = house.fake.calls
-    assert (await reindex(house)).status == "current"
-    assert house.fake.calls == before
+async def test_it_is_started_once_however_often_it_is_requested(harness: ServiceHarness) -> None:
+    await fill(harness)
+    await asyncio.gather(*(reindex(harness, force=True) for _ in range(5)))
+    async with harness.kept_up():
+        await reindex(harness, wait=True)
+    before = harness.fake.calls
+    assert (await reindex(harness)).status == "current"
+    assert harness.fake.calls == before
 
 
-async def test_a_run_under_way_is_carried_on_and_not_begun_again(house: House) -> None:
-    await fill(house)
-    await reindex(house, force=True)
-    await house.indexer.complete((await house.store.pending(1))[0])
-    assert (await reindex(house, force=True)).done == 1
+async def test_a_run_under_way_is_carried_on_and_not_begun_again(harness: ServiceHarness) -> None:
+    await fill(harness)
+    await reindex(harness, force=True)
+    await harness.indexer.complete((await harness.store.pending(1))[0])
+    assert (await reindex(harness, force=True)).done == 1
 
 
-async def test_while_it_waits_it_sends_only_progress(house: House) -> None:
+async def test_while_it_waits_it_sends_only_progress(harness: ServiceHarness) -> None:
     """P-1."""
-    await fill(house)
-    told: list[tuple[int, int]] = []
+    await fill(harness)
+    reported: list[tuple[int, int]] = []
 
     async def listen(done: int, total: int) -> None:
-        told.append((done, total))
+        reported.append((done, total))
 
-    async with house.kept_up():
-        await house.service.reindex_behind(ReindexRequest(force=True, wait=True), listen)
-    counts = [done for done, _ in told]
+    async with harness.kept_up():
+        await harness.service.reindex_behind(ReindexRequest(force=True, wait=True), listen)
+    counts = [done for done, _ in reported]
     assert counts == sorted(set(counts))
-    assert told[-1] == (5, 5)
+    assert reported[-1] == (5, 5)
 
 
-async def test_a_model_that_changes_under_a_run_is_reported(house: House) -> None:
-    await fill(house)
-    await reindex(house, force=True)
-    house.fake.model = FakeEmbedder("another").model
-    assert (await reindex(house, statusOnly=True)).status == "needed"
+async def test_a_model_that_changes_under_a_run_is_reported(harness: ServiceHarness) -> None:
+    await fill(harness)
+    await reindex(harness, force=True)
+    harness.fake.model = FakeEmbedder("another").model
+    assert (await reindex(harness, statusOnly=True)).status == "needed"
 
 
-async def test_without_a_store_it_fails(house: House) -> None:
-    house.documents.fault = Fault(BackendUnavailableError("documents", "down"))
+async def test_without_a_store_it_fails(harness: ServiceHarness) -> None:
+    harness.documents.fault = Fault(BackendUnavailableError("documents", "down"))
     with pytest.raises(BackendUnavailableError):
-        await reindex(house)
+        await reindex(harness)

@@ -17,7 +17,7 @@ from rag_context.stores.redis import RedisCache, open_redis
 from rag_context.testing import Fault
 from tests.servers.faults import FaultProxy, HangBefore, Pass, Refuse, fault_proxy
 from tests.servers.redis import redis_server
-from tests.service.harness import House
+from tests.service.harness import ServiceHarness
 
 QUESTION = "retry logic"
 
@@ -26,39 +26,39 @@ QUESTION = "retry logic"
 class Shared:
     """Two houses with one store and one Redis behind a proxy."""
 
-    one: House
-    other: House
+    one: ServiceHarness
+    other: ServiceHarness
     levels: tuple[SecondLevel, SecondLevel]
     proxy: FaultProxy
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         for level in self.levels:
             await level.flush()
 
 
-def share(house: House, cache: RedisCache) -> SecondLevel:
+def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
     """Give a house a second level."""
-    level = SecondLevel(cache, Dependency("cache", cache.ping, house.clock), timeout_s=1.0, clock=house.clock)
-    sources = house.sources
+    level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=1.0, clock=harness.clock)
+    sources = harness.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
-    parts = house.service._parts
-    house.service = Service(
+    parts = harness.service._parts
+    harness.service = Service(
         replace(
             parts,
-            cache=ResultCache(1000, 300.0, house.clock, level),
-            health=HealthMonitor(roles, house.clock),
+            cache=ResultCache(1000, 300.0, harness.clock, level),
+            health=HealthMonitor(roles, harness.clock),
         ),
-        now=lambda: house.now,
+        now=lambda: harness.now,
     )
     return level
 
 
 @pytest.fixture
 async def shared() -> AsyncIterator[Shared]:
-    one = House()
-    other = House(store=one.store)
-    for house in (one, other):
-        await house.bound.bind()
+    one = ServiceHarness()
+    other = ServiceHarness(store=one.store)
+    for harness in (one, other):
+        await harness.bound.bind()
     await one.index("MongoDB connections use retry logic with exponential backoff.")
     with redis_server() as server:
         async with (
@@ -71,7 +71,7 @@ async def shared() -> AsyncIterator[Shared]:
 
 async def test_one_process_has_the_answers_cached_by_the_other(shared: Shared) -> None:
     first = await shared.one.search(QUESTION)
-    await shared.settle()
+    await shared.flush()
     embedded = shared.other.fake.calls
     second = await shared.other.search(QUESTION)
     assert second.results == first.results
@@ -82,7 +82,7 @@ async def test_one_process_has_the_answers_cached_by_the_other(shared: Shared) -
 
 async def test_a_write_anywhere_makes_shared_answers_old(shared: Shared) -> None:
     await shared.one.search(QUESTION)
-    await shared.settle()
+    await shared.flush()
     await shared.other.index("Retry logic again, in another note.", source="more")
     found = await shared.other.search(QUESTION)
     assert len(found.results) == 2
@@ -92,7 +92,7 @@ async def test_a_degraded_answer_is_not_shared(shared: Shared) -> None:
     shared.one.embedder.fault = Fault(BackendUnavailableError("embedder", "gone"))
     lesser = await shared.one.search("backoff")
     assert lesser.fallback_level == 2
-    await shared.settle()
+    await shared.flush()
     assert (await shared.other.search("backoff")).fallback_level == 1
 
 
@@ -101,7 +101,7 @@ async def test_a_dead_cache_changes_no_answer(shared: Shared, fault: Refuse | Ha
     shared.proxy.fault = fault
     for number in range(5):
         assert (await shared.one.search(f"{QUESTION} {number}")).fallback_level == 1
-    await shared.settle()
+    await shared.flush()
     assert not shared.one.service._parts.cache._shared.guard.breaker.closed  # type: ignore[union-attr]
 
 
@@ -119,7 +119,7 @@ async def test_a_dead_cache_degrades_its_component_and_nothing_else(shared: Shar
 
 async def test_many_at_once_share_too(shared: Shared) -> None:
     await asyncio.gather(*(shared.one.search(f"{QUESTION} {number % 7}") for number in range(70)))
-    await shared.settle()
+    await shared.flush()
     answers = await asyncio.gather(*(shared.other.search(f"{QUESTION} {number % 7}") for number in range(70)))
     assert {answer.fallback_level for answer in answers} == {1}
     assert shared.other.service._parts.cache.hits == 70

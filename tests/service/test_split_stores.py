@@ -18,7 +18,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
 from rag_context.testing import Fault, Faulty
-from tests.ingest.split_stores import Apart, chunks_of, document, opened
+from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
 DRAFTS = [
     DocumentInput(f"Valve {number} opens at nine bar.", "documentation", "s", f"{number}.md") for number in range(5)
@@ -26,7 +26,7 @@ DRAFTS = [
 
 
 @pytest.fixture
-async def apart(tmp_path: Path) -> AsyncIterator[Apart]:
+async def split(tmp_path: Path) -> AsyncIterator[SplitStores]:
     async with opened(tmp_path) as made:
         indexer = await made.indexer()
         for draft in DRAFTS:
@@ -35,16 +35,16 @@ async def apart(tmp_path: Path) -> AsyncIterator[Apart]:
 
 
 @asynccontextmanager
-async def kept_up(apart: Apart, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
-    bound = BoundEmbedder(apart.fake, apart.writer)
-    dependencies = [Dependency("embedder", bound.ping), apart.guard]
+async def kept_up(split: SplitStores, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
+    bound = BoundEmbedder(split.fake, split.writer)
+    dependencies = [Dependency("embedder", bound.ping), split.guard]
     upkeep = Upkeep(
         dependencies,
         bound,
-        await apart.indexer(),
-        apart.home.documents,
+        await split.indexer(),
+        split.home.documents,
         time.monotonic,
-        reconciler or apart.reconciler,
+        reconciler or split.reconciler,
     )
     task = asyncio.create_task(upkeep.run())
     try:
@@ -61,71 +61,71 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_vector_store_that_lost_everything_heals_by_itself(apart: Apart) -> None:
-    await apart.vectors.clear()
+async def test_a_vector_store_that_lost_everything_heals_by_itself(split: SplitStores) -> None:
+    await split.vectors.clear()
 
     async def is_whole() -> bool:
-        return await apart.vectors.count() == len(DRAFTS) and not await apart.home.documents.pending(1)
+        return await split.vectors.count() == len(DRAFTS) and not await split.home.documents.pending(1)
 
-    async with kept_up(apart):
+    async with kept_up(split):
         await until(is_whole)
-    assert not await apart.reconciler.compare()
-    assert len(await apart.by_vector("valve")) == len(DRAFTS)
+    assert not await split.reconciler.compare()
+    assert len(await split.by_vector("valve")) == len(DRAFTS)
 
 
-async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(apart: Apart) -> None:
-    (id_,) = list(await apart.home.documents.inventory("", 1))
+async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(split: SplitStores) -> None:
+    (id_,) = list(await split.home.documents.inventory("", 1))
     other = replace(document("x", "Something else"), id=id_)
-    await apart.vectors.put(other, chunks_of(other), await apart.embedded(chunks_of(other)))
-    assert not await apart.reconciler.differ()
+    await split.vectors.put(other, chunks_of(other), await split.embedded(chunks_of(other)))
+    assert not await split.reconciler.differ()
 
     async def is_whole() -> bool:
-        return not await apart.reconciler.compare()
+        return not await split.reconciler.compare()
 
-    async with kept_up(apart):
+    async with kept_up(split):
         await until(is_whole)
 
 
 async def test_vectors_of_unknown_documents_are_reported_and_left_alone(
-    apart: Apart, caplog: pytest.LogCaptureFixture
+    split: SplitStores, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They may be another index's, that somebody pointed at the same vector store."""
-    stranger = document("stranger", "Who am I")
-    await apart.vectors.put(stranger, chunks_of(stranger), await apart.embedded(chunks_of(stranger)))
+    other_program = document("stranger", "Who am I")
+    await split.vectors.put(other_program, chunks_of(other_program), await split.embedded(chunks_of(other_program)))
 
     async def is_told() -> bool:
         return "another index may use the same vector store" in caplog.text
 
-    async with kept_up(apart):
+    async with kept_up(split):
         await until(is_told)
-    assert stranger.id in await apart.vectors.stored_vectors([stranger.id])
-    assert await apart.home.documents.pending(1) == []
+    assert other_program.id in await split.vectors.stored_vectors([other_program.id])
+    assert await split.home.documents.pending(1) == []
 
 
-async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(apart: Apart) -> None:
+async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: SplitStores) -> None:
     for number in range(40):
         each = document(f"waiting {number}", "Text")
-        await apart.home.writer.put(each, chunks_of(each))
-    indexer = await apart.indexer()
-    apart.wire.break_at(1)
+        await split.home.writer.put(each, chunks_of(each))
+    indexer = await split.indexer()
+    split.wire.break_at(1)
     upkeep = Upkeep(
-        [apart.guard], BoundEmbedder(apart.fake, apart.writer), indexer, apart.home.documents, time.monotonic
+        [split.guard], BoundEmbedder(split.fake, split.writer), indexer, split.home.documents, time.monotonic
     )
-    before = apart.fake.calls
+    before = split.fake.calls
     with pytest.raises(BackendUnavailableError):
         await upkeep.sweep(lambda _done: None)
-    assert 0 < apart.fake.calls - before <= SWEEP_TOGETHER
-    assert len(await apart.home.documents.pending(100)) == 40
+    assert 0 < split.fake.calls - before <= SWEEP_TOGETHER
+    assert len(await split.home.documents.pending(100)) == 40
 
 
-async def test_a_dead_vector_store_is_checked_again_and_ends_nothing(apart: Apart) -> None:
-    vectors: Faulty[VectorWriter] = Faulty(apart.vectors)
+async def test_a_dead_vector_store_is_checked_again_and_ends_nothing(split: SplitStores) -> None:
+    vectors: Faulty[VectorWriter] = Faulty(split.vectors)
     vectors.fault = Fault(BackendUnavailableError("vectors", "gone"))
-    reconciler = Reconciler(apart.home.documents, apart.home.writer, vectors.port)
+    reconciler = Reconciler(split.home.documents, split.home.writer, vectors.port)
 
     async def is_asked() -> bool:
         return vectors.calls > 0
 
-    async with kept_up(apart, reconciler):
+    async with kept_up(split, reconciler):
         await until(is_asked)
-    assert await apart.home.documents.pending(10) == []
+    assert await split.home.documents.pending(10) == []

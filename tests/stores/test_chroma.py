@@ -184,11 +184,11 @@ async def test_vectors_come_back(vectors: ChromaVectors) -> None:
 
 async def test_a_query_of_another_dimension_is_rejected(vectors: ChromaVectors) -> None:
     chunk_ids = await put(vectors, document("a"), vector=axis(0))
-    stranger = unit_vectors(1, dimension=8)[0]
+    other_program = unit_vectors(1, dimension=8)[0]
     with pytest.raises(BackendDataError, match="dimension 16"):
-        await vectors.search(stranger, limit=5, where=EVERYTHING)
+        await vectors.search(other_program, limit=5, where=EVERYTHING)
     with pytest.raises(BackendDataError, match="dimension 16"):
-        await vectors.score(stranger, chunk_ids)
+        await vectors.score(other_program, chunk_ids)
 
 
 async def test_vectors_of_another_dimension_are_rejected_and_change_nothing(vectors: ChromaVectors) -> None:

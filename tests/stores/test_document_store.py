@@ -241,16 +241,16 @@ async def test_neighbours_are_the_chunks_before_and_after_in_the_document(store:
 
 async def test_neighbours_of_a_message_are_the_messages_around_it(store: Stores) -> None:
     tenant = Tenant("p")
-    talk = [document(f"turn {n}", content_type="chat", thread="talk", tenant=tenant) for n in range(3)]
-    first = await put(store, talk[0], "hello", "there")
+    conversation = [document(f"turn {n}", content_type="chat", thread="talk", tenant=tenant) for n in range(3)]
+    first = await put(store, conversation[0], "hello", "there")
     await put(store, document("other talk", thread="other", tenant=tenant))
     await put(store, document("same talk elsewhere", thread="talk"))
-    middle = await put(store, talk[1], "how are you")
-    last = await put(store, talk[2], "fine", "thanks")
+    middle = await put(store, conversation[1], "how are you")
+    last = await put(store, conversation[2], "fine", "thanks")
     found = await store.documents.neighbours([*first, *middle, *last])
     before, after = found[middle[0]].before, found[middle[0]].after
-    assert before == ChunkRef(first[1], talk[0].id, 1, "chat", "talk")
-    assert after == ChunkRef(last[0], talk[2].id, 0, "chat", "talk")
+    assert before == ChunkRef(first[1], conversation[0].id, 1, "chat", "talk")
+    assert after == ChunkRef(last[0], conversation[2].id, 0, "chat", "talk")
     assert found[first[0]].before is None
     assert found[last[1]].after is None
 

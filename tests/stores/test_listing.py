@@ -203,9 +203,9 @@ async def test_a_vector_store_shows_the_passages_of_its_chunks_by_itself(store: 
     assert await store.vectors.passages([]) == {}
     shown = await store.vectors.passages([second, "nobody", first])
     assert set(shown) == {first, second}
-    told = await store.documents.passages([first, second])
+    reported = await store.documents.passages([first, second])
     for id_ in (first, second):
-        assert shown[id_].chunk.text == told[id_].chunk.text
+        assert shown[id_].chunk.text == reported[id_].chunk.text
         assert (shown[id_].document_id, shown[id_].title, shown[id_].source) == (made.id, made.title, made.source)
         assert (shown[id_].metadata, shown[id_].timestamp) == (made.metadata, made.timestamp)
     assert set(await store.vectors.passages(pending)) <= set(pending)

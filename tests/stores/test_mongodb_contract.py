@@ -88,7 +88,7 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SplitStores:
     """Documents in MongoDB, vectors in a file."""
 
     mongodb: MongoStore
@@ -108,12 +108,12 @@ class Apart:
 
 
 @pytest.fixture
-async def store(mongodb: MongoStore, tmp_path: Path) -> AsyncIterator[Apart]:
+async def store(mongodb: MongoStore, tmp_path: Path) -> AsyncIterator[SplitStores]:
     async with open_vectors(tmp_path / "vectors.db") as vectors:
-        yield Apart(mongodb, vectors)
+        yield SplitStores(mongodb, vectors)
 
 
-async def test_it_fits_every_port(store: Apart) -> None:
+async def test_it_fits_every_port(store: SplitStores) -> None:
     opened = store.mongodb
     documents: DocumentStore = opened.documents
     writer: DocumentWriter = opened.documents

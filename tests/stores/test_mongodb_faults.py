@@ -56,7 +56,7 @@ __all__ = ["left_sockets"]
 pytestmark = LEFT_SOCKETS
 
 PLACE = "db.example:27017"
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 
 Call = Callable[[MongoStore], Awaitable[object]]
 
@@ -72,7 +72,7 @@ async def search(store: MongoStore) -> int:
 
 async def eventually(store: MongoStore, call: Call) -> None:
     """Wait until a call succeeds: the driver finds a server that is back by itself."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 await call(store)
@@ -184,7 +184,7 @@ async def test_a_fault_is_a_rag_context_error_and_passes(
     proxy.fault = fault
     for call in (search, lambda opened: opened.documents.ping()):
         with pytest.raises(BackendError):
-            await asyncio.wait_for(call(store), PATIENCE_S)
+            await asyncio.wait_for(call(store), TIMEOUT_S)
     proxy.fault = Pass()
     await eventually(store, search)
     assert await search(store) == 1

@@ -72,9 +72,9 @@ async def found(store: MongoStore, query: str, limit: int = 5) -> list[str]:
 )
 async def test_what_mongodb_rejects_is_rejected(raw: Raw, code: int, command: Mapping[str, Any]) -> None:
     await raw["limits"].create_index([("one", 1), ("other", 1)])
-    with pytest.raises(OperationFailure) as refused:
+    with pytest.raises(OperationFailure) as rejected:
         await raw.command(dict(command))
-    assert refused.value.code == code
+    assert rejected.value.code == code
 
 
 def test_no_record_of_a_document_of_two_million_characters_comes_near_the_limit() -> None:

@@ -29,7 +29,7 @@ EVERYTHING = Filter()
 
 
 @pytest.fixture(autouse=True)
-def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_disk_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a busy machine does not do in time is no finding."""
     monkeypatch.setattr(texts, "TEXT_SEARCH_MS", 10_000)
 

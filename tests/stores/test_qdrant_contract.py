@@ -50,7 +50,7 @@ class Documents(MemoryStore):
 
 
 @dataclass(frozen=True)
-class Apart:
+class SplitStores:
     """Documents here, vectors there."""
 
     documents: Documents
@@ -64,16 +64,16 @@ def server() -> Iterator[Endpoint]:
 
 
 @pytest.fixture(params=["http", "grpc"])
-async def store(request: pytest.FixtureRequest, server: Endpoint) -> AsyncIterator[Apart]:
+async def store(request: pytest.FixtureRequest, server: Endpoint) -> AsyncIterator[SplitStores]:
     plan = CollectionPlan(f"test-{uuid4().hex}")
     async with open_qdrant(
         server.url, plan, api_key=server.api_key, transport=request.param, grpc_port=server.grpc_port
     ) as vectors:
-        yield Apart(Documents(elsewhere=vectors), vectors)
+        yield SplitStores(Documents(elsewhere=vectors), vectors)
         await vectors.clear()
 
 
-async def test_it_fits_both_ports_of_vectors(store: Apart) -> None:
+async def test_it_fits_both_ports_of_vectors(store: SplitStores) -> None:
     reads: VectorStore = store.vectors
     writes: VectorWriter = store.vectors
     assert await reads.search(axis(0), limit=1, where=Filter()) == []

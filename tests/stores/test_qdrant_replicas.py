@@ -27,8 +27,8 @@ ACKNOWLEDGED, LATE = models.UpdateStatus.ACKNOWLEDGED, models.UpdateStatus.WAIT_
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Running]:
-    with running() as standing_in:
-        yield standing_in
+    with running() as stub_server:
+        yield stub_server
 
 
 @pytest.fixture

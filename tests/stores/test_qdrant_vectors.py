@@ -64,8 +64,8 @@ async def admin(server: Endpoint) -> AsyncIterator[AsyncQdrantClient]:
 @pytest.fixture(scope="module")
 def stand_in() -> Iterator[Running]:
     """For what can only be seen from inside the server."""
-    with running() as standing_in:
-        yield standing_in
+    with running() as stub_server:
+        yield stub_server
 
 
 async def held_by(store: QdrantVectors) -> set[str]:
@@ -346,9 +346,9 @@ async def test_a_collection_of_another_kind_is_left_alone(
     params = models.VectorParams(size=DIMENSION, distance=models.Distance.COSINE)
     await admin.create_collection(plan.name, vectors_config={"named": params})
     written = document("a")
-    for refused in (vectors.prepare(MODEL), vectors.put(written, chunks_of(written), unit_vectors(1)), vectors.ping()):
+    for rejected in (vectors.prepare(MODEL), vectors.put(written, chunks_of(written), unit_vectors(1)), vectors.ping()):
         with pytest.raises(BackendRejectedError, match=r"stores\.qdrant_collection"):
-            await refused
+            await rejected
     assert (await admin.get_collection(plan.name)).payload_schema == {}
 
 
@@ -356,13 +356,13 @@ async def test_points_of_another_program_are_no_documents_and_never_found(
     vectors: QdrantVectors, admin: AsyncQdrantClient, plan: CollectionPlan
 ) -> None:
     await vectors.prepare(MODEL)
-    stranger = str(uuid4())
-    point = models.PointStruct(id=stranger, vector=axis(0).tolist(), payload={"content": "old", "documentId": 5})
+    other_program = str(uuid4())
+    point = models.PointStruct(id=other_program, vector=axis(0).tolist(), payload={"content": "old", "documentId": 5})
     await admin.upsert(plan.name, [point, models.PointStruct(id=7, vector=axis(0).tolist())])
     assert await vectors.search(axis(0), limit=5, where=EVERYTHING) == []
     assert await held_by(vectors) == set()
     with pytest.raises(BackendDataError, match="not stored by rag-context"):
-        await vectors.passages([stranger])
+        await vectors.passages([other_program])
 
 
 async def test_which_of_many_equal_ones_are_shown_is_decided_by_their_ids(vectors: QdrantVectors) -> None:

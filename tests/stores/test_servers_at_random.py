@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from rag_context.stores.mongodb import open_mongodb
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
 from rag_context.wiring.stores import DocumentHome
-from tests.ingest.split_stores import Apart
+from tests.ingest.split_stores import SplitStores
 from tests.ingest.test_split_stores_at_random import TwoStoresAtRandom
 from tests.servers.mongodb import empty
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, kept, left_sockets, server
@@ -30,17 +30,17 @@ def qdrant() -> Iterator[Endpoint]:
 
 def test_two_servers_end_with_what_one_file_has(kept: str, qdrant: Endpoint) -> None:
     class Servers(TwoStoresAtRandom):
-        async def _open_apart(self, directory: Path) -> Apart:
+        async def _open_apart(self, directory: Path) -> SplitStores:
             empty(kept)
             store = await self.stack.enter_async_context(open_mongodb(kept))
             vectors = await self.stack.enter_async_context(
                 open_qdrant(qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=qdrant.api_key)
             )
             self.stack.push_async_callback(vectors.clear)
-            apart = Apart(DocumentHome(store.documents, store.documents, store.texts, store.metrics), vectors)
-            await apart.writer.adopt_model(apart.fake.model)
-            apart.wire.mend()
-            return apart
+            split = SplitStores(DocumentHome(store.documents, store.documents, store.texts, store.metrics), vectors)
+            await split.writer.adopt_model(split.fake.model)
+            split.wire.mend()
+            return split
 
     run_state_machine_as_test(
         Servers,

@@ -363,11 +363,11 @@ def test_a_file_that_another_process_creates_meanwhile_is_used(path: Path, momen
     statements = itertools.count()
     with closing(sqlite3.connect(path, isolation_level=None)) as looking:
 
-        def heard(_statement: str) -> None:
+        def received(_statement: str) -> None:
             if next(statements) == moment:
                 with closing(DatabaseFile(path).writer()):
                     pass
 
-        looking.set_trace_callback(heard)
+        looking.set_trace_callback(received)
         bring_up_to_date(looking, path)
     assert next(statements) > 0

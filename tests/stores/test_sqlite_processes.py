@@ -28,13 +28,13 @@ async def process(path: Path, prefix: str, verb: str) -> AsyncIterator[Process]:
         await child.communicate()
 
 
-async def told(child: Process, line: str) -> str:
+async def reported(child: Process, line: str) -> str:
     assert child.stdin is not None
     child.stdin.write(f"{line}\n".encode())
-    return await heard(child)
+    return await received(child)
 
 
-async def heard(child: Process) -> str:
+async def received(child: Process) -> str:
     assert child.stdout is not None
     async with asyncio.timeout(60):
         return (await child.stdout.readline()).decode().strip()
@@ -42,23 +42,23 @@ async def heard(child: Process) -> str:
 
 async def test_each_process_finds_what_the_other_has_acknowledged(path: Path) -> None:
     async with open_database(path) as store, process(path, "x", "serve") as other:
-        assert await heard(other) == "ready"
+        assert await received(other) == "ready"
         await put(store, document("mine", "mine text"), vector=axis(0))
-        assert await told(other, "find mine") == "1 1"
-        assert await told(other, "write elsewhere") == "written"
+        assert await reported(other, "find mine") == "1 1"
+        assert await reported(other, "write elsewhere") == "written"
         assert len(await store.texts.search("elsewhere", limit=5, where=Filter())) == 1
         hits = await store.vectors.search(axis(1), limit=1, where=Filter())
         assert [hit.chunk.document_id for hit in hits] == [document("elsewhere").id]
         await store.documents.delete(document("mine").id)
-        assert await told(other, "find mine") == "0 0"
+        assert await reported(other, "find mine") == "0 0"
 
 
 async def test_the_version_follows_other_processes_by_itself(path: Path) -> None:
     async with open_database(path) as store, process(path, "x", "serve") as other:
-        assert await heard(other) == "ready"
+        assert await received(other) == "ready"
         await store.documents.ping()
         before = store.documents.version
-        await told(other, "write elsewhere")
+        await reported(other, "write elsewhere")
         async with asyncio.timeout(30):
             while store.documents.version == before:
                 await asyncio.sleep(0.01)
@@ -66,16 +66,16 @@ async def test_the_version_follows_other_processes_by_itself(path: Path) -> None
 
 async def test_two_processes_may_make_the_file_at_the_same_time(path: Path) -> None:
     async with process(path, "x", "serve") as one, process(path, "y", "serve") as two:
-        assert [await heard(one), await heard(two)] == ["ready", "ready"]
-        assert [await told(one, "write one"), await told(two, "write two")] == ["written", "written"]
-        assert await told(one, "find two") == "1 0"
+        assert [await received(one), await received(two)] == ["ready", "ready"]
+        assert [await reported(one, "write one"), await reported(two, "write two")] == ["written", "written"]
+        assert await reported(one, "find two") == "1 0"
 
 
 async def test_processes_that_write_at_the_same_time_lose_nothing(path: Path) -> None:
     async with process(path, "x", "write") as one, process(path, "y", "write") as two:
         for _ in range(40):
-            await heard(one)
-            await heard(two)
+            await received(one)
+            await received(two)
     async with open_database(path) as store:
         for name in [f"{prefix}n{number}" for prefix in "xy" for number in range(8)]:
             assert await store.documents.get(document(name).id) is not None
@@ -86,7 +86,7 @@ async def test_a_killed_process_loses_nothing_that_it_acknowledged(path: Path) -
     acknowledged: dict[str, str] = {}
     for number in range(5):
         async with process(path, f"r{number}", "write") as child:
-            acknowledged[await heard(child)] = ""
+            acknowledged[await received(child)] = ""
             await asyncio.sleep(moments.uniform(0.0, 0.4))
             child.kill()
             assert child.stdout is not None

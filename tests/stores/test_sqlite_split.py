@@ -42,7 +42,7 @@ class _Whole:
 
 
 @dataclass(frozen=True)
-class Apart:
+class SplitStores:
     """Both halves as one."""
 
     documents: Documents
@@ -52,7 +52,7 @@ class Apart:
 
 
 @pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[Apart]:
+async def store(tmp_path: Path) -> AsyncIterator[SplitStores]:
     async with open_documents(tmp_path / "documents.db") as home, open_vectors(tmp_path / "vectors.db") as vectors:
         writer = TwoStoreWriter(
             documents=home.documents,
@@ -62,7 +62,7 @@ async def store(tmp_path: Path) -> AsyncIterator[Apart]:
             vector_store=Dependency("vectors", vectors.ping),
             suspect=Reconciler(home.documents, home.writer, vectors).suspect,
         )
-        yield Apart(cast("Documents", _Whole(home.documents, writer)), vectors, home.texts, home.metrics)
+        yield SplitStores(cast("Documents", _Whole(home.documents, writer)), vectors, home.texts, home.metrics)
 
 
 async def test_vectors_count_as_stored_once_their_document_is_indexed(store: Stores) -> None:

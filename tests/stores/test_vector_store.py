@@ -73,11 +73,11 @@ async def test_scores_are_the_cosines_of_the_search(store: Stores) -> None:
 
 async def test_a_query_of_another_dimension_is_rejected(store: Stores) -> None:
     chunk_ids = await put(store, document("a"), vector=axis(0))
-    stranger = unit_vectors(1, dimension=8)[0]
+    other_program = unit_vectors(1, dimension=8)[0]
     with pytest.raises(BackendDataError, match="dimension 16"):
-        await store.vectors.search(stranger, limit=5, where=EVERYTHING)
+        await store.vectors.search(other_program, limit=5, where=EVERYTHING)
     with pytest.raises(BackendDataError, match="dimension 16"):
-        await store.vectors.score(stranger, chunk_ids)
+        await store.vectors.score(other_program, chunk_ids)
 
 
 async def test_a_tenant_never_sees_another_tenants_chunks(store: Stores) -> None:

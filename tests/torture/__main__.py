@@ -33,7 +33,7 @@ def main() -> int:
         _say(torture.losses[known:])
     print(
         f"{done} rounds in {time.monotonic() - started:.0f} s: {torture.kills} kills, {torture.acknowledged} writes"
-        f" acknowledged, {len(torture.promises)} documents, {len(torture.losses)} losses (seed {seed})"
+        f" acknowledged, {len(torture.expected_sources)} documents, {len(torture.losses)} losses (seed {seed})"
     )
     return 1 if torture.losses else 0
 

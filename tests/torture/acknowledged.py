@@ -25,7 +25,7 @@ class Version:
 
 
 @dataclass(slots=True)
-class Promise:
+class ExpectedSource:
     """One source: the version that is known to be stored, and those sent since, of which any may be."""
 
     source: str

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.end_to_end.process import Served, command, served, wait_until
-from tests.torture.acknowledged import Promise
-from tests.torture.load import Client, Tally
-from tests.torture.verify import settle
+from tests.torture.acknowledged import ExpectedSource
+from tests.torture.load import Client, Counts
+from tests.torture.verify import find_losses
 
 CLIENTS = 4
 LONGEST_S = 1.5
@@ -24,8 +24,8 @@ class Torture:
 
     data_dir: Path
     rng: random.Random
-    promises: dict[str, Promise] = field(default_factory=dict)
-    unsettled: dict[str, Promise] = field(default_factory=dict)
+    expected_sources: dict[str, ExpectedSource] = field(default_factory=dict)
+    unsettled: dict[str, ExpectedSource] = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)
     acknowledged: int = 0
     kills: int = 0
@@ -36,54 +36,54 @@ class Torture:
             servers = [stack.enter_context(served(self.data_dir)) for _ in range(2 if self.rng.random() < 0.25 else 1)]
             if self.rng.random() < 0.5:
                 self._compare(servers[-1], self._sample())
-            tally, moment_s = self._load(number, servers)
-        self.promises.update(tally.touched)
-        self.unsettled.update(tally.touched)
-        self.losses += tally.losses
-        self.acknowledged += tally.acknowledged
+            counts, moment_s = self._load(number, servers)
+        self.expected_sources.update(counts.touched)
+        self.unsettled.update(counts.touched)
+        self.losses += counts.losses
+        self.acknowledged += counts.acknowledged
         self.kills += len(servers)
         self._examine()
         return (
-            f"{len(servers)} killed after {moment_s:.2f} s: {tally.acknowledged} acknowledged"
-            f" ({tally.replaced} replaced, {tally.unchanged} unchanged), {tally.refused} refused,"
-            f" {tally.searches} searches; {len(self.promises)} documents, {len(self.losses)} losses"
+            f"{len(servers)} killed after {moment_s:.2f} s: {counts.acknowledged} acknowledged"
+            f" ({counts.replaced} replaced, {counts.unchanged} unchanged), {counts.rejected} refused,"
+            f" {counts.searches} searches; {len(self.expected_sources)} documents, {len(self.losses)} losses"
         )
 
     def finish(self) -> None:
         """Compare everything, and examine the index closely."""
         with served(self.data_dir) as server:
-            self._compare(server, list(self.promises.values()))
+            self._compare(server, list(self.expected_sources.values()))
             server.stop()
         self._examine("--full")
 
-    def _sample(self) -> list[Promise]:
-        known = list(self.promises.values())
+    def _sample(self) -> list[ExpectedSource]:
+        known = list(self.expected_sources.values())
         return [*self.unsettled.values(), *self.rng.sample(known, min(SAMPLE, len(known)))]
 
-    def _compare(self, server: Served, promises: list[Promise]) -> None:
+    def _compare(self, server: Served, expected_sources: list[ExpectedSource]) -> None:
         server.wait_ready()
         wait_until(lambda: server.health()["pendingDocuments"] == 0)
-        self.losses += settle(server, promises)
+        self.losses += find_losses(server, expected_sources)
         self.unsettled.clear()
-        there = sum(promise.stored is not None for promise in self.promises.values())
+        there = sum(expected_source.stored is not None for expected_source in self.expected_sources.values())
         if (counted := server.health()["indexedDocuments"]) != there:
             self.losses.append(f"{counted} documents are there, and {there} were promised")
 
-    def _load(self, number: int, servers: list[Served]) -> tuple[Tally, float]:
-        tally = Tally()
+    def _load(self, number: int, servers: list[Served]) -> tuple[Counts, float]:
+        counts = Counts()
         clients = []
         for lane in range(CLIENTS):
             name = f"c{lane}r{number}"
             rng = random.Random(f"{self.rng.random()} {name}")
-            mine = [p for p in self.promises.values() if p.source.startswith(f"c{lane}r") and not p.sent]
-            clients.append(Client(name, servers[lane % len(servers)].url, mine, rng, tally))
+            mine = [p for p in self.expected_sources.values() if p.source.startswith(f"c{lane}r") and not p.sent]
+            clients.append(Client(name, servers[lane % len(servers)].url, mine, rng, counts))
         moment_s = self.rng.uniform(0.02, LONGEST_S)
         time.sleep(moment_s)
         for server in servers:
             server.kill()
         for client in clients:
             client.stop()
-        return tally, moment_s
+        return counts, moment_s
 
     def _examine(self, *how: str) -> None:
         ended = command("check", "--json", *how, data_dir=self.data_dir)

@@ -308,8 +308,8 @@ class TestRepeated:
         source, target = await indexes.one(), await indexes.one()
         await source.put(*(piece(str(number)) for number in range(30)))
         export = await source.export()
-        refused = lines_of(export)[7]["id"]
-        taken = await replace(target, writer=Choosy(target.writer, refused)).take(export)
+        rejected = lines_of(export)[7]["id"]
+        taken = await replace(target, writer=Choosy(target.writer, rejected)).take(export)
         assert taken.broken == [(8, "too large for this store")]
         assert (taken.arrivals, taken.imported.broken, taken.imported.complete) == ({"new": 29}, 1, True)
 
@@ -621,9 +621,9 @@ class Stopping:
 class Choosy:
     """A writer that never takes one of the documents."""
 
-    def __init__(self, writer: IndexWriter, refused: str) -> None:
+    def __init__(self, writer: IndexWriter, rejected: str) -> None:
         self._writer = writer
-        self._refused = refused
+        self._refused = rejected
 
     async def write(
         self, document: Document, chunks: Sequence[Chunk], vectors: Matrix | None, made_by: str | None = None

@@ -6,17 +6,17 @@ import pytest
 
 from tests.end_to_end.process import served
 from tests.outcomes.clients import ask_together
-from tests.outcomes.large_index import Filled, fill
+from tests.outcomes.large_index import LargeIndex, fill
 
 CHUNKS = 1000
 
 
 @pytest.fixture(scope="session")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+def large_index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LargeIndex]:
     data_dir = tmp_path_factory.mktemp("filled") / "data"
     questions = fill(data_dir, CHUNKS)
     with served(data_dir, RAG_CACHE_SIZE="0") as server:
         server.wait_ready()
-        memory = Filled(server, questions)
+        memory = LargeIndex(server, questions)
         ask_together(server.url, 2, 0.5, memory.question)
         yield memory

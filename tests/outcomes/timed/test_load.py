@@ -13,9 +13,9 @@ import httpx2
 import pytest
 from benchmarks.corpus import Writer
 
-from tests.end_to_end.process import PATIENCE_S, Served, served
+from tests.end_to_end.process import TIMEOUT_S, Served, served
 from tests.outcomes.clients import Reply, ask_together, search
-from tests.outcomes.large_index import Filled
+from tests.outcomes.large_index import LargeIndex
 
 OK, UNAVAILABLE = 200, 503
 
@@ -62,8 +62,8 @@ def meter(server: Served, name: str, class_: str) -> float:
     return float(found[1])
 
 
-def test_64_clients_without_a_break_get_complete_answers_and_no_breaker_opens(filled: Filled) -> None:
-    many = ask_together(filled.server.url, 64, 5.0, filled.question)
+def test_64_clients_without_a_break_get_complete_answers_and_no_breaker_opens(large_index: LargeIndex) -> None:
+    many = ask_together(large_index.server.url, 64, 5.0, large_index.question)
     ended = time.monotonic()
 
     odd = [reply for reply in many if reply.level != 1 and not is_politely_refused(reply)]
@@ -72,19 +72,19 @@ def test_64_clients_without_a_break_get_complete_answers_and_no_breaker_opens(fi
     answered = sum(reply.status == OK for reply in many)
     assert answered
     assert answered - whole <= 2 + 0.02 * answered, (whole, answered)  # two: on a machine that hardly runs at all
-    assert meter(filled.server, "rag_admission_wait_seconds_count", "searches") >= answered
+    assert meter(large_index.server, "rag_admission_wait_seconds_count", "searches") >= answered
 
     time.sleep(max(ended + 1.0 - time.monotonic(), 0.0))
-    with httpx2.Client(base_url=filled.server.url, timeout=PATIENCE_S) as client:
-        after = [search(client, filled.question(99, number)) for number in range(5)]
+    with httpx2.Client(base_url=large_index.server.url, timeout=TIMEOUT_S) as client:
+        after = [search(client, large_index.question(99, number)) for number in range(5)]
     assert all(is_whole(reply) for reply in after), [reply.body for reply in after]
-    assert filled.server.health()["circuitBreakerOpen"] is False
+    assert large_index.server.health()["circuitBreakerOpen"] is False
 
 
 def burst(server: Served, path: str, bodies: list[dict[str, Any]], **headers: str) -> list[Answered]:
     """Replies to requests of which each is sent before the first is answered."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
-    connections = [http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S) for _ in bodies]
+    connections = [http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S) for _ in bodies]
     for connection in connections:
         connection.connect()
     for connection, body in zip(connections, bodies, strict=True):
@@ -101,13 +101,13 @@ def burst(server: Served, path: str, bodies: list[dict[str, Any]], **headers: st
 def test_a_search_beyond_the_queue_is_rejected_with_a_time_to_retry(narrow: Served) -> None:
     replies = burst(narrow, "/tools/rag_context_search", [{"query": f"retry queue {number}"} for number in range(32)])
 
-    refused = [reply for reply in replies if reply.status != OK]
-    assert refused
-    assert all(is_politely_refused(reply) for reply in refused), refused[0]
+    rejected = [reply for reply in replies if reply.status != OK]
+    assert rejected
+    assert all(is_politely_refused(reply) for reply in rejected), rejected[0]
     answered = [reply for reply in replies if reply.status == OK]
     assert answered
     assert all(reply.body["fallbackLevel"] == 1 and reply.body["results"] for reply in answered)
-    assert meter(narrow, "rag_admission_rejected_total", "searches") >= len(refused)
+    assert meter(narrow, "rag_admission_rejected_total", "searches") >= len(rejected)
     assert meter(narrow, "rag_admission_waiting", "searches") == 0
 
 
@@ -119,9 +119,9 @@ def test_a_call_over_mcp_waits_in_the_same_queue(narrow: Served) -> None:
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
     burst(narrow, "/mcp", [call(0)], **headers)  # the first one loads the library
     results = [reply.body["result"] for reply in burst(narrow, "/mcp", [call(n) for n in range(1, 33)], **headers)]
-    refused = [result for result in results if result["isError"]]
-    assert 0 < len(refused) < len(results)
-    assert all("OVERLOADED" in json.dumps(result["content"]) for result in refused), refused[0]
+    rejected = [result for result in results if result["isError"]]
+    assert 0 < len(rejected) < len(results)
+    assert all("OVERLOADED" in json.dumps(result["content"]) for result in rejected), rejected[0]
 
 
 def test_a_write_beyond_the_queue_is_rejected_and_an_accepted_one_is_stored(narrow: Served) -> None:
@@ -131,23 +131,23 @@ def test_a_write_beyond_the_queue_is_rejected_and_an_accepted_one_is_stored(narr
     bodies = [{**said, "source": source, "content": writer.passage(20)} for source in sources]
     replies = burst(narrow, "/tools/rag_context_index", bodies)
 
-    refused = [reply for reply in replies if reply.status != OK]
-    assert refused
-    assert all(is_politely_refused(reply) for reply in refused), refused[0]
+    rejected = [reply for reply in replies if reply.status != OK]
+    assert rejected
+    assert all(is_politely_refused(reply) for reply in rejected), rejected[0]
     listed = narrow.tool("list", {"source": "load/*", "limit": 100}).json()["documents"]
     taken = [source for source, reply in zip(sources, replies, strict=True) if reply.status == OK]
     assert {each["source"] for each in listed} == set(taken)
 
 
-def test_one_searcher_beside_bulk_work_has_every_question_answered_completely(filled: Filled) -> None:
+def test_one_searcher_beside_bulk_work_has_every_question_answered_completely(large_index: LargeIndex) -> None:
     stop = threading.Event()
-    bulk = threading.Thread(target=send_until, args=(filled.server, stop))
+    bulk = threading.Thread(target=send_until, args=(large_index.server, stop))
     bulk.start()
     try:
-        with httpx2.Client(base_url=filled.server.url, timeout=PATIENCE_S) as client:
+        with httpx2.Client(base_url=large_index.server.url, timeout=TIMEOUT_S) as client:
             replies = []
             for number in range(24):
-                replies.append(search(client, filled.question(7, number)))
+                replies.append(search(client, large_index.question(7, number)))
                 time.sleep(0.2)
     finally:
         stop.set()
@@ -159,7 +159,7 @@ def test_one_searcher_beside_bulk_work_has_every_question_answered_completely(fi
 def send_until(server: Served, stop: threading.Event) -> None:
     """Stream long documents to `/bulk`, in pieces, until told to stop; then hang up."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=PATIENCE_S)
+    connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
     connection.putrequest("POST", "/bulk")
     connection.putheader("Content-Type", "application/x-ndjson")
     connection.putheader("Transfer-Encoding", "chunked")
@@ -172,5 +172,5 @@ def send_until(server: Served, stop: threading.Event) -> None:
         line = {"content": f"# Report {number}\n\n{paragraphs}", "contentType": "documentation", "sessionId": "files"}
         data = json.dumps({**line, "source": f"/reports/{number}.md", "fromFile": True}).encode() + b"\n"
         connection.send(b"%x\r\n" % len(data) + data + b"\r\n")
-    stop.wait(PATIENCE_S)
+    stop.wait(TIMEOUT_S)
     connection.close()

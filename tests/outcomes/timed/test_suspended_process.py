@@ -9,15 +9,15 @@ import pytest
 
 from tests.end_to_end.process import Served
 from tests.outcomes.clients import Reply, ask_together
-from tests.outcomes.large_index import Filled
+from tests.outcomes.large_index import LargeIndex
 
 CLIENTS = 12
 BEFORE_S, AFTER_S = 0.7, 1.0
 
 
-def ask_through(filled: Filled, seconds: float, disturb: Callable[[Served], None]) -> list[Reply]:
+def ask_through(large_index: LargeIndex, seconds: float, disturb: Callable[[Served], None]) -> list[Reply]:
     """Replies to clients that ask without a break while the process is disturbed, and a second longer."""
-    server = filled.server
+    server = large_index.server
     disturbed = threading.Timer(BEFORE_S, disturb, (server,))
     disturbed.start()
     try:
@@ -25,14 +25,14 @@ def ask_through(filled: Filled, seconds: float, disturb: Callable[[Served], None
             server.url,
             CLIENTS,
             BEFORE_S + seconds + AFTER_S,
-            filled.question,
+            large_index.question,
         )
     finally:
         disturbed.join()
         server.process.send_signal(signal.SIGCONT)
 
 
-def check(filled: Filled, replies: list[Reply]) -> None:
+def check(large_index: LargeIndex, replies: list[Reply]) -> None:
     """No search failed, no breaker opened, outer or inner, and every part is as it was."""
     failed = [reply for reply in replies if reply.status != 200 or reply.level > 2]
     assert not failed, (len(failed), len(replies), failed[0].body)
@@ -43,7 +43,7 @@ def check(filled: Filled, replies: list[Reply]) -> None:
     assert not skipped, skipped[0]
     whole = sum(reply.level == 1 and reply.warning is None for reply in replies)
     assert whole >= 0.9 * len(replies), (whole, len(replies))
-    report = filled.server.health()
+    report = large_index.server.health()
     assert report["circuitBreakerOpen"] is False
     assert "unavailable" not in [part["status"] for part in report["components"]], report
 
@@ -58,13 +58,13 @@ def stop_for(seconds: float) -> Callable[[Served], None]:
 
 
 @pytest.mark.parametrize("seconds", [0.6, 2.0, 10.0])
-def test_a_stopped_process_goes_on_where_it_was(filled: Filled, seconds: float) -> None:
-    replies = ask_through(filled, seconds, stop_for(seconds))
+def test_a_stopped_process_goes_on_where_it_was(large_index: LargeIndex, seconds: float) -> None:
+    replies = ask_through(large_index, seconds, stop_for(seconds))
     assert max(reply.took_s for reply in replies) >= 0.5 * seconds, "nobody was kept waiting: nothing was tried"
-    check(filled, replies)
+    check(large_index, replies)
 
 
-def test_a_throttled_process_is_slow_and_nothing_else(filled: Filled) -> None:
+def test_a_throttled_process_is_slow_and_nothing_else(large_index: LargeIndex) -> None:
     """It runs 50 ms of every 100, as a container does beyond its quota."""
 
     def throttle(server: Served) -> None:
@@ -72,4 +72,4 @@ def test_a_throttled_process_is_slow_and_nothing_else(filled: Filled) -> None:
             stop_for(0.05)(server)
             time.sleep(0.05)
 
-    check(filled, ask_through(filled, 2.0, throttle))
+    check(large_index, ask_through(large_index, 2.0, throttle))
