@@ -203,7 +203,7 @@ def _ask(
 def _sent(
     connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None
 ) -> http.client.HTTPResponse:
-    """A server closes a connection that nobody spoke on for some seconds: then a new one is opened."""
+    """A server closes a connection that no one spoke on for some seconds: then a new one is opened."""
     headers = {"Content-Type": "application/json"}
     try:
         connection.request(method, path, body, headers)

@@ -30,7 +30,7 @@ FILTERS = {
 
 
 async def measure(folder: Path) -> list[Figure]:
-    """Fill a store, open it anew, and ask."""
+    """Fill a store, open it again, and ask."""
     path = folder / FILE_NAME
     async with open_database(path) as store:
         await _fill(store)

@@ -1,4 +1,4 @@
-"""As many clients as come: throughput and the shares of whole and of refused answers, from 1 to 128, and a pause."""
+"""As many clients as come: throughput and the shares of whole and of rejected answers, from 1 to 128, and a pause."""
 
 import os
 import signal
@@ -78,7 +78,7 @@ def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figur
 
 
 def _whole(asked: Sequence[Asked]) -> float:
-    """Share of whole answers among those that were not refused."""
+    """Share of whole answers among those that were not rejected."""
     answered = [each for each in asked if not each.is_refused]
     return 100.0 * sum(each.is_whole for each in answered) / len(answered)
 

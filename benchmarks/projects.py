@@ -36,7 +36,7 @@ _CALLER = CallerId(session="benchmark")
 
 
 def measure(scratch: Path, documents: int = DOCUMENTS) -> list[Figure]:
-    """Write the files, index them, and measure in a second process's place: the same index, opened anew."""
+    """Write the files, index them, and measure in a second process's place: the same index, opened again."""
     config = _written(scratch / "repository", documents)
     return asyncio.run(_measure(scratch, config, documents))
 
@@ -194,4 +194,4 @@ def _settings(scratch: Path) -> Settings:
 
 
 async def _unheard(_done: int, _total: int) -> None:
-    """Nobody listens."""
+    """No server listens."""

@@ -1,4 +1,4 @@
-"""Summing up a million searches of thirty days, for each time range that can be asked for."""
+"""Summing up a million searches of thirty days, for each time range that can be requested."""
 
 import asyncio
 import random

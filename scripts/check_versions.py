@@ -107,7 +107,7 @@ def main() -> None:
     )
     print(" ".join(f"{name}=={frozen[name]}" for name in direct(ROOT / "pyproject.toml") if name in frozen), flush=True)
     os.environ["PATH"] = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    # Old versions warn of what newer ones have mended; anyio's plugin for pytest, which nothing here uses, does too.
+    # Old versions warn of what newer ones have repaired; anyio's plugin for pytest, which nothing here uses, does too.
     lenient = ("-W", "default" if options.which == "lowest" else "default::hypothesis.errors.HypothesisWarning")
     run(python, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:anyio", *lenient, *options.tests)
 

@@ -1,4 +1,4 @@
-"""The fault table is true: every row names tests, and those tests exist; every kind of flaw is explained."""
+"""The fault table is true: every row names tests, and those tests exist; every kind of issue is explained."""
 
 import re
 from pathlib import Path

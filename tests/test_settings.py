@@ -1,4 +1,4 @@
-"""Settings: where values come from, which names work, and what refuses to start (M-4, M-5, M-6, X-1)."""
+"""Settings: where values come from, which names work, and what does not start (M-4, M-5, M-6, X-1)."""
 
 import json
 import sys

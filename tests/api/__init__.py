@@ -1,1 +1,1 @@
-"""The wire models: what is accepted, what is refused in which words, what is published."""
+"""The wire models: what is accepted, what is rejected with which messages, what is published."""

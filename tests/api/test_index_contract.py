@@ -54,7 +54,7 @@ def test_messages_are_those_of_the_specification_or_as_plain(field: str, value: 
 
 
 def test_content_keeps_every_character_but_nul() -> None:
-    """T-2: escape sequences of terminals are part of a log somebody pasted."""
+    """T-2: escape sequences of terminals are part of a log someone pasted."""
     content = "\x1b[31mred\x1b[0m\r\n\ttab \u2028 𝒳 \x85"
     assert read(content=content).content == content
     assert len(read(content="ü" * 100_000).content) == 100_000

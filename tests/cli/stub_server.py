@@ -1,4 +1,4 @@
-"""A stand-in for a server: it answers what a test says, and remembers what it was asked."""
+"""A stub for a server: it answers what a test says, and remembers what it was asked."""
 
 import json
 import threading
@@ -16,7 +16,7 @@ INSTANCE = "stand-in"
 
 @dataclass
 class Script:
-    """What the stand-in does."""
+    """What the stub does."""
 
     instance: str = INSTANCE
     """What it says at `/live`."""
@@ -78,7 +78,7 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
 
 @contextmanager
 def stub_server(data_dir: Path, script: Script) -> Iterator[str]:
-    """A stand-in announced in a data directory, for the time of the block."""
+    """A stub announced in a data directory, for the time of the block."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(script))
     url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))

@@ -1,4 +1,4 @@
-"""`check`: the index examined and mended from the command line, beside a server, and what it cannot do."""
+"""`check`: the index examined and repaired from the command line, beside a server, and what it cannot do."""
 
 import sqlite3
 from contextlib import closing

@@ -10,7 +10,7 @@ from rag_context.cli.gc_tuning import FreezeSurvivors
 
 @pytest.fixture(autouse=True)
 def _thawed() -> Iterator[None]:
-    """Nobody else hears of collections, and nothing is set aside, before and after."""
+    """No one else hears of collections, and nothing is set aside, before and after."""
     others = gc.callbacks[:]
     gc.callbacks.clear()
     gc.unfreeze()

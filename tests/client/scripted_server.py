@@ -15,7 +15,7 @@ from typing import Any
 class Step:
     """What is done with one request: bytes are sent, and then the connection is closed, or reset.
 
-    With `trickle`, so many blanks follow one by one before that, for as long as somebody listens.
+    With `trickle`, so many blanks follow one by one before that, for as long as someone listens.
     """
 
     send: bytes = b""
@@ -59,7 +59,7 @@ class Scripted:
 
 @contextmanager
 def scripted(steps: Sequence[Step]) -> Iterator[Scripted]:
-    """Follow the script; further connections find nobody."""
+    """Follow the script; further connections are refused."""
     listener = socket.create_server(("127.0.0.1", 0))
     server = Scripted(f"http://127.0.0.1:{listener.getsockname()[1]}")
 

@@ -1,4 +1,4 @@
-"""A client finds its server: as it is told, as the settings say, or by the data directory."""
+"""A client finds its server: by its arguments, by the settings, or by the data directory."""
 
 import json
 from contextlib import aclosing

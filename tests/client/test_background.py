@@ -1,4 +1,4 @@
-"""Documents handed over are kept behind the program's back, and none is lost without a word."""
+"""Documents submitted are kept behind the program's back, and none is lost without a word."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ QUICK = Retries(tries=4, base_s=0.0, cap_s=0.0)
 
 @dataclass
 class GatedContext:
-    """A context that lets documents through one by one, and fails as often as it is told."""
+    """A context that lets documents through one by one, and fails as often as a test says."""
 
     failures: list[Exception] = field(default_factory=list)
     gate: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1000))

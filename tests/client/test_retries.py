@@ -1,4 +1,4 @@
-"""What happens when the server is away, busy, broken, or none of ours; both clients do the same."""
+"""What happens when the server is away, busy, broken, or not from rag-context; both clients do the same."""
 
 import asyncio
 import json

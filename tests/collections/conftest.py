@@ -80,7 +80,7 @@ OPENERS: dict[str, Opener] = {
 
 @pytest.fixture(scope="session")
 def qdrant_server() -> Iterator[Endpoint]:
-    """The real server at RAG_TEST_QDRANT_URL, or a stand-in."""
+    """The real server at RAG_TEST_QDRANT_URL, or a stub."""
     with endpoint() as found:
         yield found
 

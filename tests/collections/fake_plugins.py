@@ -27,7 +27,7 @@ OPENED: list[str] = []
 async def opened(configuration: Configuration) -> AsyncIterator[Provider]:
     OPENED.append(f"open {configuration.place}")
     if configuration.place == "explodes":
-        raise ValueError("the place exploded")  # as a stranger would
+        raise ValueError("the place exploded")  # as another program would
     if configuration.place == "impossible":
         raise ConfigurationError("There is no such place.")
     yield MemoryCollections()

@@ -20,7 +20,7 @@ DIMENSION = 64
 
 @asynccontextmanager
 async def kept(provider: Provider) -> AsyncIterator[Provider]:
-    """A provider that somebody else closes."""
+    """A provider that another program closes."""
     yield provider
 
 

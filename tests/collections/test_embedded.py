@@ -78,7 +78,7 @@ def fill(path: Path, content: bytes) -> None:
 
 
 def put_back(copy: Path, path: Path) -> None:
-    """As somebody would who restores a backup."""
+    """As someone would who restores a backup."""
     for suffix in ("-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
     copy.replace(path)

@@ -1,4 +1,4 @@
-"""What collections refuse at the door: each with a sentence that says where and why, and nothing changed."""
+"""What collections reject over HTTP: each with a sentence that says where and why, and nothing changed."""
 
 import json
 from collections.abc import AsyncIterator

@@ -146,7 +146,7 @@ async def test_a_switch_that_was_cut_short_costs_no_documents(kind: str, request
 
 
 async def whole_after_the_switch(provider: Provider) -> None:
-    """The documents are there with the new vectors, and can be made anew and removed."""
+    """The documents are there with the new vectors, and can be recreated and removed."""
     assert await provider.collection(built_name("docs")) is not None
     assert (await under(provider, OtherModel()).query(DOCS, TEXTS[3], limit=1))[0].entry.id == "003"
 

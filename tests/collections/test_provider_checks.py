@@ -1,4 +1,4 @@
-"""`POST /providers/{name}/test`: what is said of a provider, and what is refused."""
+"""`POST /providers/{name}/test`: what is reported of a provider, and what is rejected."""
 
 from collections.abc import AsyncIterator
 from importlib.metadata import EntryPoint

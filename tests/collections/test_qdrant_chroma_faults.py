@@ -1,4 +1,4 @@
-"""Servers of collections that are down, hang, or answer something else: an error of ours in time, then all is well."""
+"""Servers of collections that are down, hang, or answer something else: a rag-context error in time, then recovery."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

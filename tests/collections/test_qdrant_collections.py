@@ -128,7 +128,7 @@ async def test_what_can_be_found_is_found_by_the_server(keyed: Running) -> None:
 
 
 async def test_the_nearest_are_found_behind_many_that_a_filter_takes_away(provider: Provider) -> None:
-    """Parts of strings are looked for in what comes back; so more is asked for, until it is enough."""
+    """Parts of strings are looked for in what comes back; so more is requested, until it is enough."""
     vectors = np.ones((300, 8), dtype=np.float32)
     vectors[:, 0] += np.arange(300, dtype=np.float32)[::-1] / 300
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -174,7 +174,7 @@ async def test_a_first_write_that_was_cut_off_binds_nothing_that_is_not_seen(
 
 
 async def test_documents_that_are_gone_are_no_empty_answer(provider: Provider, client: AsyncQdrantClient) -> None:
-    """Somebody removed Qdrant's collection, or a removal was cut off."""
+    """Someone removed Qdrant's collection, or a removal was cut off."""
     await provider.create(Collection("docs"))
     await provider.upsert("docs", notes(3), axes(3))
     (storage,) = await storages(client, provider)

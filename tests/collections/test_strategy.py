@@ -1,4 +1,4 @@
-"""Which text is asked for in a talk, and how often it is embedded (V-6)."""
+"""Which text is requested in a conversation, and how often it is embedded (V-6)."""
 
 import logging
 

@@ -36,7 +36,7 @@ class Deployment:
 
 @pytest.fixture(scope="session")
 def deployment(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """One that went well, to be looked at; not to be changed."""
+    """One that went well, to be checked; not to be changed."""
     cluster = make_cluster(tmp_path_factory.mktemp("deployment") / "cluster")
     cluster.says(port=port_of(server))
     return Deployment(cluster, cluster.run("deploy.sh", RAG_CONTEXT_API_KEY=KEY))
@@ -44,7 +44,7 @@ def deployment(server: Served, tmp_path_factory: pytest.TempPathFactory) -> Depl
 
 @pytest.fixture
 def deployed(deployment: Deployment, tmp_path: Path) -> Cluster:
-    """A cluster in which everything stands already; its server is reached once a port is said."""
+    """A cluster in which everything stands already; its server is reached once a port is given."""
     assert deployment.ended.status == 0, deployment.ended.err
     return deployment.cluster.copy(tmp_path / "deployed")
 

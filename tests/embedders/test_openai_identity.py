@@ -243,7 +243,7 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
 
 
 async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path: Path) -> None:
-    """D-10: the model was another one when it was last asked for, and nobody asked since."""
+    """D-10: the model was another one when it was last asked for, and no one asked since."""
     async with (
         open_database(tmp_path / "index.db") as store,
         embedding_stub() as stub,

@@ -1,4 +1,4 @@
-"""Work that several callers wait for is done once, and not for nobody."""
+"""Work that several callers wait for is done once, and not when no caller waits."""
 
 import asyncio
 

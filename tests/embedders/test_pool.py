@@ -16,7 +16,7 @@ TIMEOUT_S = 30.0
 
 
 class Lengths:
-    """A function to run: a text's length, written down in the order it was asked for, behind a gate."""
+    """A function to run: a text's length, written down in the order it was requested, behind a gate."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

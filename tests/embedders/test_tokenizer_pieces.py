@@ -1,4 +1,4 @@
-"""Long texts are tokenised in pieces, and nobody can tell."""
+"""Long texts are tokenised in pieces, and no one can tell."""
 
 from importlib.resources import files
 from pathlib import Path

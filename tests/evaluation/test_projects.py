@@ -17,7 +17,7 @@ from tests.evaluation.collections import write_graded, write_spans
 
 
 def nothing(_doing: str, _done: int, _total: int) -> None:
-    """Nobody watches."""
+    """No one watches."""
 
 
 PROMOTED = "---\npromotion_level: critical\n---\n"

@@ -127,7 +127,7 @@ def _failing_commands(backend: Backend, code: int, commands: Sequence[str]) -> I
 
 @contextmanager
 def _rejecting_cache(backend: Backend, kind: FaultKind) -> Iterator[None]:
-    """A Redis that refuses: every command, every new client, or what needs memory."""
+    """A Redis that rejects: every command, every new client, or what needs memory."""
     with redis.Redis(backend.process.host, backend.process.port) as client:
         do, undo = {
             FaultKind.ERROR: (["ACL SETUSER default -@all +acl"], ["ACL SETUSER default +@all"]),

@@ -37,11 +37,11 @@ class FaultHarness:
         wait_until(self._is_healthy)
 
     def question(self, about: Version) -> str:
-        """Words that nobody has asked for yet, so that no cache knows the answer."""
+        """Words that no one has asked for yet, so that no cache knows the answer."""
         return f"What does the entry {about.marker} say? Question number {next(self._numbers)}."
 
     def rare_question(self, about: Version) -> str:
-        """As `question`, in words that no other document holds: the stand-in for MongoDB is slow with common ones."""
+        """As `question`, in words that no other document holds: the stub for MongoDB is slow with common ones."""
         return f"{about.marker} number{next(self._numbers)}"
 
     def search(self, about: Version, **fields: Any) -> dict[str, Any]:

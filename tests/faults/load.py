@@ -83,7 +83,7 @@ class Record:
         return float(np.percentile([each.took_ms for each in self.searches], percent))
 
     def complaints(self) -> Iterator[str]:
-        """What should not be: a search that failed, a label that is not true, a write refused for no reason, a loss."""
+        """What must not be: a search that failed, a label that is not true, a write rejected without reason, a loss."""
         for each in self.searches:
             if each.status != httpx2.codes.OK or each.label[0] not in (1, 2):
                 yield f"a failed search: {each.status} {each.answer}"
@@ -245,7 +245,7 @@ MISSING = re.compile(r"\d+ of \d+ passages have no vectors yet")
 
 
 def _is_honest(answer: dict[str, Any]) -> bool:
-    """Whether level and warning say what the legs did."""
+    """Whether level and warning say what the retrievers did."""
     amiss = {name for name, leg in answer["legs"].items() if leg["status"] != "ok"}
     match answer["fallbackLevel"], answer.get("warning"):
         case 1, None:

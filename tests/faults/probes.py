@@ -34,7 +34,7 @@ def search(harness: FaultHarness, expected: Expected) -> ProbeResult:
 
 
 def index(harness: FaultHarness, case: FaultCase) -> ProbeResult:
-    """One document, promised only if it was acknowledged, and then found by its words at once."""
+    """One document, promised only if it was acknowledged, and then found by keyword search at once."""
     started = time.perf_counter()
     version, reply = harness.write(f"{case.name.replace('-', 'x')}q")
     took_s = time.perf_counter() - started

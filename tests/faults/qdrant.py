@@ -1,4 +1,4 @@
-"""The Qdrant stand-in with its points on disk: what it acknowledged survives `kill -9`, and its disk can be full.
+"""The Qdrant stub with its points on disk: what it acknowledged survives `kill -9`, and its disk can be full.
 
 python -m tests.faults.qdrant --port P --data DIR    serve on 127.0.0.1 until killed
 """
@@ -25,7 +25,7 @@ _connect = sqlite3.connect
 def _without_disk_sync(*arguments: Any, **options: Any) -> sqlite3.Connection:
     """A file that survives the end of the process, not of the machine.
 
-    The client's local mode waits for the disk after every point, and nobody is answered meanwhile.
+    The client's local mode waits for the disk after every point, and no one is answered meanwhile.
     """
     connection: sqlite3.Connection = _connect(*arguments, **options)
     connection.execute("PRAGMA synchronous = OFF")

@@ -1,4 +1,4 @@
-"""What a server forgets or becomes behind the memory's back: noticed, labelled, and mended where it can be."""
+"""What a server forgets or becomes behind the memory's back: noticed, labelled, and repaired where it can be."""
 
 import asyncio
 from typing import Any

@@ -67,7 +67,7 @@ async def redis(address: str) -> AsyncIterator[Ping]:
 
 @pytest.fixture
 def resetting() -> Iterator[str]:
-    """A server that resets every connection before its client has looked at it."""
+    """A server that resets every connection before its client has checked it."""
     with socket.create_server((HOST, 0)) as listener:
         rng = random.Random(1)
 

@@ -13,7 +13,7 @@ from tests.servers.faults import Pass, Refuse
 AT_START: dict[Role, tuple[int, str | None]] = {
     role: (expected.level, expected.warning) for role, expected in OF.items()
 } | {Role.DOCUMENTS: (3, NOTHING)}
-"""Without the document store nobody knows yet whose vectors they are."""
+"""Without the document store no one knows yet whose vectors they are."""
 
 
 def test_with_every_server_down_the_port_opens_and_answers_are_labelled(memory: FaultHarness, tmp_path: Path) -> None:

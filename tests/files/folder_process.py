@@ -115,7 +115,7 @@ async def look(place: Path, steps: int | None) -> None:
 
 
 def _unheard(_receipt: FileReceipt) -> None:
-    """Nobody listens."""
+    """No server listens."""
 
 
 def change(folder: Path, rng: random.Random) -> None:

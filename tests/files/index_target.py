@@ -35,7 +35,7 @@ class IndexTarget:
     down: BackendError | None = None
     """Why nothing can be reached."""
     refusing: set[str] = field(default_factory=set)
-    """Ends of sources that are refused for a reason that may pass."""
+    """Ends of sources that are rejected for a reason that may pass."""
 
     def __post_init__(self) -> None:
         fake = FakeEmbedder()

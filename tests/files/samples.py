@@ -14,7 +14,7 @@ _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 def pdf(
     pages: Sequence[str], *, title: str = "", chapters: Mapping[int, str] | None = None, locked: bool = False
 ) -> bytes:
-    """A PDF with a line of text per line of a page; `locked` behind a password that nobody has."""
+    """A PDF with a line of text per line of a page; `locked` behind a password that no one has."""
     first = 3  # after the catalogue and the tree of pages
     font = first + 2 * len(pages)
     kids = " ".join(f"{first + 2 * index} 0 R" for index in range(len(pages)))

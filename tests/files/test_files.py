@@ -1,4 +1,4 @@
-"""How files are read, and what is said of those left out (C-3, C-4, D-7)."""
+"""How files are read, and what is reported of those left out (C-3, C-4, D-7)."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Folders in step with the index: what is read, what is sent, what is told, what goes (C-3, C-5, D-7)."""
+"""Folders in step with the index: what is read, what is sent, what is reported, what goes (C-3, C-5, D-7)."""
 
 import json
 import os

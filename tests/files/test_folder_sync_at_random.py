@@ -1,4 +1,4 @@
-"""Whatever happens to a folder, and whenever somebody looks: the index ends equal to a fresh one (C-5, D-7)."""
+"""Whatever happens to a folder, and whenever someone looks: the index ends equal to a fresh one (C-5, D-7)."""
 
 import asyncio
 import shutil
@@ -62,7 +62,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Look:
-    """Somebody looks at what has changed since."""
+    """Someone looks at what has changed since."""
 
     whole: bool
 

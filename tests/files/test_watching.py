@@ -1,4 +1,4 @@
-"""What is told of changes in a folder, with the real system (C-5)."""
+"""What is reported of changes in a folder, with the real system (C-5)."""
 
 import asyncio
 import shutil

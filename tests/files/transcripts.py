@@ -1,6 +1,6 @@
-"""One conversation as each client writes it down: two sentences of each side, and everything that nobody said.
+"""One conversation as each client writes it down: two sentences of each side, and all that is no message.
 
-Written by hand after files of the clients. `ASKED`, `AGAIN`, `ANSWERED` and `CLOSED` are said in each; whatever must
+Written by hand after files of the clients. `ASKED`, `AGAIN`, `ANSWERED` and `CLOSED` occur in each; whatever must
 not be kept holds `INJECTED`.
 """
 

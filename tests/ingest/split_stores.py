@@ -59,7 +59,7 @@ def chunks_of(document: Document) -> list[Chunk]:
 
 
 class Wire:
-    """What calls go over: it may break at one of them, before it arrives or after, and stays broken until mended."""
+    """What calls go over: it may break at one of them, before it arrives or after, and stays broken until repaired."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -99,7 +99,7 @@ class Wire:
 
 
 class Schedule:
-    """Lets the calls of several callers through in a given order, one letter a call; then everybody."""
+    """Lets the calls of several callers through in a given order, one letter a call; then everyone."""
 
     def __init__(self, order: str) -> None:
         self._order = list(order)
@@ -231,7 +231,7 @@ class SplitStores:
             await self.writer.attach(id_, stored.content_hash, vectors, self.maker)
 
     async def reconcile(self) -> None:
-        """Compare, mend and purge, as `check --repair` does."""
+        """Compare, repair and purge, as `check --repair` does."""
         found = await self.reconciler.compare()
         await self.reconciler.repair(found)
         await self.reconciler.purge(found)

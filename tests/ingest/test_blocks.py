@@ -1,4 +1,4 @@
-"""What is packed together before sizes are looked at (C-1, C-2)."""
+"""What is packed together before sizes are checked (C-1, C-2)."""
 
 from rag_context.ingest.chunking.blocks import Block, common, grouped, headed, path_over, substantial
 from rag_context.ingest.chunking.ruler import Ruler

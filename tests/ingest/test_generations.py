@@ -121,7 +121,7 @@ async def test_the_old_generation_answers_until_the_new_one_is_complete(stores: 
     assert (await best(stores, NEW, "foxes hunt mice"))[0] == document("fox").id
     assert len(await best(stores, NEW, "foxes")) == 5
     assert (await stores.documents.counts()).pending == 0
-    # What answered before is removed once nobody can ask it any more, and the next run works as this one did.
+    # What answered before is removed once no one can ask it any more, and the next run works as this one did.
     await gone_by(clock, rebuilder)
     assert stores.reconciler is not None
     assert not await stores.reconciler.compare()

@@ -1,4 +1,4 @@
-"""Turns of a talk (C-1)."""
+"""Messages of a conversation (C-1)."""
 
 import pytest
 from hypothesis import given

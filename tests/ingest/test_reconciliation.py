@@ -1,4 +1,4 @@
-"""Two stores compared: what is missing, stale or of nobody is found and mended, and what is under way is left alone."""
+"""Two stores compared: what is missing, stale or orphaned is found and repaired; what is in progress is left alone."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

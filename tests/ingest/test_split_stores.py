@@ -31,7 +31,7 @@ def ids(version: Document) -> list[str]:
 
 
 async def assert_is_there_whole(split: SplitStores, version: Document) -> None:
-    """One version is found, by words and by vector, and nothing of another."""
+    """One version is found, by keyword search and by vector, and nothing of another."""
     expected = sorted(ids(version))
     assert sorted({*await split.by_text("wolf dragon nobody hungry sleeps stirs")}) == expected
     assert sorted(await split.by_vector("wolf")) == expected

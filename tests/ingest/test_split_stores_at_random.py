@@ -84,7 +84,7 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     @rule(at=crashes)
     def reindex(self, at: Crash) -> None:
-        """What it leaves half done is told by the numbers, and mended at the next look."""
+        """What it leaves half done is told by the numbers, and repaired at the next look."""
         with self._crashing(at):
             done = self.runner.run(self._tried(self.split.writer.drop_vectors()))
         if not done:
@@ -115,7 +115,7 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
         return True
 
     async def _written(self, work: Awaitable[object], version: Document) -> None:
-        """Acknowledged, it is there; refused, it may be, and nothing else may have changed."""
+        """Acknowledged, it is there; rejected, it may be, and nothing else may have changed."""
         before = await self.split.home.documents.get(version.id)
         acknowledged = await self._tried(work)
         there = await self.split.home.documents.get(version.id)

@@ -1,4 +1,4 @@
-"""The door in memory, over a service that can be broken."""
+"""The MCP server in memory, over a service that can be broken."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from rag_context.server.tools import build_tools
 
 REQUEST_ID = "r-1"
 BOTH_ERAS = ("legacy", "2026-07-28")
-"""How the official client talks: after a handshake, or each request by itself."""
+"""How the official client connects: after a handshake, or each request by itself."""
 
 
 def memory_of(service: object, toolset: Toolset = Toolset.ALL) -> Memory:
@@ -33,7 +33,7 @@ async def connected(
     *,
     structured: bool = False,
 ) -> AsyncIterator[Client]:
-    """The official client inside the door."""
+    """The official client connected to the server."""
     memory = memory_of(service, toolset)
 
     async def opened() -> Memory:

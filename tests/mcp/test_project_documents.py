@@ -41,7 +41,7 @@ def config(tmp_path: Path) -> str:
 def connected(
     harness: HttpHarness, session: str | None = "one", access: Access = Access.WRITE, *, structured: bool = True
 ) -> Client:
-    """The official client inside the door, in a session of its own."""
+    """The official client connected to the server, in a session of its own."""
     memory = Memory(harness.service, build_tools(harness.service, Vocabulary()))
 
     async def opened() -> Memory:

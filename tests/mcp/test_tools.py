@@ -1,4 +1,4 @@
-"""The tools through the official client: what is listed, what is answered, and how failures are told."""
+"""The tools through the official client: what is listed, what is answered, and how failures are reported."""
 
 import asyncio
 import json

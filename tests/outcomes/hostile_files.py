@@ -1,4 +1,4 @@
-"""What somebody hands in who wants a server to stop: texts, a repository, archives and questions. Seeded."""
+"""What someone submits who wants a server to stop: texts, a repository, archives and questions. Seeded."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Collections from outside: other models, other programs' collections, every door, and providers that fail."""
+"""Collections from outside: other models, other programs' collections, every interface, and providers that fail."""
 
 import asyncio
 import json
@@ -349,7 +349,7 @@ def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(deploymen
 
 
 def test_the_response_of_a_network_address_is_not_revealed(deployment: Deployment, server: Served) -> None:
-    """X-3: the reply is the same whether something listens or not, and nobody is connected to."""
+    """X-3: the reply is the same whether something listens or not, and no one is connected to."""
     with (
         closing(socket.create_server(("127.0.0.1", 0))) as listener,
         closing(socket.create_server(("127.0.0.1", 0))) as shut,

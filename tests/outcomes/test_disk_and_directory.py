@@ -121,7 +121,7 @@ def documents(server: Served) -> dict[str, str]:
 
 
 def refuses_and_searches(server: Served) -> None:
-    """Level 1, ready, a polite refusal, and a report that says so."""
+    """Level 1, ready, a polite rejection, and a report that says so."""
     server.wait_ready()
     answer = server.search(QUESTION)
     assert (answer["fallbackLevel"], answer["results"][0]["content"]) == (1, TEXT)

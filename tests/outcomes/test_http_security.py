@@ -1,4 +1,4 @@
-"""The HTTP door and the directory behind it, as somebody finds them who means no good."""
+"""The HTTP API and the directory behind it, as someone finds them who means no good."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""What agents and programs meet at the doors: MCP answers that come once, OpenAI's errors on /v1, true figures."""
+"""What agents and programs meet at the interfaces: MCP answers that come once, OpenAI's errors on /v1, true figures."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
-"""Documents in MongoDB: a long one in Chinese, a long question, and an index of somebody else's in the way.
+"""Documents in MongoDB: a long one in Chinese, a long question, and an index of another program's in the way.
 
-The server behind these tests is a stand-in that refuses what MongoDB refuses (`tests/servers/mongodb_limits.py`).
+The server behind these tests is a stub that rejects what MongoDB rejects (`tests/servers/mongodb_limits.py`).
 """
 
 import json
@@ -46,7 +46,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
         with pymongo.MongoClient[dict[str, Any]](uri) as client:
             database = client.get_default_database()
             database["C0N7EXT"].create_index([("theirs", 1)], name=FOREIGN)
-            patient = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "10000"}  # what is tested is not how fast the stand-in is
+            patient = {"RAG_CONTEXT_SEARCH__DEADLINE_MS": "10000"}  # what is tested is not how fast the stub is
             with served(folder / "memory", MONGODB_URI=uri, **patient) as server:
                 server.wait_ready()
                 line = {"content": content, "contentType": "documentation", "sessionId": "s", "source": "long.md"}

@@ -1,4 +1,4 @@
-"""Vectors are made anew beside those that answer: questions are answered as before until the new ones are complete."""
+"""Vectors are recreated beside those that answer: questions are answered as before until the new ones are complete."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""A whole service with project documents, over memory and a fake embedder, and the HTTP door to it without a socket."""
+"""A whole service with project documents, over memory and a fake embedder, and its HTTP API without a socket."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,7 +29,7 @@ KEYS = tuple(
 
 @dataclass
 class HttpHarness:
-    """The service, what it is made of, and a client at its HTTP door."""
+    """The service, what it is made of, and a client of its HTTP API."""
 
     service_harness: ServiceHarness
     projects: Projects
@@ -51,7 +51,7 @@ class HttpHarness:
 
 @asynccontextmanager
 async def open_http_harness(chat: ChatModel | None = None, **options: Any) -> AsyncIterator[HttpHarness]:
-    """A hall without any project yet."""
+    """A harness without any project yet."""
     service_harness = ServiceHarness()
     await service_harness.bound.bind()
     projects = Projects(service_harness.indexer, service_harness.documents.port)

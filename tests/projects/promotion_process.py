@@ -53,7 +53,7 @@ async def promote(folder: Path) -> None:
 
 
 def main(folders: Sequence[Path]) -> int:
-    """Returns how many were killed by the signal that nobody can catch."""
+    """Returns how many were killed by the signal that no one can catch."""
     killed = 0
     for folder in folders:
         child = os.fork()

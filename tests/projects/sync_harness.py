@@ -48,7 +48,7 @@ def configure(root: Path, **values: object) -> Path:
 
 
 class ManualWatch:
-    """Tells what it is told to, of whatever folder is watched."""
+    """Reports what a test tells it, of whatever folder is watched."""
 
     def __init__(self) -> None:
         self.stops: list[asyncio.Event] = []

@@ -1,4 +1,4 @@
-"""Activating projects: who works on which, and that the index follows the files while somebody does."""
+"""Activating projects: who works on which, and that the index follows the files while someone does."""
 
 import asyncio
 import shutil

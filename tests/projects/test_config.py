@@ -1,4 +1,4 @@
-"""A project's configuration: what it may say, what is said about mistakes, and which value is in force."""
+"""A project's configuration: what it may say, what is reported about mistakes, and which value is in force."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.projects.sync_harness import configure
 
 
 def rejected(path: Path) -> dict[str, str]:
-    """What is said against a configuration, by place."""
+    """What is reported against a configuration, by place."""
     with pytest.raises(SchemaValidationError) as caught:
         read_config(path)
     return {detail.field: detail.message for detail in caught.value.details}

@@ -20,7 +20,7 @@ SAID = "Cancelled requests leak [pool.md]."
 
 
 class ChatStub(EmbeddingStub):
-    """A chat server that answers what it is told to."""
+    """A chat server that answers what a test tells it."""
 
     def _behaviour(self, asked: ReceivedRequest) -> Behaviour:
         assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
@@ -34,7 +34,7 @@ def said(text: object) -> Behaviour:
 
 @asynccontextmanager
 async def asked_hall(root: Path, **chat: Any) -> AsyncIterator[tuple[HttpHarness, ChatStub]]:
-    """A hall with a project and a chat model."""
+    """A harness with a project and a chat model."""
     write(root / "docs/pool.md", "# Pool\n\nDatabase connections run out: cancelled requests leak them.\n")
     stub = ChatStub()
     await stub.start()

@@ -1,4 +1,4 @@
-"""The tools of project documents at the HTTP door: replies, errors, and whose project is meant."""
+"""The tools of project documents over HTTP: replies, errors, and whose project is meant."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta

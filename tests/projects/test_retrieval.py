@@ -1,4 +1,4 @@
-"""Retrieval: what is found, in what order, what stands in front, where links lead, and what is said of it."""
+"""Retrieval: what is found, in what order, what stands in front, where links lead, and what is reported of it."""
 
 import asyncio
 from dataclasses import replace
@@ -394,7 +394,7 @@ async def test_without_the_list_of_documents_results_describe_themselves(fault: 
 
 
 class _EndlessLinks:
-    """Catalogues whose documents have more links than anybody can wait for."""
+    """Catalogues whose documents have more links than anyone can wait for."""
 
     def __init__(self, catalogues: CatalogueSource) -> None:
         self._catalogues = catalogues

@@ -169,7 +169,7 @@ async def test_loading_is_no_trouble() -> None:
 
 
 async def test_a_call_that_bypasses_an_open_breaker_runs_where_searches_timed_out() -> None:
-    """F-3: a write waits longer than a search, and is not refused for what searches could not wait for."""
+    """F-3: a write waits longer than a search, and is not rejected for what searches could not wait for."""
     calls = Calls(*(BackendTimeoutError("documents", "late") for _ in range(3)))
     dependency = Dependency("documents", alive)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Time in which nothing could run is nobody's fault: how it is noticed, and how deadlines are put off by it."""
+"""Time in which nothing could run is no one's fault: how it is noticed, and how deadlines are put off by it."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from rag_context.testing import FrozenClock
 
 
 class Loop:
-    """Runs what is due when it is told that time has passed."""
+    """Runs what is due when it is reported that time has passed."""
 
     def __init__(self) -> None:
         self.clock = FrozenClock()

@@ -1,4 +1,4 @@
-"""The bench of these tests."""
+"""The harness of these tests."""
 
 import pytest
 

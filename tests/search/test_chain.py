@@ -128,7 +128,7 @@ async def test_a_document_store_that_dies_between_finding_and_ranking_leaves_wha
 async def test_a_vector_store_that_dies_between_finding_and_ranking_leaves_what_was_found(
     harness: ChainHarness, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One chunk is found by its vector, another by its words, and the cosine of the other is not to be had."""
+    """One chunk is found by its vector, another by keyword search, and the cosine of the other is unavailable."""
     monkeypatch.setattr("rag_context.search.retrievers.POOL_FLOOR", 1)
     monkeypatch.setattr("rag_context.search.retrievers.POOL_PER_RESULT", 0)
     scores: Faulty[VectorStore] = Faulty(harness.sources.vectors, "score")
@@ -198,7 +198,7 @@ async def test_keyword_search_without_neighbours_in_time_answers_with_a_warning(
 
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
 async def test_level_2_is_prepared_while_the_vectors_are_late(harness: ChainHarness, mode: Mode) -> None:
-    """F-4: what the legs leave of the deadline is too short for a slow document store; the waiting is not."""
+    """F-4: what the retrievers leave of the deadline is too short for a slow document store; the waiting is not."""
     slow: Faulty[DocumentStore] = Faulty(harness.sources.documents, "neighbours", "passages")
     slow.fault = Fault(delay_s=0.08)
     chain = SearchChain(replace(harness.sources, documents=slow.port), harness.breaker, deadline_s=0.6)

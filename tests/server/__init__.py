@@ -1,1 +1,1 @@
-"""The HTTP door, over real connections."""
+"""The HTTP API, over real connections."""

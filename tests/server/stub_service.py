@@ -1,4 +1,4 @@
-"""A service that answers from a script: enough to see what the door does with it."""
+"""A service that answers from a script: enough to see what the server does with it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ WARNINGS = {
 
 @dataclass
 class StubService:
-    """Says what it is told to say, and remembers what it was asked."""
+    """Says what a test tells it, and remembers what it was asked."""
 
     level: int = 1
     retry_after_s: float | None = None

@@ -1,4 +1,4 @@
-"""`rag_context_delete` at the door: exactly one key, and a key that may write."""
+"""`rag_context_delete` over HTTP: exactly one key, and a key that may write."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_only_a_key_that_may_write_deletes(locked: Running) -> None:
 
 
 def test_the_tools_schema_has_no_choice_at_its_top_and_openapi_has(client: httpx2.Client) -> None:
-    """P-2: strict clients refuse `oneOf` at the top of a tool's schema."""
+    """P-2: strict clients reject `oneOf` at the top of a tool's schema."""
     tools = {tool["name"]: tool for tool in client.get("/tools").json()["tools"]}
     assert not {"oneOf", "anyOf", "allOf"} & set(tools["rag_context_delete"]["inputSchema"])
     published = client.get("/openapi.json").json()["components"]["schemas"]["DeleteRequest"]

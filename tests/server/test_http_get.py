@@ -1,4 +1,4 @@
-"""`rag_context_get` at the door: a document, or 404."""
+"""`rag_context_get` over HTTP: a document, or 404."""
 
 import httpx2
 

@@ -48,7 +48,7 @@ def test_a_missing_or_double_host_is_rejected(open_server: Running) -> None:
     ["http://evil.example", "null", "http://localhost:1", "https://localhost", "file://", "", "http://localhost.evil"],
 )
 def test_a_foreign_origin_is_rejected(client: httpx2.Client, open_server: Running, origin: str) -> None:
-    """X-2: a web page of somebody else cannot ask through the browser; CORS is off."""
+    """X-2: a web page of another program cannot ask through the browser; CORS is off."""
     for method, path in (("POST", SEARCH), ("OPTIONS", SEARCH), ("GET", "/health")):
         reply = client.request(method, path, headers={"origin": origin})
         assert reply.status_code == 403

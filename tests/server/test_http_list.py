@@ -1,4 +1,4 @@
-"""`rag_context_list` at the door: pages of real documents, and cursors that are ours."""
+"""`rag_context_list` over HTTP: pages of real documents, and cursors that are ours."""
 
 from collections.abc import Iterator
 from typing import cast

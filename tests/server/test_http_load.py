@@ -1,4 +1,4 @@
-"""What the door does with calls that come too many, leave early, or take long to describe."""
+"""What the server does with calls that come too many, leave early, or take long to describe."""
 
 import logging
 import socket

@@ -121,7 +121,7 @@ def test_the_limit_is_exact(client: httpx2.Client, path: str, limit: int) -> Non
 
 
 def test_a_client_that_expects_continue_gets_an_answer_before_it_sends(open_server: Running) -> None:
-    """No `100 Continue` for a body that will be refused."""
+    """No `100 Continue` for a body that will be rejected."""
     headers = ("Content-Type: application/json", "Expect: 100-continue")
     assert open_server.raw(post(SEARCH, f"Content-Length: {5 * MIB}", *headers)).status == 413
     with open_server.connect() as connection:
@@ -132,7 +132,7 @@ def test_a_client_that_expects_continue_gets_an_answer_before_it_sends(open_serv
 
 
 def test_a_connection_survives_a_rejected_request(open_server: Running) -> None:
-    """A small body of a refused request is not taken for the next request."""
+    """A small body of a rejected request is not taken for the next request."""
     with open_server.connect() as connection:
         for path, status in (("/tools/nope", 404), (SEARCH, 415), ("/health", 405)):
             connection.sendall(post(path, "Content-Length: 30", body=b"GET /live HTTP/1.1\r\nHost: a\r\n\r"))

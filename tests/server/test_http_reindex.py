@@ -1,4 +1,4 @@
-"""`rag_context_reindex` at the door: by keys that may write."""
+"""`rag_context_reindex` over HTTP: by keys that may write."""
 
 import httpx2
 import pytest

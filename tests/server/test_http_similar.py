@@ -1,4 +1,4 @@
-"""`rag_context_similar` at the door."""
+"""`rag_context_similar` over HTTP."""
 
 import httpx2
 

@@ -51,7 +51,7 @@ says it, so that the answer may be 400."""
 
 
 def fuzz(schema: str, open_server: Running, *, checks: str, phases: str, directory: Path) -> None:
-    """Run schemathesis against the door; /bulk is left out, for it cannot write NDJSON."""
+    """Run schemathesis against the server; /bulk is left out, for it cannot write NDJSON."""
     (directory / "schemathesis.toml").write_text(JUDGED_BY_WHAT_IS_THERE)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", schema, "--url", open_server.url, "--exclude-path", "/bulk"),

@@ -1,4 +1,4 @@
-"""An embedding server over real sockets that answers what it is told to: vectors, another server's oddities, faults."""
+"""An embedding server over real sockets that answers what a test says: vectors, other servers' oddities, faults."""
 
 import asyncio
 import base64
@@ -35,7 +35,7 @@ class ReceivedRequest:
 class Wire:
     """What goes back over the wire, and what becomes of the connection. `until` is waited for before anything.
 
-    With `drip`, its bytes follow one after the other, over and over, as long as somebody listens.
+    With `drip`, its bytes follow one after the other, over and over, as long as someone listens.
     """
 
     data: bytes = b""

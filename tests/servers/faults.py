@@ -30,7 +30,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Nobody listens, and what was connected is cut off."""
+    """No server listens, and what was connected is cut off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class FaultProxy:
         self._fault = fault
         if isinstance(fault, Refuse) and not rejected:
             self._stop_listening()
-            self._socket = _bound(self.host, self.port)  # nobody else shall get the port meanwhile
+            self._socket = _bound(self.host, self.port)  # no one else shall get the port meanwhile
         elif rejected and not isinstance(fault, Refuse):
             self._listen()
         for connection in self.connections:
@@ -379,7 +379,7 @@ def fault_proxy_in_thread(host: str, port: int) -> Iterator[ThreadedFaultProxy]:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket that has the port and refuses until it listens."""
+    """A socket that has the port and rejects until it listens."""
     made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.bind((host, port))

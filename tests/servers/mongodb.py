@@ -46,7 +46,7 @@ def mongodb_process(data: Path, *options: str) -> Iterator[ServerProcess]:
 def mongodb_server(data: Path) -> Iterator[str]:
     """The address of a server to share: the one of the environment, else one started for this.
 
-    It is waited for with patience: what is tested is not how busy the machine is.
+    It is waited for with a long timeout: what is tested is not how busy the machine is.
     """
     if given := os.environ.get(REAL):
         yield given
@@ -62,7 +62,7 @@ def uri_of(port: int, database: str = "") -> str:
 
 @contextmanager
 def mongodb_database(uri: str) -> Iterator[str]:
-    """The address of a database that nobody else uses; it is dropped at the end."""
+    """The address of a database that no one else uses; it is dropped at the end."""
     name = f"test_{uuid4().hex}"
     parts = urlsplit(uri)
     try:

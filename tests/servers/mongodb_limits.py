@@ -1,4 +1,4 @@
-"""What a MongoDB server refuses and SecantusDB does not, and failures on command.
+"""What a MongoDB server rejects and SecantusDB does not, and failures on command.
 
 Limits: 1 000 stages in a pipeline, 16 MiB in a record, and no index over two arrays of one record. Failures are asked
 for as of a real server that runs with `enableTestCommands`: by `configureFailPoint` with `failCommand`.
@@ -16,18 +16,18 @@ MOST_STAGES = 1000
 MOST_BYTES = 16 << 20
 
 LIMITED = ("insert", "update", "findAndModify", "aggregate")
-"""Commands that a limit may refuse."""
+"""Commands that a limit may reject."""
 
 CHANGING_INDEXES = ("createIndexes", "dropIndexes", "drop", "dropDatabase")
 
 
 def failure(code: int, name: str, message: str) -> Command:
-    """The reply of a server that refuses."""
+    """The reply of a server that rejects."""
     return {"ok": 0.0, "errmsg": message, "code": code, "codeName": name}
 
 
 def refusal(command: Mapping[str, Any], indexes: Sequence[Mapping[str, Any]]) -> Command | None:
-    """The refusal of a command that a limit forbids; `indexes` are the collection's."""
+    """The rejection of a command that a limit forbids; `indexes` are the collection's."""
     if "aggregate" in command:
         longest = max(map(len, _pipelines(command["pipeline"])))
         if longest > MOST_STAGES:

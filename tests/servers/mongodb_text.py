@@ -6,7 +6,7 @@ says: any of the words, stemmed, without stop words; quoted phrases must occur; 
 weighted counts, as far from MongoDB's own as any test may notice.
 
 It also lets one `findAndModify` through at a time: the server behind it tells several at once of the same record what
-was there before the first of them, and MongoDB tells each what it found. And it refuses what is beyond MongoDB's
+was there before the first of them, and MongoDB tells each what it found. And it rejects what is beyond MongoDB's
 limits, and fails on command (`mongodb_limits`).
 """
 
@@ -111,7 +111,7 @@ def _texts(value: Any, path: list[str]) -> Iterator[str]:
 
 
 class Kept:
-    """What was read for searches, read anew after every change: all changes come by here."""
+    """What was read for searches, read again after every change: all changes come by here."""
 
     def __init__(self) -> None:
         self._changes = 0
@@ -200,7 +200,7 @@ class Session:
         return message_of(late, request=1, answers=request_id(message))
 
     async def _refusal(self, message: bytes) -> Command | None:
-        """The refusal of a command that MongoDB forbids and the server behind the proxy does not."""
+        """The rejection of a command that MongoDB forbids and the server behind the proxy does not."""
         command = whole_command_of(message)
         name = next(iter(command))
         if name == "aggregate":

@@ -104,7 +104,7 @@ class ServerProcess:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody has now."""
+    """A port of 127.0.0.1 that no one has now."""
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
@@ -112,7 +112,7 @@ def free_port() -> int:
 
 
 def _raise_priority(pid: int) -> None:
-    """Give a server that has started as much of the processor as anybody; without the right to, it stays polite."""
+    """Give a server that has started as much of the processor as anyone; without the right to, it stays polite."""
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.setpriority(os.PRIO_PROCESS, int(thread.name), 0)

@@ -1,4 +1,4 @@
-"""A stand-in for a Qdrant server: its endpoints, over the client library's own model of it in memory.
+"""A stub for a Qdrant server: its endpoints, over the client library's own model of it in memory.
 
     python -m tests.servers.qdrant --port 6333 [--grpc-port 6334] [--api-key KEY]    serve on 127.0.0.1 until killed
 
@@ -59,7 +59,7 @@ class StubServer:
     version: str = VERSION
 
     async def update(self, work: Awaitable[models.UpdateResult]) -> models.UpdateResult:
-        """An update's answer: as a busy server gives it, where one is asked for."""
+        """An update's answer: as a busy server gives it, where one is requested."""
         result = await work
         return result.model_copy(update={"status": self.statuses.pop(0)}) if self.statuses else result
 
@@ -240,7 +240,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
 
 
 def create_app(server: StubServer) -> Starlette:
-    """The stand-in as an ASGI application."""
+    """The stub as an ASGI application."""
     routes = [
         Route(path, _endpoint(server, operation), methods=[method]) for (method, path), operation in OPERATIONS.items()
     ]
@@ -293,7 +293,7 @@ def _at_least_one(limit: int | None) -> int:
 
 @dataclass(frozen=True)
 class Running:
-    """A stand-in that listens, and where."""
+    """A stub that listens, and where."""
 
     url: str
     grpc_port: int
@@ -339,7 +339,7 @@ class Endpoint:
 
 @contextmanager
 def endpoint() -> Iterator[Endpoint]:
-    """The real server at RAG_TEST_QDRANT_URL, where that is set; else a stand-in."""
+    """The real server at RAG_TEST_QDRANT_URL, where that is set; else a stub."""
     url = os.environ.get("RAG_TEST_QDRANT_URL")
     if url is not None:
         port = int(os.environ.get("RAG_TEST_QDRANT_GRPC_PORT", "6334"))

@@ -1,4 +1,4 @@
-"""The stand-in for a Qdrant server, spoken to over gRPC: the client library's own services and conversions."""
+"""The stub for a Qdrant server, spoken to over gRPC: the client library's own services and conversions."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -21,7 +21,7 @@ _CODES = {404: grpc.StatusCode.NOT_FOUND, 409: grpc.StatusCode.ALREADY_EXISTS}
 
 
 class _Services:
-    """Answers in the loop of the stand-in, so that nothing changes it from two threads."""
+    """Answers in the loop of the stub, so that nothing changes it from two threads."""
 
     def __init__(self, server: StubServer, loop: asyncio.AbstractEventLoop) -> None:
         self.server = server

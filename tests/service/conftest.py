@@ -1,4 +1,4 @@
-"""The house of these tests."""
+"""The service of these tests."""
 
 import pytest
 

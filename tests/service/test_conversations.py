@@ -1,4 +1,4 @@
-"""Passages of talks: among what was said around them, and lifted by the talk that they are from (C-1, R-1)."""
+"""Passages of conversations: with the messages around them, and lifted by the conversation they are from (C-1, R-1)."""
 
 from dataclasses import replace
 

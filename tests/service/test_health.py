@@ -112,7 +112,7 @@ async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may
 
 
 class Disk:
-    """Something to write to that may refuse."""
+    """Something to write to that may reject."""
 
     def __init__(self) -> None:
         self.refusal: str | None = None

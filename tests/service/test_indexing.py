@@ -1,4 +1,4 @@
-"""Indexing through the service: what is stored, when, and what is said of it."""
+"""Indexing through the service: what is stored, when, and what is reported of it."""
 
 import asyncio
 

@@ -144,7 +144,7 @@ async def test_a_document_deleted_while_pending_is_no_trouble(harness: ServiceHa
 
 
 async def test_a_sweep_ends_where_a_document_cannot_be_completed() -> None:
-    """F-7: one whose content is lost stays pending, and keeps nobody waiting."""
+    """F-7: one whose content is lost stays pending, and keeps no caller waiting."""
 
     class Lossy(MemoryStore):
         lost = ""

@@ -1,4 +1,4 @@
-"""Which documents are like one: by vectors, else by words, and said so."""
+"""Which documents are like one: by vectors, else by keyword search, and said so."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Background work over two stores: what they disagree about is mended while the service runs."""
+"""Background work over two stores: what they disagree about is repaired while the service runs."""
 
 import asyncio
 import time
@@ -89,7 +89,7 @@ async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(
 async def test_vectors_of_unknown_documents_are_reported_and_left_alone(
     split: SplitStores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """They may be another index's, that somebody pointed at the same vector store."""
+    """They may be another index's, that someone pointed at the same vector store."""
     other_program = document("stranger", "Who am I")
     await split.vectors.put(other_program, chunks_of(other_program), await split.embedded(chunks_of(other_program)))
 

@@ -1,7 +1,7 @@
 """A second process on the same file, for the tests that need a real one.
 
 python -m tests.stores.store_process PATH PREFIX write   writes until it is killed, says what is acknowledged
-python -m tests.stores.store_process PATH PREFIX serve   does what it is told, line by line
+python -m tests.stores.store_process PATH PREFIX serve   does what a test tells it, line by line
 """
 
 import asyncio

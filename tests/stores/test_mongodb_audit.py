@@ -1,4 +1,4 @@
-"""What can be untrue of an index in MongoDB is found, named, and mended where that is possible."""
+"""What can be untrue of an index in MongoDB is found, named, and repaired where that is possible."""
 
 import asyncio
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ NOT_HERE = {
     "test_every_search_gives_what_scoring_every_chunk_gives",
     "test_many_records_are_pruned_to_the_last",
 }
-"""The first four take a transaction over documents and vectors. The last two take long here: what they say is said in
+"""The first four take a transaction over documents and vectors. The last two take long here and are tested in
 `test_mongodb_texts.py` by fewer examples, and of the only step in which MongoDB prunes."""
 
 for _module in (test_document_store, test_text_index, test_metrics_store):

@@ -1,4 +1,4 @@
-"""A MongoDB that is dead, dies, hangs, lies or refuses; and what is left of what it acknowledged."""
+"""A MongoDB that is dead, dies, hangs, lies or rejects; and what is left of what it acknowledged."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""What MongoDB refuses is refused by the server of these tests too, and the store does without it."""
+"""What MongoDB rejects is rejected by the server of these tests too, and the store does without it."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Searching by words in MongoDB: the same scores as in the embedded store, whatever is typed."""
+"""Keyword search in MongoDB: the same scores as in the embedded store, whatever is typed."""
 
 import asyncio
 from collections.abc import Sequence
@@ -220,7 +220,7 @@ async def test_no_tenant_finds_another_tenants_text_or_documents_of_other_progra
 
 
 async def test_a_field_called_language_does_not_change_how_a_document_is_read(mongodb: MongoStore) -> None:
-    """MongoDB takes the language of a text index from such a field, and refuses documents of one it does not know."""
+    """MongoDB takes the language of a text index from such a field, and rejects documents of one it does not know."""
     written = document("a", "wolf", metadata=Metadata(extra={"language": "klingon", "$set": {"a.b": 2**80}}))
     chunk_ids = await put(mongodb, written)
     assert await found(mongodb, "wolf") == chunk_ids

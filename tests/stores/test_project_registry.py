@@ -1,4 +1,4 @@
-"""The record of projects: shared by processes, begun again when damaged, never in anybody's way."""
+"""The record of projects: shared by processes, begun again when damaged, never in anyone's way."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever a Qdrant server, or the way to it, does wrong: an error of ours, in time, that gives nothing away."""
+"""Whatever a Qdrant server, or the way to it, does wrong: a rag-context error, in time, that gives nothing away."""
 
 import asyncio
 import json

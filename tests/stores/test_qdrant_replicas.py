@@ -1,6 +1,6 @@
 """Qdrant with replicas, a busy Qdrant and one of another version: what is asked of it, and what its answers mean.
 
-Said of the stand-in, which has one copy of everything: what a cluster makes of it is for a real one to show.
+Said of the stub, which has one copy of everything: what a cluster makes of it is for a real one to show.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""What is Qdrant's own: how the collection is made, kept and mended, what a point carries, how prefixes are found."""
+"""What is Qdrant's own: how the collection is made, kept and repaired, what a point carries, how prefixes are found."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -54,7 +54,7 @@ async def vectors(
 
 @pytest.fixture
 async def admin(server: Endpoint) -> AsyncIterator[AsyncQdrantClient]:
-    """Somebody else who uses the same server."""
+    """Someone else who uses the same server."""
     headers = {"api-key": server.api_key} if server.api_key else None
     client = AsyncQdrantClient(url=server.url, headers=headers, check_compatibility=False)
     yield client
@@ -366,7 +366,7 @@ async def test_points_of_another_program_are_no_documents_and_never_found(
 
 
 async def test_which_of_many_equal_ones_are_shown_is_decided_by_their_ids(vectors: QdrantVectors) -> None:
-    """Far more equal ones than are asked for: a licence that stands in every file."""
+    """Far more equal ones than are requested: a licence that stands in every file."""
     written = document("a")
     chunks = chunks_of(written, *(f"text {number}" for number in range(300)))
     await vectors.put(written, chunks, np.tile(axis(0), (300, 1)))

@@ -38,7 +38,7 @@ def url(server: ServerProcess) -> str:
 
 @pytest.fixture
 async def plain(url: str) -> AsyncIterator[Redis]:
-    """What anybody else sees of the server, emptied."""
+    """What anyone else sees of the server, emptied."""
     async with Redis.from_url(url) as client:
         await client.flushall()
         yield client

@@ -54,7 +54,7 @@ def content(path: Path) -> bytes:
 
 
 def take_away(path: Path) -> None:
-    """The file, its log and its index: as somebody would who clears a data directory."""
+    """The file, its log and its index: as someone would who clears a data directory."""
     for file in path.parent.iterdir():
         file.unlink()
 

@@ -1,4 +1,4 @@
-"""What engines are asked for a `where`: never less than it lets through, and nothing else where that is said."""
+"""What engines get for a `where`: never less than it lets through, and nothing else where that is promised."""
 
 import re
 

@@ -40,7 +40,7 @@ def _losses_of(http: httpx2.Client, expected_source: ExpectedSource) -> list[str
 def _compare(
     http: httpx2.Client, expected_source: ExpectedSource, version: Version, result: dict[str, Any]
 ) -> list[str]:
-    """One document under one id, once, found by its words and by its vector, without any older version of it."""
+    """One document under one id, once, found by keyword search and by its vector, without any older version of it."""
     losses = []
     if expected_source.document_id not in (None, result["documentId"]):
         losses.append(f"{version.marker}: under another document id than before")

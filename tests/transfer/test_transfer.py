@@ -345,7 +345,7 @@ class TestRepeated:
 
 
 class TestConflicts:
-    """What the index knows better stays, unless it is told otherwise."""
+    """What the index knows better stays, unless the caller asks otherwise."""
 
     async def test_a_newer_version_is_kept(self, indexes: Indexes) -> None:
         source, target = await indexes.one(), await indexes.two()
@@ -372,7 +372,7 @@ class TestConflicts:
 
 
 class TestModels:
-    """Vectors are used where they can be compared with the index's, and else made anew."""
+    """Vectors are used where they can be compared with the index's, and else recreated."""
 
     @pytest.mark.parametrize("model", [FakeEmbedder("another", dimension=16).model, None], ids=["another", "unknown"])
     async def test_vectors_of_another_model_stay_out_and_their_texts_wait(

@@ -1,4 +1,4 @@
-"""From JSON to a filter, and what is refused with which words."""
+"""From JSON to a filter, and what is rejected with which messages."""
 
 import json
 import math

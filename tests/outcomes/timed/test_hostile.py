@@ -1,4 +1,4 @@
-"""Whatever is handed in, a question asked beside it is answered within half a second."""
+"""Whatever is submitted, a question asked beside it is answered within half a second."""
 
 import math
 import subprocess
@@ -20,7 +20,7 @@ EVERY_S = 0.05
 MOST_S = 0.5
 IDLE_ASKED = 30
 BUSY_FACTOR = 4.0
-"""Where nothing is handed in and a question takes long all the same, the machine has no time, and the bound follows."""
+"""Where nothing is submitted and a question takes long all the same, the machine has no time, and the bound follows."""
 
 ARCHIVES_S = 8.0
 TIMEOUT_S = 60.0
@@ -34,7 +34,7 @@ what stops a process keeps every search waiting for seconds."""
 
 @dataclass
 class Beside:
-    """What somebody saw who kept asking. `late` are answers that took too long: what was asked, and how long."""
+    """What someone saw who kept asking. `late` are answers that took too long: what was asked, and how long."""
 
     url: str
     most_s: float = MOST_S
