@@ -1,29 +1,15 @@
 """Collections through every way to the memory, with names that no address likes."""
 
-from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import numpy as np
 import pytest
-import pytest_asyncio
 
 from rag_context import errors
 from rag_context.client import BadRequestError, ConflictError, Context, NotFoundError
 from rag_context.errors import InvalidInputError
-from tests.end_to_end.process import Served
-
-from .client_kinds import CLIENT_KINDS, opened
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-
-
-@pytest_asyncio.fixture(params=CLIENT_KINDS, scope="module", loop_scope="module")
-async def context(
-    request: pytest.FixtureRequest, server: Served, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Context]:
-    """The memory, each way."""
-    async with opened(request.param, server.url, tmp_path_factory.mktemp("own")) as context:
-        yield context
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-import pytest_asyncio
 
 from rag_context import errors
 from rag_context.client import (
@@ -21,22 +20,11 @@ from rag_context.client import (
 from rag_context.errors import InvalidInputError
 from tests.end_to_end.process import Served
 
-from .client_kinds import CLIENT_KINDS, opened
-
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FITS: type[Context] = AsyncClient
 OWL = "The barn owl hunts voles at night."
 FOX = "Red foxes dig their dens in sandy slopes."
-
-
-@pytest_asyncio.fixture(params=CLIENT_KINDS, scope="module", loop_scope="module")
-async def context(
-    request: pytest.FixtureRequest, server: Served, tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[Context]:
-    """The memory, each way."""
-    async with opened(request.param, server.url, tmp_path_factory.mktemp("own")) as context:
-        yield context
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +13,9 @@ from rag_context.domain.vectors import Vector
 from rag_context.embedders.fingerprint import PROBE, fingerprint, same_model
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.service.binding import BoundEmbedder
-from rag_context.stores.sqlite import open_database
+from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.embedders.remote_embedder import embedder_over
-from tests.servers.embedding_stub import Behaviour, Wire, embedding_stub, reply, vector
+from tests.servers.embedding_stub import Behaviour, EmbeddingStub, Wire, embedding_stub, reply, vector
 from tests.stores.builders import chunks_of, document
 
 NOISE = 1e-3
@@ -213,8 +215,9 @@ async def test_a_process_that_sees_the_model_through_noise_writes_under_the_inde
                 assert (embedder.model.fingerprint == maker) == (name == "first")
 
 
-async def test_another_model_behind_the_address_is_rejected_until_the_index_is_rebuilt(tmp_path: Path) -> None:
-    """D-10: found while running."""
+@asynccontextmanager
+async def bound_index(tmp_path: Path) -> AsyncIterator[tuple[SqliteStore, EmbeddingStub, BoundEmbedder]]:
+    """An index, an embedding server, and the server's model bound to the index."""
     async with (
         open_database(tmp_path / "index.db") as store,
         embedding_stub() as stub,
@@ -222,6 +225,12 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
     ):
         bound = BoundEmbedder(embedder, store.documents)
         await bound.bind()
+        yield store, stub, bound
+
+
+async def test_another_model_behind_the_address_is_rejected_until_the_index_is_rebuilt(tmp_path: Path) -> None:
+    """D-10: found while running."""
+    async with bound_index(tmp_path) as (store, stub, bound):
         written = document("first")
         await store.documents.write(written, chunks_of(written), await bound.embed_documents(["text"]))
         stub.seed = "another"
@@ -244,13 +253,7 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
 
 async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path: Path) -> None:
     """D-10: the model was another one when it was last asked for, and no one asked since."""
-    async with (
-        open_database(tmp_path / "index.db") as store,
-        embedding_stub() as stub,
-        embedder_over(stub.url) as embedder,
-    ):
-        bound = BoundEmbedder(embedder, store.documents)
-        await bound.bind()
+    async with bound_index(tmp_path) as (store, stub, bound):
         before = bound.model.fingerprint
         stub.seed = "another"
         await store.documents.drop_vectors()
@@ -263,13 +266,7 @@ async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path:
 
 async def test_a_model_that_came_back_is_noticed_by_comparing_it_with_the_index(tmp_path: Path) -> None:
     """D-10: nothing was embedded since, so that no answer told of it."""
-    async with (
-        open_database(tmp_path / "index.db") as store,
-        embedding_stub() as stub,
-        embedder_over(stub.url) as embedder,
-    ):
-        bound = BoundEmbedder(embedder, store.documents)
-        await bound.bind()
+    async with bound_index(tmp_path) as (_, stub, bound):
         stub.seed = "another"
         with pytest.raises(BackendRejectedError):
             await bound.ping()

@@ -1,6 +1,6 @@
 """The MCP server in memory, over a service that can be broken."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Set
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
@@ -59,3 +59,14 @@ def raw(result: types.CallToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, types.TextContent)
     return block.text
+
+
+def check_portable(schema: Any, rejected: Set[str]) -> None:
+    """Fail where a schema has, at any depth, one of these keys or an array of unknown items."""
+    for item in schema if isinstance(schema, list) else ():
+        check_portable(item, rejected)
+    if isinstance(schema, dict):
+        assert not rejected & schema.keys()
+        assert schema.get("type") != "array" or "items" in schema
+        for value in schema.values():
+            check_portable(value, rejected)

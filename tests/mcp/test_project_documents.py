@@ -18,7 +18,7 @@ from rag_context.server.mcp.handshake import INSTRUCTIONS
 from rag_context.server.mcp.server import McpServer, Memory, RequestContext
 from rag_context.server.mcp.text import readable
 from rag_context.server.tools import build_tools
-from tests.mcp.mcp_client import raw
+from tests.mcp.mcp_client import check_portable, raw
 from tests.projects.http_harness import HttpHarness, open_http_harness
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-project"
@@ -144,16 +144,7 @@ async def test_who_may_only_read_is_shown_the_tools_that_read(harness: HttpHarne
 async def test_schemas_contain_nothing_that_strict_clients_reject(harness: HttpHarness) -> None:
     rejected = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not"}
 
-    def look(node: Any) -> None:
-        for item in node if isinstance(node, list) else ():
-            look(item)
-        if isinstance(node, dict):
-            assert not rejected & node.keys()
-            assert node.get("type") != "array" or "items" in node
-            for value in node.values():
-                look(value)
-
     async with connected(harness) as client:
         for tool in (await client.list_tools()).tools:
-            look(tool.input_schema)
-            look(tool.output_schema)
+            check_portable(tool.input_schema, rejected)
+            check_portable(tool.output_schema, rejected)

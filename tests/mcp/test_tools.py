@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
@@ -16,7 +15,7 @@ from rag_context.testing import Fault
 from tests.server.stub_service import StubService
 from tests.service.harness import ServiceHarness
 
-from .mcp_client import BOTH_ERAS, REQUEST_ID, connected, memory_of, raw, read
+from .mcp_client import BOTH_ERAS, REQUEST_ID, check_portable, connected, memory_of, raw, read
 
 DOCUMENT = {"content": "Red foxes hunt mice.", "contentType": "decision", "sessionId": "s", "source": "foxes"}
 
@@ -60,20 +59,11 @@ async def test_schemas_contain_nothing_that_strict_clients_reject() -> None:
     """P-2."""
     rejected = {"$ref", "$defs", "anyOf", "oneOf", "allOf", "propertyNames", "const", "not", "additionalProperties"}
 
-    def look(node: Any) -> None:
-        for item in node if isinstance(node, list) else ():
-            look(item)
-        if isinstance(node, dict):
-            assert not rejected & node.keys()
-            assert node.get("type") != "array" or "items" in node
-            for value in node.values():
-                look(value)
-
     async with connected(StubService(), structured=True) as client:
         for tool in (await client.list_tools()).tools:
             assert tool.input_schema["type"] == "object"
-            look(tool.input_schema)
-            look(tool.output_schema)
+            check_portable(tool.input_schema, rejected)
+            check_portable(tool.output_schema, rejected)
 
 
 async def test_a_list_for_models_has_no_schemas_of_answers() -> None:

@@ -11,6 +11,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from tests.servers.mongodb import empty, mongodb_database, mongodb_server
+from tests.stores.builders import chunks_of, document
 
 Raw: TypeAlias = AsyncDatabase[dict[str, Any]]
 
@@ -64,3 +65,13 @@ async def raw(database: str) -> AsyncIterator[Raw]:
     """The database as the driver sees it."""
     async with pymongo.AsyncMongoClient[dict[str, Any]](database, tz_aware=True) as client:
         yield client.get_default_database()
+
+
+async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, **fields: Any) -> list[str]:
+    """Store a document; with `settled`, its vectors count as stored too. Returns the ids of its chunks."""
+    written = document(name, **fields)
+    chunks = chunks_of(written, *texts)
+    await store.documents.put(written, chunks)
+    if settled:
+        await store.documents.settle(written.id, written.content_hash)
+    return [chunk.id for chunk in chunks]

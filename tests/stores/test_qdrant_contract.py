@@ -3,7 +3,6 @@
 All of them run against the server at RAG_TEST_QDRANT_URL where that is set, each in a collection of its own.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
@@ -91,19 +90,4 @@ async def test_scores_are_the_cosines_of_the_search(store: Stores) -> None:
 
 async def test_a_replaced_document_is_found_at_every_moment(store: Stores) -> None:
     """One version or the other, and both for the moment between the two calls that replace it; never neither."""
-    await put(store, document("other"), vector=axis(5))
-    await put(store, document("a", "text 0"), vector=axis(0))
-    done = False
-    seen: list[int] = []
-
-    async def look() -> None:
-        while not done:
-            hits = await store.vectors.search(axis(0), limit=5, where=Filter())
-            seen.append(sum(hit.chunk.document_id == document("a").id for hit in hits))
-
-    watching = [asyncio.create_task(look()) for _ in range(3)]
-    for number in range(20):
-        await put(store, document("a", f"text {number}"), vector=axis(0))
-    done = True
-    await asyncio.gather(*watching)
-    assert {1} <= set(seen) <= {1, 2}
+    assert {1} <= await contract.versions_found_while_replaced(store, 20) <= {1, 2}
