@@ -99,7 +99,7 @@ def _sections(kept: Kept) -> float:
 
 
 def _nearest(both: tuple[Kept, Kept], vectors: Matrix) -> list[float]:
-    """p50 of each in milliseconds, the two taking turns; the first answers are not counted."""
+    """p50 of each in milliseconds, measured alternately; the first answers are not counted."""
     times: list[list[float]] = [[], []]
     for number in range(QUESTIONS + 5):
         asked = vectors[number].tolist()

@@ -23,7 +23,7 @@ CHUNKS_PER_DOCUMENT = 8
 
 IN_FLIGHT = 5
 TURN = 50
-"""Documents of a turn."""
+"""Documents of one run."""
 
 
 def fill(data_dir: Path, documents: int) -> list[Figure]:
@@ -57,7 +57,7 @@ def line(number: int, writer: Writer) -> BulkLine:
 
 
 async def _index(data_dir: Path, lines: list[BulkLine]) -> tuple[float, float, int]:
-    """Seconds of the service, seconds of the bare model, and how many chunks: a turn of each, again and again."""
+    """Seconds of the service, seconds of the bare model, and how many chunks, measured alternately."""
     model, texts = load(BUNDLED), 0
     seconds = bare = 0.0
     pool = ThreadPoolExecutor(os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""As many clients as come: throughput and the shares of whole and of rejected answers, from 1 to 128, and a pause."""
+"""As many clients as come: throughput, the shares of complete and of rejected answers, 1 to 128, and a pause."""
 
 import os
 import signal
@@ -58,7 +58,7 @@ def measure(data_dir: Path, seconds: float = SECONDS) -> list[Figure]:
 
 
 def _in_turn(server: Server, seconds: float) -> float:
-    """Whole answers to many clients / those to few, in turn: a machine does not stay equally fast."""
+    """Complete answers to many clients / those to few, alternately: a machine does not stay equally fast."""
     whole = {FEW: 0, MANY: 0}
     for _ in range(TURNS):
         for clients in whole:
@@ -78,7 +78,7 @@ def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figur
 
 
 def _whole(asked: Sequence[Asked]) -> float:
-    """Share of whole answers among those that were not rejected."""
+    """Share of complete answers among those that were not rejected."""
     answered = [each for each in asked if not each.is_refused]
     return 100.0 * sum(each.is_whole for each in answered) / len(answered)
 

@@ -38,7 +38,7 @@ _OPENING = {
 
 
 def against_rest(data_dir: Path) -> list[Figure]:
-    """p50 of a search over MCP, as a multiple of the p50 over plain HTTP, the two taking turns in one run."""
+    """p50 of a search over MCP, as a multiple of the p50 over plain HTTP, measured alternately in one run."""
     writer = Writer(seed=13)
     over_mcp, over_rest = [], []
     with serving(data_dir, **UNCACHED) as server:

@@ -1,4 +1,4 @@
-"""A knowledge base of a thousand documents: taken up again unchanged, edited, and asked, beside a plain search."""
+"""A knowledge base of a thousand documents: indexed again unchanged, edited, and queried, beside a plain search."""
 
 import asyncio
 import json
@@ -64,7 +64,7 @@ async def _measure(scratch: Path, config: Path, documents: int) -> list[Figure]:
 
 
 def beside_large(scratch: Path, pages: int, large_chars: int = LARGE_CHARS) -> list[Figure]:
-    """The same questions to two indexes of the same pages, in turn; in one there are three large documents as well."""
+    """The same questions to two indexes of the same pages, alternately; one has three large documents as well."""
     return asyncio.run(_beside_large(scratch, pages, large_chars))
 
 
@@ -92,7 +92,7 @@ async def _beside_large(scratch: Path, pages: int, large_chars: int) -> list[Fig
 
 
 async def _asked_both(without: ProjectService, beside: ProjectService) -> tuple[list[float], list[float], int]:
-    """Milliseconds of each question, and how many of the contexts held a part of a large document."""
+    """Milliseconds of each question, and how many of the contexts contained a part of a large document."""
     writer = Writer(seed=29)
     times: tuple[list[float], list[float]] = ([], [])
     shown = 0

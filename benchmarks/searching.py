@@ -33,7 +33,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def against_baseline(data_dir: Path) -> list[Figure]:
-    """p50 of a search over HTTP, as a multiple of the baseline's p50, the two taking turns in one run."""
+    """p50 of a search over HTTP, as a multiple of the baseline's p50, measured alternately in one run."""
     writer = Writer(seed=11)
     with serving(data_dir, **UNCACHED) as server, baseline(data_dir) as at_the_baseline:
         until_ready(server)

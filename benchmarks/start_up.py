@@ -13,7 +13,7 @@ RUNS = 9
 
 
 def measure(data_dir: Path) -> list[Figure]:
-    """The commands take turns with a bare Python in one run, so that a busy machine weighs on all of them."""
+    """The commands alternate with a bare Python in one run, so that a busy machine weighs on all of them."""
     with serving(data_dir) as server:
         until_ready(server)
         commands = {

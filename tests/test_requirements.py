@@ -1,4 +1,4 @@
-"""The requirements file is true: every requirement that is said to be met names tests, and those tests exist."""
+"""The requirements file is true: every requirement that is met names tests, and those tests exist."""
 
 import ast
 import re

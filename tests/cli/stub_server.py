@@ -1,4 +1,4 @@
-"""A stub for a server: it answers what a test says, and remembers what it was asked."""
+"""A stub for a server: it answers what a test says, and records the requests."""
 
 import json
 import threading

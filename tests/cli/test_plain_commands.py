@@ -252,7 +252,7 @@ class TestRefusals:
         assert "hush" not in searched.out + searched.err + examined.out + examined.err
 
     def test_a_check_needs_every_backend(self, run_cli: InProcessCli) -> None:
-        """A backend that cannot be asked is not sound; nothing is reported of it that was not seen."""
+        """A backend that cannot be queried is not sound; only what was seen is reported of it."""
         ended = run_cli.with_variables(QDRANT_URL="http://u:hush@127.0.0.1:9")("check")
 
         assert ended.status != 0

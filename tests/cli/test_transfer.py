@@ -1,4 +1,4 @@
-"""`export` and `import`: a backup that comes back, beside a server, through pipes, and what is not whole."""
+"""`export` and `import`: a backup that comes back, beside a server, through pipes, and incomplete files."""
 
 import json
 import shutil

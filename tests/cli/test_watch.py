@@ -25,7 +25,7 @@ class Watching:
         return self._read(self.process.stdout)
 
     def note(self, beginning: str) -> str:
-        """Wait for something said on stderr."""
+        """Wait for a line on stderr."""
         while not (said := self._read(self.process.stderr)).startswith(beginning):
             pass
         return said

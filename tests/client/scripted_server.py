@@ -51,7 +51,7 @@ class ReceivedRequest:
 
 @dataclass
 class Scripted:
-    """The running server, and what it was asked."""
+    """The running server, and the requests it received."""
 
     url: str
     asked: list[ReceivedRequest] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What is asked, before anything is sent."""
+"""The requests of the clients, before anything is sent."""
 
 from datetime import timedelta
 

@@ -63,7 +63,7 @@ class Erratic(MemoryCollections):
 
 
 class Nothing(BaseModel):
-    """Of a provider that needs to be told nothing."""
+    """Of a provider that needs no options."""
 
 
 class InFolders(BaseModel):

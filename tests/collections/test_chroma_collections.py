@@ -1,4 +1,4 @@
-"""Collections in Chroma, on a real server and in a folder: beside others', exact, and whole after a kill."""
+"""Collections in Chroma, on a real server and in a folder: beside others', exact, and complete after a kill."""
 
 import asyncio
 from collections.abc import AsyncIterator

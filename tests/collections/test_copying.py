@@ -1,4 +1,4 @@
-"""A collection is copied whole, or the answer names what is not."""
+"""A collection is copied completely, or the answer names what is not."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The collections API: what is not said by a scenario, and what is more than one."""
+"""The collections API: what no scenario covers, and what spans several."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Which text is requested in a conversation, and how often it is embedded (V-6)."""
+"""Which text is searched for in a conversation, and how often it is embedded (V-6)."""
 
 import logging
 

@@ -13,7 +13,7 @@ TIMEOUT_S = 30.0
 async def embedder_over(
     url: str, *, model: str = "stub", wait: bool = True, **fields: Any
 ) -> AsyncIterator[OpenAIEmbedder]:
-    """The embedder, once it knows whether the server is there; nothing is checked on the side unless asked for."""
+    """The embedder, once it knows whether the server is there; nothing is checked on the side unless requested."""
     embedder = OpenAIEmbedder(url, model=model, **{"check_every_s": 3600.0, "first_retry_s": 0.01, **fields})
     await embedder.start()
     try:

@@ -15,7 +15,7 @@ from tests.servers.embedding_stub import EmbeddingStub, Wire, embedding_stub, pa
 
 
 def queries(stub: EmbeddingStub) -> list[list[str]]:
-    """What was asked beside the probe."""
+    """The requests beside the probe."""
     return [texts for texts in stub.texts if texts != [PROBE]]
 
 

@@ -265,7 +265,7 @@ async def test_an_index_without_a_model_gets_the_one_that_is_there_now(tmp_path:
 
 
 async def test_a_model_that_came_back_is_noticed_by_comparing_it_with_the_index(tmp_path: Path) -> None:
-    """D-10: nothing was embedded since, so that no answer told of it."""
+    """D-10: nothing was embedded since, so that no answer showed it."""
     async with bound_index(tmp_path) as (_, stub, bound):
         stub.seed = "another"
         with pytest.raises(BackendRejectedError):

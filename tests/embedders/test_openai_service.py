@@ -67,7 +67,7 @@ async def test_without_the_server_keyword_search_answers_and_documents_wait_for_
 
 
 async def test_another_model_behind_the_address_is_rejected_until_the_index_is_rebuilt(tmp_path: Path) -> None:
-    """D-10: its vectors are rejected, words answer, documents wait, health says why."""
+    """D-10: its vectors are rejected, keyword search answers, documents wait, health says why."""
     async with embedding_stub() as stub, memory(tmp_path, stub) as service:
         assert (await index(service, "mongodb retry")).status == "indexed"
         assert (await search(service, "mongodb")).fallback_level == 1

@@ -16,7 +16,7 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def write_graded(folder: Path) -> Path:
-    """Three documents and three queries, of which two are judged; the second is hard for words alone."""
+    """Three documents and three queries, of which two are graded; the second is hard for keyword search alone."""
     write_lines(
         folder / "corpus.jsonl",
         [

@@ -1,4 +1,4 @@
-"""An HTTP server that answers from a table: a backend, or a whole server of ours that has gone wrong."""
+"""An HTTP server that answers from a table: a backend, or a rag-context server that has gone wrong."""
 
 import json
 import threading
@@ -60,7 +60,7 @@ def healthy_server() -> dict[str, Any]:
 
 @dataclass
 class StubServer:
-    """What was asked of it: path and body, in order."""
+    """The requests it received: path and body, in order."""
 
     url: str
     asked: list[tuple[str, Any]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Measuring a service: what is indexed, asked and counted."""
+"""Measuring a service: what is indexed, queried and counted."""
 
 from pathlib import Path
 

@@ -85,7 +85,7 @@ def test_fifty_questions_find_their_documents_among_the_first_three(tmp_path: Pa
 
 
 def test_the_fifty_documents_are_of_the_kinds_that_were_requested() -> None:
-    """G-3: 20 chats, 15 decisions, 10 pieces of code, 5 edge cases, each with a question in other words."""
+    """G-3: 20 chats, 15 decisions, 10 pieces of code, 5 edge cases, each with a question that paraphrases it."""
     rows = {row["id"]: row for row in documents()}
     kinds = [row["contentType"] for id_, row in rows.items() if not id_.startswith("edge")]
     assert {kind: kinds.count(kind) for kind in kinds} == {"chat": 20, "decision": 15, "code": 10}

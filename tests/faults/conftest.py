@@ -1,4 +1,4 @@
-"""One memory over four servers for all tests of this folder; each leaves it whole, and nothing is lost."""
+"""One memory over four servers for all tests of this folder; each leaves it healthy, and nothing is lost."""
 
 from collections.abc import Iterator
 

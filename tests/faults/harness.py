@@ -37,11 +37,11 @@ class FaultHarness:
         wait_until(self._is_healthy)
 
     def question(self, about: Version) -> str:
-        """Words that no one has asked for yet, so that no cache knows the answer."""
+        """A question that was not asked before, so that no cache has the answer."""
         return f"What does the entry {about.marker} say? Question number {next(self._numbers)}."
 
     def rare_question(self, about: Version) -> str:
-        """As `question`, in words that no other document holds: the stub for MongoDB is slow with common ones."""
+        """As `question`, in terms that no other document contains: the stub for MongoDB is slow with common ones."""
         return f"{about.marker} number{next(self._numbers)}"
 
     def search(self, about: Version, **fields: Any) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class FaultHarness:
 
 @contextmanager
 def harness(folder: Path, **settings: str) -> Iterator[FaultHarness]:
-    """A memory that is whole, over servers of its own, all ended with the block."""
+    """A healthy memory over servers of its own, all stopped with the block."""
     data_dir = folder / "data"
     data_dir.mkdir()
     gc.freeze()  # the proxies run in this process, and its pauses are none of theirs
@@ -103,6 +103,6 @@ def beside(made: FaultHarness, folder: Path, **settings: str) -> Iterator[FaultH
 
 
 def component(report: dict[str, Any], role: Role) -> dict[str, Any]:
-    """A report's words on one server."""
+    """What a health report says of one server."""
     (found,) = [each for each in report["components"] if each["name"] == role]
     return dict(found)

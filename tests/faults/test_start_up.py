@@ -1,4 +1,4 @@
-"""A memory that is started while servers behind it are down: it answers, says so, and gets whole by itself."""
+"""A memory that is started while servers behind it are down: it answers, says so, and recovers by itself."""
 
 from pathlib import Path
 

@@ -55,7 +55,7 @@ class IndexTarget:
 
     @property
     def embeddings(self) -> int:
-        """How often the model was asked."""
+        """How often the model was called."""
         return self.embedder.calls
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:

@@ -101,7 +101,7 @@ def chatgpt(*conversations: Mapping[str, object]) -> bytes:
 
 
 def conversation(id_: str, title: str, *turns: tuple[str, str, float]) -> dict[str, object]:
-    """A conversation of a ChatGPT export; the turns are role, text and time."""
+    """A conversation of a ChatGPT export; the messages are role, text and time."""
     mapping: dict[str, object] = {"root": {"id": "root", "message": None, "parent": None, "children": []}}
     parent = "root"
     for number, (role, text, at) in enumerate(turns):

@@ -127,7 +127,7 @@ class TestOwn:
 
 
 class TestGone:
-    """Documents of files that are gone: told, or removed, and never those that only cannot be seen."""
+    """Documents of files that are gone: reported, or removed, and never those that only cannot be seen."""
 
     async def test_they_are_reported_until_they_are_removed(self, place: Place) -> None:
         place.write("a.md")

@@ -35,7 +35,7 @@ def reason(name: str, data: bytes) -> str:
 
 
 def spoken(document: Extracted) -> list[tuple[str, str]]:
-    """Speaker and text of each turn, read back as the index reads them."""
+    """Speaker and text of each message, read back as the index reads them."""
     text = document.content
     found = [(".".join(block.path), text[block.start : block.end]) for block in turns(text) if block.path]
     assert all(f"[{speaker}] " in said for speaker, said in found)

@@ -1,4 +1,4 @@
-"""Files that no person wrote are told from those that someone did."""
+"""Files that no person wrote are distinguished from those that someone did."""
 
 from pathlib import Path
 

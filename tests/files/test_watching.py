@@ -15,7 +15,7 @@ TIMEOUT_S = 20.0
 
 
 class ReportedChanges:
-    """What was told, relative to a folder."""
+    """The reported paths, relative to a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class ReportedChanges:
             self.more.set()
 
     async def until(self, *names: str) -> None:
-        """Wait until all of these were told."""
+        """Wait until all of these were reported."""
         async with asyncio.timeout(TIMEOUT_S):
             while not self.names.issuperset(names):
                 self.more.clear()

@@ -247,7 +247,7 @@ class SplitStores:
         await self.sweep()
 
     async def torn(self) -> list[str]:
-        """Documents that are said to be indexed and have not the vectors that they must have."""
+        """Documents that are marked indexed without the vectors that they must have."""
         found = await self.reconciler.compare()
         return [*found.missing, *found.stale]
 

@@ -1,4 +1,4 @@
-"""Secrets go, talk about secrets stays (X-4)."""
+"""Secrets are removed, text about secrets stays (X-4)."""
 
 import pytest
 from hypothesis import given

@@ -33,7 +33,7 @@ crashes: st.SearchStrategy[Crash] = st.none() | st.tuples(st.integers(0, 4), st.
 
 
 class TwoStoresAtRandom(RuleBasedStateMachine):
-    """Two stores, and one beside them that is told what the two acknowledged."""
+    """Two stores, and one beside them that gets what the two acknowledged."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class TwoStoresAtRandom(RuleBasedStateMachine):
 
     @rule(at=crashes)
     def reindex(self, at: Crash) -> None:
-        """What it leaves half done is told by the numbers, and repaired at the next look."""
+        """What it leaves half done is seen from the counts, and repaired at the next look."""
         with self._crashing(at):
             done = self.runner.run(self._tried(self.split.writer.drop_vectors()))
         if not done:

@@ -162,7 +162,7 @@ def test_an_id_comes_back_as_it_was(client: httpx2.Client, era: str, id_: int | 
 def test_what_is_no_message_is_a_protocol_error(
     client: httpx2.Client, era: str, body: bytes, code: int, id_: int | None
 ) -> None:
-    """The same as over the pipe, in words of our own."""
+    """The same as over the pipe, with messages of rag-context."""
     headers = {"Content-Type": "application/json", **(MODERN if era == "modern" else {})}
     reply = client.post("/mcp", content=body, headers=headers)
     assert reply.status_code == 400

@@ -55,7 +55,7 @@ class Spoken:
         return message
 
     def end(self) -> tuple[int, str]:
-        """Close our end; the exit status, and what was said on stderr. Nothing more may be on stdout."""
+        """Close our end; returns the exit status and stderr. Nothing more may be on stdout."""
         out, said = self.process.communicate(timeout=TIMEOUT_S)
         assert out == b""
         return self.process.returncode, said.decode()

@@ -1,4 +1,4 @@
-"""Answers in words: every kind of answer has some, and they hold what a model must know."""
+"""Answers as text: every kind of answer has one, with what a model must know."""
 
 from datetime import UTC, datetime
 

@@ -229,7 +229,7 @@ async def test_long_work_reports_its_progress(harness: ServiceHarness, mode: str
 
 
 class Hanging(StubService):
-    """Searches without end, and knows when it was told to stop."""
+    """Searches without end, and records when it was cancelled."""
 
     def __init__(self) -> None:
         super().__init__()

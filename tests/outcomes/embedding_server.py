@@ -1,4 +1,4 @@
-"""An embedding server in a thread, whose models know words only: cheap, and the same every time."""
+"""An embedding server in a thread, whose models embed single words: cheap, and the same every time."""
 
 import json
 import threading

@@ -33,7 +33,7 @@ class Repository:
         return file
 
     def configure(self, **values: object) -> None:
-        """Write the configuration; `project_name` is the folder's, if not said."""
+        """Write the configuration; `project_name` is the folder's by default."""
         self.write(".rag-context/config.json", json.dumps({"project_name": self.root.name, **values}))
 
     def check_out(self, branch: str) -> None:

@@ -175,7 +175,7 @@ def component(server: Served, connection: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("connection", CONNECTIONS)
 def test_keywords_and_hybrid_find_what_vectors_do_not(server: Served, connection: str) -> None:
-    """V-7. The stub's vectors mean nothing: only words can find the note."""
+    """V-7. The stub's vectors mean nothing: only keyword search can find the note."""
     large_index(server, "modes", connection)
     text = "what does ERR-4107 mean?"
     by_keywords = found(server, "modes", connection, text=text, mode="text", top_k=4)

@@ -1,4 +1,4 @@
-"""`healthy` is true when searches are answered whole and a write would be taken, and only then."""
+"""`healthy` is true when searches are answered completely and a write would be accepted, and only then."""
 
 import gzip
 import resource

@@ -1,4 +1,4 @@
-"""What agents' clients keep of conversations is stored as what was said in them, and nothing else."""
+"""What agents' clients keep of conversations is stored as its messages, and nothing else."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Contexts: three sections, every document once and whole below its own heading, within the budget."""
+"""Contexts: three sections, every document once and complete below its own heading, within the budget."""
 
 import string
 from collections.abc import Sequence

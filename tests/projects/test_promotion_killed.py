@@ -1,4 +1,4 @@
-"""A promotion that is killed leaves the file whole, and the next activation completes it."""
+"""A promotion that is killed leaves the file intact, and the next activation completes it."""
 
 import asyncio
 import sys

@@ -147,7 +147,7 @@ async def test_background_work_is_not_rejected() -> None:
 
 
 async def test_a_stopped_process_has_not_kept_any_caller_waiting() -> None:
-    """The loop is held up for longer than anyone may wait; the place comes free right after it."""
+    """The loop is held up for longer than anyone may wait; the slot comes free right after it."""
     work = Work(make(1, max_wait_s=0.2))
     tasks = [asyncio.create_task(work.run(number)) for number in range(2)]
     await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The breaker's whole life, on a clock that stands still."""
+"""All states of the breaker, on a clock that stands still."""
 
 from contextlib import ExitStack
 

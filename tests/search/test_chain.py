@@ -1,4 +1,4 @@
-"""The fallback chain: each level by the fault that leads to it, and nothing that is not said."""
+"""The fallback chain: each level by the fault that leads to it, and nothing unlabelled."""
 
 import asyncio
 from dataclasses import replace

@@ -42,7 +42,7 @@ WARNINGS = {
 
 @dataclass
 class StubService:
-    """Says what a test tells it, and remembers what it was asked."""
+    """Answers what a test says, and records the requests."""
 
     level: int = 1
     retry_after_s: float | None = None

@@ -142,7 +142,7 @@ def test_a_receipt_comes_before_the_next_line_is_sent(open_server: Running) -> N
 
 
 def test_a_client_may_send_everything_before_it_reads_anything(open_server: Running) -> None:
-    """Receipts are held meanwhile; neither side waits for the other."""
+    """Receipts are buffered meanwhile; neither side waits for the other."""
     count = 60_000
     body = lines({**DOCUMENT, "source": "x" * 200}) * count
     head = (

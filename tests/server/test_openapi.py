@@ -88,7 +88,7 @@ def test_whatever_is_sent_the_server_keeps_to_its_description(open_server: Runni
 
 def test_what_does_not_fit_the_schema_is_rejected(open_server: Running, tmp_path: Path) -> None:
     """T-8: null for an optional field is the one thing accepted beyond what is advertised. Every value on a boundary
-    is among what is sent here, and what the server says to it is held to the description too."""
+    is among what is sent here, and what the server answers to it is checked against the description too."""
     with open_server.client() as client:
         described = client.get("/openapi.json").json()
     schemas = described["components"]["schemas"]

@@ -103,7 +103,7 @@ def too_many_requests(retry_after_s: int = 1) -> HttpAnswer:
 
 
 class Connection:
-    """One client's connection and, once it has said something that is passed on, one to the backend."""
+    """One client's connection and, once it has sent something that is passed on, one to the backend."""
 
     def __init__(self, proxy: "FaultProxy", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
@@ -162,7 +162,7 @@ class Connection:
                 await self._pass_on(data)
 
     async def _held(self, data: bytes) -> bytes:
-        """What was asked once it may go on; nothing where the client gave up meanwhile."""
+        """The request once it may go on; nothing where the client gave up meanwhile."""
         while isinstance(self.fault, HangBefore):
             change = asyncio.create_task(self._proxy.changed())
             reading = asyncio.create_task(self._reader.read(CHUNK))

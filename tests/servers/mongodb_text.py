@@ -61,7 +61,7 @@ class Search:
 
 
 def parsed(text: str) -> Search:
-    """`"phrases"` and `-words` as MongoDB reads them; all else are words of which any will do."""
+    """`"phrases"` and `-words` as MongoDB reads them; all else are terms of which any will do."""
     phrases = tuple(_folded(phrase) for phrase in re.findall(r'"([^"]*)"', text))
     plain = re.sub(r'"[^"]*"', lambda match: f" {match[0][1:-1]} ", text)
     excluded = re.findall(r"(?<!\S)-([^\W_]+)", plain)

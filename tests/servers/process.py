@@ -86,7 +86,7 @@ class ServerProcess:
         self._signal(signal.SIGCONT)
 
     def serve(self) -> None:
-        """Wait until it ends, or this process is told to: by Ctrl-C or SIGTERM."""
+        """Wait until it ends, or this process is stopped by Ctrl-C or SIGTERM."""
         signal.signal(signal.SIGTERM, signal.default_int_handler)
         with suppress(KeyboardInterrupt):
             if self._process is not None:

@@ -2,7 +2,7 @@
 
     python -m tests.servers.qdrant --port 6333 [--grpc-port 6334] [--api-key KEY]    serve on 127.0.0.1 until killed
 
-It answers as Qdrant does, errors included, and remembers what it was asked. It has no index, so it is exact.
+It answers as Qdrant does, errors included, and records the requests. It has no index, so it is exact.
 """
 
 import argparse
@@ -43,7 +43,7 @@ class RejectedError(Exception):
 
 @dataclass
 class StubServer:
-    """A server's contents, and the calls that changed or asked for them: method, path, body."""
+    """A server's contents, and the calls that changed or read them: method, path, body."""
 
     api_key: str | None = None
     memory: AsyncQdrantClient = field(default_factory=lambda: AsyncQdrantClient(":memory:"))
@@ -51,7 +51,7 @@ class StubServer:
     indexes: dict[str, dict[str, models.PayloadIndexInfo]] = field(default_factory=dict)
     calls: list[tuple[str, str, Any]] = field(default_factory=list)
     parameters: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
-    """What the addresses of the calls asked for beside the path."""
+    """The query strings of the calls."""
 
     statuses: list[models.UpdateStatus] = field(default_factory=list)
     """What the next updates are answered with, which are not done before an update is answered otherwise."""
@@ -301,7 +301,7 @@ class Running:
 
     @property
     def calls(self) -> list[tuple[str, str, Any]]:
-        """What was asked over HTTP so far: method, path, body."""
+        """The calls over HTTP so far: method, path, body."""
         return self.server.calls
 
 

@@ -1,4 +1,4 @@
-"""maxTokens: an answer of bounded length, by whole passages."""
+"""maxTokens: an answer of bounded length, of complete passages."""
 
 from rag_context.testing.embedder import WordTokenizer
 from tests.service.harness import ServiceHarness

@@ -24,7 +24,7 @@ TALK = (
 
 
 async def said(harness: ServiceHarness, *turns: str, **fields: str) -> None:
-    """Turns as an agent hands them in, one after the other."""
+    """Messages as an agent submits them, one after the other."""
     for turn in turns:
         await harness.index(turn, contentType="chat", sessionId="talk", **fields)
 

@@ -1,4 +1,4 @@
-"""Reindexing behind the searches: begun once, carried on by the upkeep, told as it is."""
+"""Reindexing behind the searches: started once, continued by the maintenance, reported with its progress."""
 
 import asyncio
 from typing import Any

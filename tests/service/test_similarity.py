@@ -1,4 +1,4 @@
-"""Which documents are like one: by vectors, else by keyword search, and said so."""
+"""Which documents are similar to one: by vectors, else by keyword search with a warning."""
 
 from typing import Any
 

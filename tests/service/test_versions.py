@@ -1,4 +1,4 @@
-"""Which documents are still there as they were, asked in bulk (C-3)."""
+"""Which documents are still stored unchanged, queried in bulk (C-3)."""
 
 from rag_context.api.index import BulkLine
 from rag_context.api.wire import VersionsRequest

@@ -100,7 +100,7 @@ async def test_the_server_of_these_tests_reads_phrases_and_negations(mongodb: Mo
     "query", ["wolf -sheep", 'wolf "no such phrase"', '"sheep wolf"', "-wolf", "wolf\t-sheep", '"wolf']
 )
 async def test_quotes_and_minus_signs_are_not_syntax(mongodb: MongoStore, raw: Raw, query: str) -> None:
-    """Said of a document of another program, which the text index alone finds."""
+    """About a document of another program, which the text index alone finds."""
     await raw["C0N7EXT"].insert_one({"content": "a wolf and a sheep", "contentType": "chat", "sessionId": "s"})
     ours = await put(mongodb, document("b", "wolf sheep"))
     hits = await found(mongodb, query)

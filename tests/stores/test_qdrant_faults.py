@@ -104,7 +104,7 @@ def complaint(reason: str) -> object:
 
 
 def calls(vectors: QdrantVectors) -> dict[str, Callable[[], Awaitable[object]]]:
-    """Everything that can be asked of the store."""
+    """Every operation of the store."""
     written = document("a", "secret content")
 
     async def listed() -> list[str]:
@@ -126,7 +126,7 @@ def calls(vectors: QdrantVectors) -> dict[str, Callable[[], Awaitable[object]]]:
 
 
 async def failures(asked: Iterable[Callable[[], Awaitable[object]]]) -> list[BackendError]:
-    """What each call raises, all asked at the same time; any other outcome is a failure of the test."""
+    """What each call raises, all made at the same time; any other outcome is a failure of the test."""
 
     async def failure(ask: Callable[[], Awaitable[object]]) -> BackendError:
         with pytest.raises(BackendError) as caught:

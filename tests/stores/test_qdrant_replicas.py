@@ -1,6 +1,6 @@
-"""Qdrant with replicas, a busy Qdrant and one of another version: what is asked of it, and what its answers mean.
+"""Qdrant with replicas, a busy Qdrant and one of another version: the requests it gets, and what its answers mean.
 
-Said of the stub, which has one copy of everything: what a cluster makes of it is for a real one to show.
+About the stub, which has one copy of everything: only a real cluster can show the rest.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""The matrix in memory: whole changes only, and no memory kept of what has gone."""
+"""The matrix in memory: complete changes only, and no memory kept of deleted rows."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Lists of common words are read ahead, so that no question has to wait for them."""
+"""Posting lists of common terms are read ahead, so that no search has to wait for them."""
 
 import asyncio
 import sqlite3
@@ -42,7 +42,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def held(texts: SqliteTexts) -> set[str]:
-    """Words whose lists are in memory."""
+    """Terms whose posting lists are in memory."""
     return {match.partition('"')[2].rstrip('"') for _, _, match in list(texts._postings._lists)}
 
 

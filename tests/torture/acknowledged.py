@@ -1,4 +1,4 @@
-"""What was promised: every version of every source that was sent, and which of them was acknowledged last."""
+"""The expected state: every version of every source that was sent, and which of them was acknowledged last."""
 
 import random
 from dataclasses import dataclass, field

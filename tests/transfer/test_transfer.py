@@ -413,7 +413,7 @@ class TestModels:
 
 
 class TestBroken:
-    """One bad line is named and costs nothing else; a file that is not whole is never taken for whole."""
+    """One bad line is named and costs nothing else; an incomplete file is never accepted as complete."""
 
     @pytest.fixture
     async def export(self, indexes: Indexes) -> bytes:

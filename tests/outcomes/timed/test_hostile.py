@@ -34,7 +34,7 @@ what stops a process keeps every search waiting for seconds."""
 
 @dataclass
 class Beside:
-    """What someone saw who kept asking. `late` are answers that took too long: what was asked, and how long."""
+    """What a client saw that kept searching. `late` are answers that took too long: the query, and how long."""
 
     url: str
     most_s: float = MOST_S

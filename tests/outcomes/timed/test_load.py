@@ -1,4 +1,4 @@
-"""More questions and documents at once than can be worked on: answers stay whole, the rest is told to come again."""
+"""More questions and documents than the server can work on: answers stay complete, the rest gets a retry delay."""
 
 import http.client
 import json
@@ -157,7 +157,7 @@ def test_one_searcher_beside_bulk_work_has_every_question_answered_completely(la
 
 
 def send_until(server: Served, stop: threading.Event) -> None:
-    """Stream long documents to `/bulk`, in pieces, until told to stop; then hang up."""
+    """Stream long documents to `/bulk`, in pieces, until stopped; then hang up."""
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
     connection.putrequest("POST", "/bulk")

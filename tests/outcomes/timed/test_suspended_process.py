@@ -1,4 +1,4 @@
-"""A process that is stopped or throttled for a while: what was asked before is answered after, and nothing is dead."""
+"""A process that is stopped or throttled for a while: requests from before are answered after, and nothing is dead."""
 
 import signal
 import threading
