@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import settings
 
-from tests.cli.restored_logging import logging_as_it_was
+from tests.cli.restored_logging import restored_logging
 
 settings.register_profile("same", derandomize=True)
 settings.register_profile("explore", max_examples=2000)
@@ -25,6 +25,6 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_it_was() -> Iterator[None]:
-    with logging_as_it_was():
+def _restored_logging() -> Iterator[None]:
+    with restored_logging():
         yield

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def logging_as_it_was() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     """A command run inside this process sets logging up for itself; its streams end with it."""
     root, ours = logging.getLogger(), logging.getLogger("rag_context")
     handlers, levels = root.handlers[:], (root.level, ours.level)

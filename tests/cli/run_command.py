@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from rag_context.cli.app import app
 
-from .restored_logging import logging_as_it_was
+from .restored_logging import restored_logging
 
 TIMEOUT_S = 60.0
 _PROGRAM = shutil.which("rag-context", path=str(Path(sys.executable).parent)) or "rag-context"
@@ -83,7 +83,7 @@ class Commands:
 
     def __call__(self, *words: str | Path) -> Ended:
         """Run a command to its end in this process, with the environment that a process of its own would have."""
-        with chdir(self.folder), _variables(self._environment()), logging_as_it_was():
+        with chdir(self.folder), _variables(self._environment()), restored_logging():
             result = CliRunner(charset="utf-8").invoke(app, [str(word) for word in words], catch_exceptions=False)
         return Ended(result.exit_code, result.stdout, result.stderr)
 

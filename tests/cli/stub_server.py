@@ -24,12 +24,12 @@ class Script:
     body: bytes = b"{}"
     receipts: Sequence[dict[str, object]] | None = None
     """Receipts after which a bulk request is cut off; None: it is never answered."""
-    asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     bulk_came: threading.Event = field(default_factory=threading.Event)
     ended: threading.Event = field(default_factory=threading.Event)
 
     def headers_of(self, path: str) -> dict[str, str]:
-        return next(headers for asked, headers in self.asked if asked == path)
+        return next(headers for request, headers in self.requests if request == path)
 
 
 def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
@@ -62,7 +62,7 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
             self.close_connection = True
 
         def _remember(self) -> None:
-            script.asked.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+            script.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)

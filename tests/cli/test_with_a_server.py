@@ -140,8 +140,8 @@ class TestStaleAnnouncements:
             out = keyed("health").out
 
         assert "the index in" in out
-        assert [path for path, _ in script.asked] == ["/live"]
-        assert "the-key" not in str(script.asked)
+        assert [path for path, _ in script.requests] == ["/live"]
+        assert "the-key" not in str(script.requests)
 
 
 class TestAServerThatFails:

@@ -54,7 +54,7 @@ class Scripted:
     """The running server, and the requests it received."""
 
     url: str
-    asked: list[ReceivedRequest] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def scripted(steps: Sequence[Step]) -> Iterator[Scripted]:
             except OSError:
                 return
             with connection:
-                server.asked.append(_read(connection))
+                server.requests.append(_read(connection))
                 _follow(connection, step)
         listener.close()
 

@@ -56,8 +56,8 @@ async def test_another_program_at_the_announced_address_gets_neither_request_nor
         async with AsyncClient(data_dir=tmp_path, api_key="k-1", retries=QUICK) as async_client:
             with pytest.raises(ServerUnreachableError, match=r"http://127\.0\.0\.1:1:"):
                 await async_client.health()
-    assert {asked.line for asked in other_program.asked} == {"GET /live HTTP/1.1"}
-    assert "k-1" not in str([asked.headers for asked in other_program.asked])
+    assert {request.line for request in other_program.requests} == {"GET /live HTTP/1.1"}
+    assert "k-1" not in str([request.headers for request in other_program.requests])
 
 
 def test_a_client_follows_its_server_to_another_port(tmp_path: Path) -> None:

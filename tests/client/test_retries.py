@@ -87,7 +87,7 @@ async def test_what_passes_is_tried_again_under_the_same_id(client_kind: str, tr
     with scripted([trouble, trouble, ANSWER]) as server:
         async with connected(client_kind, server.url) as context:
             assert (await context.stats(request_id="r-1")).total_queries == 2
-    assert [asked.headers["x-request-id"] for asked in server.asked] == ["r-1", "r-1", "r-1"]
+    assert [request.headers["x-request-id"] for request in server.requests] == ["r-1", "r-1", "r-1"]
 
 
 async def test_after_three_tries_it_is_reported(client_kind: str) -> None:
@@ -99,7 +99,7 @@ async def test_after_three_tries_it_is_reported(client_kind: str) -> None:
     assert (error.status, error.code, error.request_id) == (503, "SERVICE_UNAVAILABLE", "r-9")
     assert error.server_message == "Database unavailable"
     assert (error.retry_after_s, error.component) == (0.0, "server")
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 async def test_a_longer_wait_than_a_caller_would_sit_out_is_reported_at_once(client_kind: str) -> None:
@@ -126,7 +126,7 @@ async def test_what_would_fail_again_is_not_tried_again(client_kind: str, status
         error = await failure(client_kind, server)
     assert type(error) is kind
     assert (error.status, str(error)) == (status, "No")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("body", [b"<html>hello</html>", b"{}", b"\xff\xfe", b"[]"])
@@ -224,7 +224,7 @@ async def test_what_may_not_be_done_twice_is_repeated_only_if_it_was_never_sent(
         async with AsyncClient(server.url, api_key="", retries=QUICK) as client:
             with pytest.raises(ServerUnreachableError):
                 await client._send(call, "r-1")
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(client_kind: str) -> None:
@@ -238,7 +238,7 @@ async def test_a_bulk_run_that_breaks_off_goes_on_where_it_was(client_kind: str)
         (2, "unchanged", "b"),
         (3, "indexed", "c"),
     ]
-    assert [asked.body.count(b"\n") for asked in server.asked] == [3, 2]
+    assert [request.body.count(b"\n") for request in server.requests] == [3, 2]
 
 
 async def test_a_bulk_run_with_too_few_receipts_is_not_a_success(client_kind: str) -> None:

@@ -45,7 +45,7 @@ def main() -> int:
         differences += _differs("a key that cannot be one", (key[0] != 0, "", ""), (True, "", ""))
         with scripted([BUSY, SILENCE, BUSY]) as troubled:
             differences += _differs("trouble", _run(program, troubled.url), (1, "", "Database unavailable\n"))
-            differences += _differs("three tries", (len(troubled.asked), "", ""), (3, "", ""))
+            differences += _differs("three tries", (len(troubled.requests), "", ""), (3, "", ""))
         with scripted([LATER]) as throttled:
             differences += _differs("a long wait", _run(program, throttled.url), (1, "", "Too many requests\n"))
         for body in (b"<html>", b"null", b'{"healthy": "abc"}'):

@@ -36,11 +36,11 @@ def test_every_object_keeps_to_its_schema(version: str) -> None:
         text=True,
         check=False,
     )
-    said = [line for line in (checked.stdout + checked.stderr).splitlines() if line[:4] in {"INFO", "WARN", "ERRO"}]
+    output = [line for line in (checked.stdout + checked.stderr).splitlines() if line[:4] in {"INFO", "WARN", "ERRO"}]
 
     assert checked.returncode == 0, checked.stdout
-    assert [line for line in said if " passed for resource " not in line] == []
-    assert len(said) == len(resources())
+    assert [line for line in output if " passed for resource " not in line] == []
+    assert len(output) == len(resources())
 
 
 def test_the_schemas_would_notice_a_misspelt_field(tmp_path: Path) -> None:

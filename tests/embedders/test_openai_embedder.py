@@ -37,12 +37,12 @@ async def test_the_address_is_accepted_with_and_without_its_version(path: str) -
 
 
 @pytest.mark.parametrize(
-    ("path", "asked"),
+    ("path", "expected"),
     [("/openai", "/openai/v1/embeddings"), ("/api/v1beta/openai?version=7", "/api/v1beta/openai/embeddings")],
 )
-async def test_a_path_in_the_address_is_kept(path: str, asked: str) -> None:
+async def test_a_path_in_the_address_is_kept(path: str, expected: str) -> None:
     async with embedding_stub(always=reply({"error": "not here"})) as stub, embedder_over(stub.url + path):
-        assert {request.path.partition("?")[0] for request in stub.asked} == {asked}
+        assert {request.path.partition("?")[0] for request in stub.requests} == {expected}
 
 
 async def test_documents_go_in_batches_of_32_and_come_back_in_order() -> None:
@@ -56,9 +56,9 @@ async def test_documents_go_in_batches_of_32_and_come_back_in_order() -> None:
 
 
 async def test_vectors_are_put_where_their_index_says() -> None:
-    def backwards(asked: object) -> Wire:
+    def backwards(request: object) -> Wire:
         data = [{"index": i, "embedding": stub.vector(text).tolist()} for i, text in enumerate(["a", "b", "c"])]
-        return reply({"data": data[::-1]})(asked)  # type: ignore[arg-type]
+        return reply({"data": data[::-1]})(request)  # type: ignore[arg-type]
 
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
         stub.script.append(backwards)
@@ -76,10 +76,10 @@ async def test_base64_is_read_as_numbers_are() -> None:
 async def test_an_encoding_is_requested_only_on_demand() -> None:
     async with embedding_stub() as stub:
         async with embedder_over(stub.url):
-            assert "encoding_format" not in stub.asked[0].fields
+            assert "encoding_format" not in stub.requests[0].fields
         async with embedder_over(stub.url, encoding_format="base64"):
-            assert stub.asked[-1].path.endswith("models")
-            assert stub.asked[-2].fields["encoding_format"] == "base64"
+            assert stub.requests[-1].path.endswith("models")
+            assert stub.requests[-2].fields["encoding_format"] == "base64"
 
 
 async def test_prefixes_of_the_models_profile_apply() -> None:
@@ -91,7 +91,7 @@ async def test_prefixes_of_the_models_profile_apply() -> None:
         await embedder.embed_documents(["me"])
         assert queries(stub) == [["search_query: who?"], ["search_document: me"]]
         assert (embedder.model.query_prefix, embedder.model.window) == ("search_query: ", 2046)
-        assert {asked.fields["model"] for asked in stub.asked if asked.fields} == {"nomic-embed-text-v1.5"}
+        assert {request.fields["model"] for request in stub.requests if request.fields} == {"nomic-embed-text-v1.5"}
 
 
 async def test_a_model_with_another_vocabulary_gets_a_smaller_window() -> None:
@@ -120,10 +120,10 @@ async def test_an_empty_text_and_a_lone_surrogate_can_be_sent() -> None:
 async def test_the_key_is_sent_as_a_bearer_token() -> None:
     async with embedding_stub() as stub:
         async with embedder_over(stub.url, api_key=" sesame\n"):
-            assert {asked.headers["authorization"] for asked in stub.asked} == {"Bearer sesame"}
-        stub.asked.clear()
+            assert {request.headers["authorization"] for request in stub.requests} == {"Bearer sesame"}
+        stub.requests.clear()
         async with embedder_over(stub.url):
-            assert not any("authorization" in asked.headers for asked in stub.asked)
+            assert not any("authorization" in request.headers for request in stub.requests)
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "host:1234", "http://", "http://user:se/cret@host:1"])
@@ -146,7 +146,7 @@ def test_a_key_that_cannot_be_sent_stops_at_once_and_is_not_repeated(key: str) -
 async def test_a_query_does_not_wait_for_documents() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
-        stub.script.extend([lambda asked: Wire(stub.embed(asked).data, until=gate)] * 2)
+        stub.script.extend([lambda request: Wire(stub.embed(request).data, until=gate)] * 2)
         bulk = [asyncio.create_task(embedder.embed_documents([f"{n}.{k}" for k in range(64)])) for n in range(20)]
         while len(queries(stub)) < 2:
             stub.arrived.clear()
@@ -160,7 +160,7 @@ async def test_a_query_does_not_wait_for_documents() -> None:
 async def test_identical_queries_in_flight_share_one_request() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
-        stub.script.append(lambda asked: Wire(stub.embed(asked).data, until=gate))
+        stub.script.append(lambda request: Wire(stub.embed(request).data, until=gate))
         stub.arrived.clear()
         tasks = [asyncio.create_task(embedder.embed_query("same")) for _ in range(5)]
         await stub.arrived.wait()
@@ -175,7 +175,7 @@ async def test_identical_queries_in_flight_share_one_request() -> None:
 async def test_a_query_without_a_waiting_caller_is_given_up() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
-        stub.script.append(lambda asked: Wire(stub.embed(asked).data, until=gate))
+        stub.script.append(lambda request: Wire(stub.embed(request).data, until=gate))
         stub.arrived.clear()
         tasks = [asyncio.create_task(embedder.embed_query("same")) for _ in range(2)]
         await stub.arrived.wait()
@@ -200,7 +200,7 @@ async def test_many_calls_use_few_connections() -> None:
 async def test_until_the_server_has_answered_every_call_says_that_it_starts() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub:
-        stub.script.append(lambda asked: Wire(stub.embed(asked).data, until=gate))
+        stub.script.append(lambda request: Wire(stub.embed(request).data, until=gate))
         async with embedder_over(stub.url, wait=False) as embedder:
             with pytest.raises(BackendStartingError, match="has not answered yet"):
                 await embedder.embed_query("a")
@@ -263,7 +263,7 @@ async def test_after_an_outage_it_works_again_at_once() -> None:
 async def test_closing_ends_running_work_and_rejects_new_work() -> None:
     gate = asyncio.Event()
     async with embedding_stub() as stub, embedder_over(stub.url) as embedder:
-        stub.always = lambda asked: Wire(stub.embed(asked).data, until=gate)
+        stub.always = lambda request: Wire(stub.embed(request).data, until=gate)
         stub.arrived.clear()
         calls = [asyncio.create_task(embedder.embed_query("a")), asyncio.create_task(embedder.embed_documents(["b"]))]
         while len(queries(stub)) < 2:

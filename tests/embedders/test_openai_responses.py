@@ -199,13 +199,13 @@ async def test_what_a_server_says_of_the_probe_is_repeated() -> None:
 async def test_neither_password_nor_query_of_the_address_is_reported() -> None:
     async with embedding_stub() as stub:
         url = stub.url.replace("http://", "http://user:passw0rd@") + "/v1?api-key=t0ken"
-        always = lambda asked: reply({"error": f"no {asked.path}"}, 400)(asked)  # noqa: E731
+        always = lambda request: reply({"error": f"no {request.path}"}, 400)(request)  # noqa: E731
         stub.always = always
         async with embedder_over(url) as embedder:
             with pytest.raises(BackendRejectedError) as caught:
                 await embedder.ping()
-        assert stub.asked[0].path == "/v1/embeddings?api-key=t0ken"
-        assert stub.asked[0].headers["authorization"].startswith("Basic ")
+        assert stub.requests[0].path == "/v1/embeddings?api-key=t0ken"
+        assert stub.requests[0].headers["authorization"].startswith("Basic ")
         assert "passw0rd" not in str(caught.value)
         assert "t0ken" not in str(caught.value)
 
@@ -327,10 +327,10 @@ async def test_a_refused_connection_names_the_server_without_its_password() -> N
 def limited(stub: EmbeddingStub, longest: int, payload: object, status: int) -> Behaviour:
     """A server that takes texts of so many characters."""
 
-    def behave(asked: ReceivedRequest) -> Wire:
-        if any(len(text) > longest for text in asked.texts):
-            return reply(payload, status)(asked)
-        return stub.embed(asked)
+    def behave(request: ReceivedRequest) -> Wire:
+        if any(len(text) > longest for text in request.texts):
+            return reply(payload, status)(request)
+        return stub.embed(request)
 
     return behave
 

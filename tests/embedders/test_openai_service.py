@@ -124,7 +124,7 @@ async def test_a_server_that_changed_its_model_is_not_queried_for_the_previous_o
         chosen = EmbedderSettings(kind="openai_compatible", url=stub.url, model=model.name)
         async with former_embedders(Settings(data_dir=tmp_path, embedder=chosen)) as open_former:
             assert await open_former(model) is None
-            assert stub.asked == []
+            assert stub.requests == []
             other = replace(model, name="stub", fingerprint="f00d")
             assert await open_former(other) is None, "it has another fingerprint"
-            assert stub.asked != []
+            assert stub.requests != []

@@ -63,10 +63,10 @@ class StubServer:
     """The requests it received: path and body, in order."""
 
     url: str
-    asked: list[tuple[str, Any]] = field(default_factory=list)
+    requests: list[tuple[str, Any]] = field(default_factory=list)
 
     def bodies(self, path: str) -> list[Any]:
-        return [body for asked, body in self.asked if asked == path]
+        return [body for request, body in self.requests if request == path]
 
 
 @contextmanager
@@ -81,7 +81,7 @@ def stub_server(answers: dict[str, Any]) -> Iterator[StubServer]:
             self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
         def _answer(self, body: Any) -> None:
-            stand_in.asked.append((self.path, body))
+            stub.requests.append((self.path, body))
             known = self.path in answers
             sent = json.dumps(answers.get(self.path, {"error": "Not found"})).encode()
             self.send_response(200 if known else 404)
@@ -93,11 +93,11 @@ def stub_server(answers: dict[str, Any]) -> Iterator[StubServer]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    stand_in = StubServer(f"http://127.0.0.1:{server.server_port}")
+    stub = StubServer(f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     try:
-        yield stand_in
+        yield stub
     finally:
         server.shutdown()
         thread.join()

@@ -39,7 +39,7 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("corpus.jsonl", "{", "corpus.jsonl, line 1 is not JSON"),
         ("corpus.jsonl", '{"title": "no id"}\n', "corpus.jsonl, line 1 lacks _id"),
@@ -51,11 +51,11 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_with_a_file_is_reported_with_its_line(
-    tmp_path: Path, name: str, content: str, said: str
+    tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     folder = write_graded(tmp_path / "animals")
     (folder / name).write_text(content)
-    with pytest.raises(InvalidInputError, match=said):
+    with pytest.raises(InvalidInputError, match=message):
         load_dataset(folder)
 
 
@@ -78,7 +78,7 @@ def test_queries_without_spans_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ({"corpus_id": "short", "spans": [[0, 3]]}, "query 'q' is answered by 'short', which is not in corpus.jsonl"),
         ({"spans": [[0, 3]]}, "query 'q' is answered by 'None', which is not in corpus.jsonl"),
@@ -86,10 +86,10 @@ def test_queries_without_spans_are_left_out(tmp_path: Path) -> None:
         ({"corpus_id": "long", "spans": 7}, "query 'q': each of its spans must be two numbers"),
     ],
 )
-def test_a_span_that_lies_nowhere_is_rejected(tmp_path: Path, query: dict[str, object], said: str) -> None:
+def test_a_span_that_lies_nowhere_is_rejected(tmp_path: Path, query: dict[str, object], message: str) -> None:
     folder = write_spans(tmp_path / "spans")
     write_lines(folder / "queries.jsonl", [{"_id": "q", "text": "where do foxes sleep", **query}])
-    with pytest.raises(InvalidInputError, match=said):
+    with pytest.raises(InvalidInputError, match=message):
         load_dataset(folder)
 
 

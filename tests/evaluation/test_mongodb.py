@@ -52,8 +52,8 @@ async def listening(answer: bytes) -> AsyncIterator[Mongo]:
 async def test_a_server_that_answers_ok_is_there() -> None:
     """G-1: --mongodb-uri."""
     async with listening(reply()) as mongo:
-        said = await say_hello(f"mongodb://somebody:pass%40word@127.0.0.1:{mongo.port},other:1/P4NTH30N?tls=false")
-    assert said == f"127.0.0.1:{mongo.port} answered hello"
+        message = await say_hello(f"mongodb://somebody:pass%40word@127.0.0.1:{mongo.port},other:1/P4NTH30N?tls=false")
+    assert message == f"127.0.0.1:{mongo.port} answered hello"
     (received,) = mongo.received
     assert struct.unpack("<i", received[8:12]) == (OP_MSG,)
     assert b"hello" in received
@@ -61,7 +61,7 @@ async def test_a_server_that_answers_ok_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (reply(ok=0.0), "did not answer a hello with ok"),
         (reply(opcode=1), "does not speak MongoDB's protocol"),
@@ -71,9 +71,9 @@ async def test_a_server_that_answers_ok_is_there() -> None:
         (reply()[:20], "did not answer a hello"),
     ],
 )
-async def test_what_is_not_mongodb_is_recognised(answer: bytes, said: str) -> None:
+async def test_what_is_not_mongodb_is_recognised(answer: bytes, message: str) -> None:
     async with listening(answer) as mongo:
-        with pytest.raises(BackendDataError, match=said):
+        with pytest.raises(BackendDataError, match=message):
             await say_hello(f"mongodb://127.0.0.1:{mongo.port}")
 
 

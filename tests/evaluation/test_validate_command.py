@@ -16,13 +16,13 @@ def report(*arguments: str, data_dir: Path, status: int, **extra: str) -> dict[s
     """What `validate --json` says."""
     done = command("validate", "--json", *arguments, data_dir=data_dir, **extra)
     assert done.returncode == status, done.stdout + done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    assert said["passed"] == (status == 0)
-    return said
+    outcome: dict[str, Any] = json.loads(done.stdout)
+    assert outcome["passed"] == (status == 0)
+    return outcome
 
 
-def failed(said: dict[str, Any]) -> dict[str, str]:
-    return {step["name"]: step["detail"] for step in said["steps"] if not step["passed"]}
+def failed(outcome: dict[str, Any]) -> dict[str, str]:
+    return {step["name"]: step["detail"] for step in outcome["steps"] if not step["passed"]}
 
 
 def test_a_sound_server_passes_and_is_left_as_it_was(tmp_path: Path) -> None:
@@ -53,12 +53,12 @@ def test_a_sound_server_passes_and_is_left_as_it_was(tmp_path: Path) -> None:
 def test_programs_get_the_same_and_a_quick_check_indexes_nothing(tmp_path: Path) -> None:
     with served(tmp_path) as server:
         server.wait_ready()
-        said = report("--url", server.url, data_dir=tmp_path / "elsewhere", status=0)
-        assert said["url"] == server.url
-        assert said["accuracy"]["value"] == 1.0
-        assert [check["found"] for check in said["accuracy"]["checks"]] == [True] * 3
-        assert set(said["latency"]) == {"averageMs", "p95Ms", "p99Ms"}
-        assert said["warnings"] == [] or all("Embedding latency" in text for text in said["warnings"])
+        outcome = report("--url", server.url, data_dir=tmp_path / "elsewhere", status=0)
+        assert outcome["url"] == server.url
+        assert outcome["accuracy"]["value"] == 1.0
+        assert [check["found"] for check in outcome["accuracy"]["checks"]] == [True] * 3
+        assert set(outcome["latency"]) == {"averageMs", "p95Ms", "p99Ms"}
+        assert outcome["warnings"] == [] or all("Embedding latency" in text for text in outcome["warnings"])
         quick = report("--skip-accuracy", data_dir=tmp_path, status=0)
         assert quick["accuracy"] is None
         assert not [step for step in quick["steps"] if "Index" in step["name"]]
@@ -67,8 +67,8 @@ def test_programs_get_the_same_and_a_quick_check_indexes_nothing(tmp_path: Path)
 def test_a_server_with_keys_is_validated_with_the_key_of_the_settings(tmp_path: Path) -> None:
     with served(tmp_path, RAG_CONTEXT_API_KEY="open-sesame") as server:
         report("--url", server.url, data_dir=tmp_path, status=0, RAG_CONTEXT_API_KEY="open-sesame")
-        said = report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1)
-        assert "401" in failed(said)["MCP Server Health"]
+        outcome = report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1)
+        assert "401" in failed(outcome)["MCP Server Health"]
 
 
 def test_fifty_questions_find_their_documents_among_the_first_three(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_the_fifty_documents_are_of_the_kinds_that_were_requested() -> None:
 def test_an_unreachable_server_is_a_failure_of_every_component(tmp_path: Path) -> None:
     with stub_server({}) as gone:
         url = gone.url
-    said = report("--url", url, data_dir=tmp_path, status=1)
-    assert "did not answer" in failed(said)["MCP Server Health"]
-    assert said["accuracy"]["value"] == 0.0
+    outcome = report("--url", url, data_dir=tmp_path, status=1)
+    assert "did not answer" in failed(outcome)["MCP Server Health"]
+    assert outcome["accuracy"]["value"] == 0.0
 
 
 def test_without_a_server_people_get_a_message_on_how_to_start_one(tmp_path: Path) -> None:
@@ -126,17 +126,17 @@ def test_finding_too_little_fails_although_all_parts_are_there(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("vector", "said"),
+    ("vector", "outcome"),
     [
         ((3.0, 4.0), "Vector magnitude 5.000 outside [0.9, 1.1]"),
         ((0.5, 0.5, 0.5, 0.5), "Expected 2 dimensions, got 4"),
         ((), "Expected 2 dimensions, got 0"),
     ],
 )
-def test_unsound_vectors_fail_every_sample(tmp_path: Path, vector: tuple[float, ...], said: str) -> None:
+def test_unsound_vectors_fail_every_sample(tmp_path: Path, vector: tuple[float, ...], outcome: str) -> None:
     with stub_server({**healthy_server(), "/v1/embeddings": embedding(*vector)}) as server:
         found = failed(report("--url", server.url, "--skip-accuracy", data_dir=tmp_path, status=1))
-    assert found == {f"Embedding Quality Sample {number}/5": said for number in range(1, 6)}
+    assert found == {f"Embedding Quality Sample {number}/5": outcome for number in range(1, 6)}
 
 
 def test_a_failing_component_is_named(tmp_path: Path) -> None:
@@ -171,13 +171,13 @@ def test_backends_that_are_named_and_gone_fail(tmp_path: Path) -> None:
     with stub_server({}) as gone:
         url = gone.url
     with stub_server(healthy_server()) as server:
-        said = report(
+        outcome = report(
             *("--url", server.url, "--skip-accuracy", "--qdrant-url", url, "--lm-studio-url", url),
             *("--mongodb-uri", url.replace("http", "mongodb")),
             data_dir=tmp_path,
             status=1,
         )
-    assert {"Qdrant Health Check", "LM Studio API Availability", "MongoDB Connectivity"} < set(failed(said))
+    assert {"Qdrant Health Check", "LM Studio API Availability", "MongoDB Connectivity"} < set(failed(outcome))
 
 
 @pytest.mark.parametrize("words", [("--url", "localhost:3000"), ("--timeout", "0"), ("--qdrant-url", "ftp://x")])

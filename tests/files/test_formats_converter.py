@@ -69,7 +69,7 @@ def test_the_extracted_text_is_the_same_as_in_this_process(converter: Converter)
 
 
 @pytest.mark.parametrize(
-    ("format_", "data", "said"),
+    ("format_", "data", "message"),
     [
         (Format.HTML, b"<b><i><a href=x>" * 300_000, "takes more than 1 s of computing"),
         (Format.HTML, b"<p>x y</p>" * 2_000_000, "needs more than 256 MiB of memory|takes more than 1 s of computing"),
@@ -87,9 +87,9 @@ def test_the_extracted_text_is_the_same_as_in_this_process(converter: Converter)
     ],
 )
 def test_a_bomb_ends_in_a_reason_and_the_next_file_is_read(
-    converter: Converter, format_: Format, data: bytes, said: str
+    converter: Converter, format_: Format, data: bytes, message: str
 ) -> None:
-    with pytest.raises(ConversionError, match=said):
+    with pytest.raises(ConversionError, match=message):
         list(converter.documents(format_, Path("bomb"), data))
     assert content(converter, Format.PDF, PAGE) == "## Page 1\n\nWhole.\n\n"
 
@@ -160,8 +160,8 @@ def test_a_module_in_the_folder_takes_no_librarys_place(tmp_path: Path, converte
 def by_itself(program: str, *flags: str) -> str:
     """What a Python of its own prints; it sees our source and, with `-S`, no installed package."""
     source = Path(rag_context.__file__).parent.parent
-    said = f"import sys; sys.path.insert(0, {str(source)!r})\n{program}"
-    command = [sys.executable, "-I", *flags, "-c", said]
+    message = f"import sys; sys.path.insert(0, {str(source)!r})\n{program}"
+    command = [sys.executable, "-I", *flags, "-c", message]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return ran.stdout.strip()
 

@@ -21,8 +21,8 @@ def some(random: Random, alphabet: str, size: int) -> str:
 
 
 def _jwt(random: Random) -> str:
-    def part(said: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(said).encode()).decode().rstrip("=")
+    def part(message: object) -> str:
+        return base64.urlsafe_b64encode(json.dumps(message).encode()).decode().rstrip("=")
 
     head, body = part({"alg": "HS256", "typ": "JWT"}), part({"sub": str(random.random()), "iat": 1})
     return f"{head}.{body}.{some(random, URL, 43)}"

@@ -56,9 +56,9 @@ class Spoken:
 
     def end(self) -> tuple[int, str]:
         """Close our end; returns the exit status and stderr. Nothing more may be on stdout."""
-        out, said = self.process.communicate(timeout=TIMEOUT_S)
+        out, stderr = self.process.communicate(timeout=TIMEOUT_S)
         assert out == b""
-        return self.process.returncode, said.decode()
+        return self.process.returncode, stderr.decode()
 
 
 @contextmanager
@@ -88,10 +88,10 @@ def test_stray_output_stays_off_the_wire_and_the_end_of_input_is_the_end(tmp_pat
     with spoken(tmp_path / "data", PYTHONPATH=str(tmp_path)) as client:
         client.send(search(1), {"jsonrpc": "2.0", "id": 2, "method": "tools/list"})
         assert {client.receive()["id"] for _ in range(2)} == {1, 2}
-        status, said = client.end()
+        status, stderr = client.end()
     assert status == 0
-    assert "stray print" in said
-    assert "stray write" in said
+    assert "stray print" in stderr
+    assert "stray write" in stderr
 
 
 def test_sigterm_ends_it_cleanly(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_an_index_of_another_model_is_reported_to_the_agent_and_to_people(tmp_pa
     with spoken(data_dir, RAG_CONTEXT_EMBEDDER__MODEL_DIR=str(model)) as client:
         client.send(search(1))
         assert "rag-context reindex" in client.receive()["error"]["message"]
-        status, said = client.end()
+        status, stderr = client.end()
     assert status == 78
-    assert "rag-context reindex" in said
-    assert "Traceback" not in said
+    assert "rag-context reindex" in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

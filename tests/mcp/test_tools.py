@@ -219,7 +219,7 @@ async def test_long_work_reports_its_progress(harness: ServiceHarness, mode: str
         received.append((progress, total))
         assert message is None
 
-    async with harness.kept_up(), connected(harness.service, mode=mode) as client:
+    async with harness.maintained(), connected(harness.service, mode=mode) as client:
         for number in range(3):
             await client.call_tool("rag_context_index", {**DOCUMENT, "source": str(number)})
         arguments = {"force": True, "wait": True}

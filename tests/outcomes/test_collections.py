@@ -338,14 +338,14 @@ def test_the_command_line_searches_by_keywords_and_deletes_by_a_filter(deploymen
         result = command("collections", *arguments, "--config", config, "--json", data_dir=deployment.folder / "data")
         return result.returncode, result.stdout + result.stderr
 
-    code, said = run("query", "typed", "nightly backup", "--mode", "text")
-    assert (code, [one["id"] for one in json.loads(said)["results"]]) == (0, ["backup"])
-    code, said = run("update", "typed", "stones", '{"hard": true}', "--merge")
-    assert json.loads(said)["metadata"]["hard"] is True
-    code, said = run("remove", "typed", "--where", '{"hard": true}')
-    assert (code, json.loads(said)["count_deleted"]) == (0, 1)
-    code, said = run("remove", "typed", "--where", '{"kind": "note"}')
-    assert (code, "dry_run" in said) == (2, True)
+    code, output = run("query", "typed", "nightly backup", "--mode", "text")
+    assert (code, [one["id"] for one in json.loads(output)["results"]]) == (0, ["backup"])
+    code, output = run("update", "typed", "stones", '{"hard": true}', "--merge")
+    assert json.loads(output)["metadata"]["hard"] is True
+    code, output = run("remove", "typed", "--where", '{"hard": true}')
+    assert (code, json.loads(output)["count_deleted"]) == (0, 1)
+    code, output = run("remove", "typed", "--where", '{"kind": "note"}')
+    assert (code, "dry_run" in output) == (2, True)
 
 
 def test_the_response_of_a_network_address_is_not_revealed(deployment: Deployment, server: Served) -> None:

@@ -112,23 +112,23 @@ def test_a_directory_that_others_may_open_is_left_and_warned_about(tmp_path: Pat
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
     place.chmod(0o755)
-    said = command("config", data_dir=place)
-    assert (said.returncode, stat.S_IMODE(place.stat().st_mode)) == (0, 0o755)
-    assert "chmod 700" in said.stderr
+    output = command("config", data_dir=place)
+    assert (output.returncode, stat.S_IMODE(place.stat().st_mode)) == (0, 0o755)
+    assert "chmod 700" in output.stderr
 
 
 def test_no_parameter_of_an_address_is_shown_that_may_be_a_secret(tmp_path: Path) -> None:
     token = "hush"
-    said = command(
+    output = command(
         "config",
         data_dir=tmp_path / "data",
         MONGODB_URI=f"mongodb://h/db?authMechanismProperties=AWS_SESSION_TOKEN:{token}&replicaSet=rs0",
         QDRANT_URL=f"http://h:6333/?access={token}",
         LM_STUDIO_URL=f"http://h:1234/v1?{token}#{token}",
     )
-    assert said.returncode == 0, said.stderr
-    assert token not in said.stdout + said.stderr
-    assert "rs0" in said.stdout
+    assert output.returncode == 0, output.stderr
+    assert token not in output.stdout + output.stderr
+    assert "rs0" in output.stdout
 
 
 def test_wrong_keys_are_limited_by_address_and_right_ones_are_not(tmp_path: Path) -> None:

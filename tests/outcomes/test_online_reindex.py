@@ -46,7 +46,7 @@ def indexed(embedder: EmbeddingServer, tmp_path_factory: pytest.TempPathFactory)
     with served(made, **settings(embedder)) as server:
         server.wait_ready()
         index_all(server, [{"content": text, "source": source} for source, text in TEXTS.items()])
-        assert whole(server)
+        assert complete(server)
         server.stop()
     return made
 
@@ -59,7 +59,7 @@ def data_dir(indexed: Path, embedder: EmbeddingServer, tmp_path: Path) -> Path:
     return Path(shutil.copytree(indexed, tmp_path / "data"))
 
 
-def whole(server: Served) -> bool:
+def complete(server: Served) -> bool:
     """Whether quotations are found, at level 1 and without a warning."""
     answers = list(found(server, ASKED, lambda source: quotation(TEXTS[source])))
     labels = {(answer["fallbackLevel"], answer.get("warning")) for answer in answers}
@@ -69,8 +69,8 @@ def whole(server: Served) -> bool:
 def run(server: Served, **fields: Any) -> dict[str, Any]:
     reply = server.tool("reindex", fields)
     assert reply.status_code == 200, reply.text
-    said: dict[str, Any] = reply.json()
-    return said
+    response: dict[str, Any] = reply.json()
+    return response
 
 
 def model(server: Served) -> str:
@@ -94,13 +94,13 @@ def test_a_forced_reindex_is_not_noticed_by_those_who_ask(embedder: EmbeddingSer
         assert run(server, force=True)["status"] == "running"
         rounds = 0
         while run(server, statusOnly=True)["status"] == "running":
-            assert whole(server)
+            assert complete(server)
             vectors = server.search(quotation(TEXTS["/0.md"]), mode="vector")
             assert (vectors["fallbackLevel"], bool(vectors["results"])) == (1, True)
             assert server.health()["pendingDocuments"] == 0
             rounds += 1
         assert rounds >= 2
-        assert whole(server)
+        assert complete(server)
         assert size(data_dir) < 1.2 * before, "the old vectors are gone"
 
 
@@ -110,7 +110,7 @@ def test_what_is_written_and_deleted_meanwhile_is_right_afterwards(embedder: Emb
         embedder.long_text_s = SLOWLY_S
         wait_until(lambda: run(server, statusOnly=True)["done"] > 5)
         assert model(server) == "words", "the old model answers"
-        assert whole(server)
+        assert complete(server)
         new, changed = "a heron waits at the lower weir", "the sluice keeper counts seven grey geese"
         server.index(f"{new} until the sluice is opened.", source="/new.md")
         index_all(server, [{"content": f"Meanwhile {changed} before noon.", "source": "/1.md"}])
@@ -137,15 +137,15 @@ def test_killed_in_the_middle_the_old_vectors_answer_and_the_next_start_goes_on(
         server.kill()
     with served(data_dir, **settings(embedder)) as server:  # whoever goes back to the old model finds all of it
         server.wait_ready()
-        assert whole(server)
+        assert complete(server)
         server.kill()
     with served(data_dir, **new) as server:  # without --reindex: it was begun
         server.wait_ready()
         assert (model(server), run(server, statusOnly=True)["done"] > 20) == ("words", True)
-        assert whole(server)
+        assert complete(server)
         embedder.long_text_s = 0.0
         wait_until(lambda: model(server) == "letters")
-        assert whole(server)
+        assert complete(server)
 
 
 def test_where_the_old_model_is_gone_keyword_search_answers_and_says_so(
@@ -162,7 +162,7 @@ def test_where_the_old_model_is_gone_keyword_search_answers_and_says_so(
         embedder.long_text_s = 0.0
         wait_until(lambda: run(server, statusOnly=True)["status"] == "current")
         end = time.monotonic() + 5.0
-        while not whole(server) and time.monotonic() < end:
+        while not complete(server) and time.monotonic() < end:
             time.sleep(0.1)
-        assert whole(server)
+        assert complete(server)
         assert server.search("heron weir", mode="vector")["results"][0]["source"] == "/new.md"

@@ -49,9 +49,9 @@ async def test_the_python_on_the_page_runs(
         running: object = eval(compile(block, "projects.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
         if inspect.isawaitable(running):
             await running
-    said = capsys.readouterr().out
-    assert said.startswith("## Retrieved Context (By Relevance)\n\n### Why checkouts time out\n- **Path**: a.md\n")
-    assert said.endswith("\na.md 56\npool.md 16\n")
+    output = capsys.readouterr().out
+    assert output.startswith("## Retrieved Context (By Relevance)\n\n### Why checkouts time out\n- **Path**: a.md\n")
+    assert output.endswith("\na.md 56\npool.md 16\n")
 
 
 def test_every_configuration_on_the_page_can_be_used(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ SAID = "Cancelled requests leak [pool.md]."
 class ChatStub(EmbeddingStub):
     """A chat server that answers what a test tells it."""
 
-    def _behaviour(self, asked: ReceivedRequest) -> Behaviour:
-        assert (asked.method, asked.path) == ("POST", "/v1/chat/completions")
+    def _behaviour(self, request: ReceivedRequest) -> Behaviour:
+        assert (request.method, request.path) == ("POST", "/v1/chat/completions")
         return self.script.popleft() if self.script else self.always or said(SAID)
 
 
@@ -51,11 +51,11 @@ async def asked_hall(root: Path, **chat: Any) -> AsyncIterator[tuple[HttpHarness
 async def test_an_answer_comes_beside_the_context_with_what_it_cites(tmp_path: Path) -> None:
     async with asked_hall(tmp_path, api_key="secret") as (harness, stub):
         reply = await harness.call("rag_query", query=ASK)
-        (asked,) = stub.asked
+        (request,) = stub.requests
     assert (reply["answer"], reply["citations"], reply["answer_note"]) == (SAID, ["pool.md"], None)
-    assert asked.headers["authorization"] == "Bearer secret"
-    assert asked.fields["model"] == "talker"
-    system, user = asked.fields["messages"]
+    assert request.headers["authorization"] == "Bearer secret"
+    assert request.fields["model"] == "talker"
+    system, user = request.fields["messages"]
     assert "square brackets" in system["content"]
     assert reply["context"] in user["content"]
     assert user["content"].endswith(f"Question: {ASK}")
@@ -102,7 +102,7 @@ async def test_a_failure_costs_the_answer_and_nothing_else(tmp_path: Path, behav
 async def test_where_nothing_was_found_the_model_is_not_called(tmp_path: Path) -> None:
     async with asked_hall(tmp_path) as (harness, stub):
         reply = await harness.call("rag_query", query="zebra", min_relevance_score=1)
-        assert stub.asked == []
+        assert stub.requests == []
     assert (reply["answer"], reply["context"]) == (None, "")
     assert "no document in the context" in reply["answer_note"]
 

@@ -33,7 +33,7 @@ def is_plain(path: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("href", "document", "meant"),
+    ("href", "document", "resolved"),
     [
         ("b.md", "a.md", "b.md"),
         ("b.md", "problems/a.md", "problems/b.md"),
@@ -50,8 +50,8 @@ def is_plain(path: str) -> bool:
         ("%25.md", "a.md", "%.md"),
     ],
 )
-def test_a_link_means_what_its_letters_say(href: str, document: str, meant: str) -> None:
-    assert link_candidates(href, document, "docs")[0] == meant
+def test_a_link_means_what_its_letters_say(href: str, document: str, resolved: str) -> None:
+    assert link_candidates(href, document, "docs")[0] == resolved
 
 
 @pytest.mark.parametrize("lead", ["./", "../", "/"])
@@ -129,7 +129,7 @@ def test_no_link_leads_out(steps: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "document", "meant"),
+    ("reference", "document", "resolved"),
     [
         ("problems/old.md", "problems/new.md", "problems/old.md"),
         ("old.md", "problems/new.md", "old.md"),
@@ -141,9 +141,9 @@ def test_no_link_leads_out(steps: list[str]) -> None:
     ],
 )
 def test_front_matter_names_paths_from_the_docs_folder_or_from_the_document(
-    said: str, document: str, meant: str
+    reference: str, document: str, resolved: str
 ) -> None:
-    assert reference_candidates(said, document, "docs")[0] == meant
+    assert reference_candidates(reference, document, "docs")[0] == resolved
 
 
 def test_front_matter_may_name_a_neighbour_by_its_bare_name() -> None:
@@ -163,42 +163,42 @@ def docs(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "said", ["problems/a.md", "./problems/a.md", "problems//a.md", "problems\\a.md", "x/../problems/a.md"]
+    "reference", ["problems/a.md", "./problems/a.md", "problems//a.md", "problems\\a.md", "x/../problems/a.md"]
 )
-def test_a_file_of_the_docs_folder_is_located(docs: Path, said: str) -> None:
-    assert located(docs, said) == "problems/a.md"
+def test_a_file_of_the_docs_folder_is_located(docs: Path, reference: str) -> None:
+    assert located(docs, reference) == "problems/a.md"
     assert located(docs, str(docs / "problems" / "a.md")) == "problems/a.md"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reference",
     [
         "", ".", "..", "/", "../outside.md", "problems/../../outside.md", "..\\outside.md", "/etc/passwd", "a\0.md",
         "a\n.md", "link.md", "within.md", "up/outside.md", "up/docs/problems/a.md", "a" * 5000,
     ],
 )  # fmt: skip
-def test_a_path_that_leads_out_or_over_a_link_is_rejected(docs: Path, said: str) -> None:
+def test_a_path_that_leads_out_or_over_a_link_is_rejected(docs: Path, reference: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
-        located(docs, said)
+        located(docs, reference)
     assert caught.value.details[0].field == "path"
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reference",
     ["b.md", "problems", "problems/b.md", "%2e%2e/outside.md", "．．/outside.md", "a.md/b.md", "loop.md", "n" * 300],
 )
-def test_a_file_that_is_not_there_is_not_found(docs: Path, said: str) -> None:
+def test_a_file_that_is_not_there_is_not_found(docs: Path, reference: str) -> None:
     with pytest.raises(DocumentNotFoundError):
-        located(docs, said)
+        located(docs, reference)
 
 
 @given(STEPS)
 def test_nothing_outside_is_ever_located(steps: list[str]) -> None:
     root = Path(os.path.dirname(__file__)).resolve()  # noqa: PTH120
-    for said in ("/".join(steps), "\\".join(steps)):
+    for reference in ("/".join(steps), "\\".join(steps)):
         try:
-            found = located(root, said)
+            found = located(root, reference)
         except (InvalidInputError, DocumentNotFoundError):
             continue
         assert (root / found).resolve().is_relative_to(root)
@@ -208,6 +208,6 @@ def test_a_configured_path_stays_in_the_repository(docs: Path) -> None:
     root = docs.parent
     assert inside(root, "docs/problems", root) == docs / "problems"
     assert inside(docs, "../docs/./problems", root) == docs / "problems"
-    for said in ("..", "docs/../..", "/etc", "docs/../../x", "..\\x", "a\0b", ""):
-        assert inside(root, said, root) is None
+    for reference in ("..", "docs/../..", "/etc", "docs/../../x", "..\\x", "a\0b", ""):
+        assert inside(root, reference, root) is None
     assert inside(root, "docs/up/..", root) is None

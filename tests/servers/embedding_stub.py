@@ -77,7 +77,7 @@ class EmbeddingStub:
     always: Behaviour | None = None
     """What every request for vectors meets once the script is done; None: vectors."""
 
-    asked: list[ReceivedRequest] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     """Set by every request for vectors."""
 
@@ -94,7 +94,7 @@ class EmbeddingStub:
     @property
     def texts(self) -> list[list[str]]:
         """The texts of every request for vectors."""
-        return [asked.texts for asked in self.asked if asked.path.endswith("/embeddings")]
+        return [request.texts for request in self.requests if request.path.endswith("/embeddings")]
 
     async def start(self) -> None:
         """Listen; on the same port as before, if there was one."""
@@ -115,11 +115,11 @@ class EmbeddingStub:
         await self._server.wait_closed()
         self._server = None
 
-    def embed(self, asked: ReceivedRequest) -> Wire:
+    def embed(self, request: ReceivedRequest) -> Wire:
         """The vectors of the texts, as OpenAI writes them."""
-        rows = [self.vector(text) for text in asked.texts]
+        rows = [self.vector(text) for text in request.texts]
         data = [{"object": "embedding", "index": i, "embedding": row.tolist()} for i, row in enumerate(rows)]
-        return reply({"object": "list", "data": data, **({"model": self.name} if self.name else {})})(asked)
+        return reply({"object": "list", "data": data, **({"model": self.name} if self.name else {})})(request)
 
     def vector(self, text: str) -> Vector:
         """What the model gives a text, with this much noise."""
@@ -133,9 +133,9 @@ class EmbeddingStub:
         self.connections_made += 1
         self._tasks.add(task)
         try:
-            while (asked := await _read(reader)) is not None:
-                self.asked.append(asked)
-                wire = self._behaviour(asked)(asked)
+            while (request := await _read(reader)) is not None:
+                self.requests.append(request)
+                wire = self._behaviour(request)(request)
                 self.arrived.set()
                 if wire.until is not None:
                     await wire.until.wait()
@@ -157,11 +157,11 @@ class EmbeddingStub:
             self._tasks.discard(task)
             writer.close()
 
-    def _behaviour(self, asked: ReceivedRequest) -> Behaviour:
-        if asked.path.endswith("/models"):
+    def _behaviour(self, request: ReceivedRequest) -> Behaviour:
+        if request.path.endswith("/models"):
             return self.models
-        if not asked.path.endswith("/v1/embeddings"):
-            return reply({"error": f"Unexpected endpoint or method. ({asked.method} {asked.path})"})
+        if not request.path.endswith("/v1/embeddings"):
+            return reply({"error": f"Unexpected endpoint or method. ({request.method} {request.path})"})
         if self.script:
             return self.script.popleft()
         return self.always or self.embed

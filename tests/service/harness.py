@@ -113,7 +113,7 @@ class ServiceHarness:
         return await self.service.index(IndexRequest.model_validate(body), request_id="r-1")
 
     @asynccontextmanager
-    async def kept_up(self) -> AsyncIterator[None]:
+    async def maintained(self) -> AsyncIterator[None]:
         """Run the background work beside the block."""
         task = asyncio.create_task(self.upkeep.run())
         try:

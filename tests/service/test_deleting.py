@@ -33,8 +33,8 @@ async def test_all_of_a_source_or_a_session_go_and_the_rest_stays(harness: Servi
 
 async def test_a_dry_run_says_what_would_go_and_leaves_it(harness: ServiceHarness) -> None:
     receipt = await harness.index("Red foxes live here.")
-    said = await delete(harness, source="notes", dryRun=True)
-    assert (said.document_ids, said.dry_run) == ([receipt.document_id], True)
+    response = await delete(harness, source="notes", dryRun=True)
+    assert (response.document_ids, response.dry_run) == ([receipt.document_id], True)
     assert (await harness.search("red foxes")).total_indexed == 1
 
 

@@ -77,7 +77,7 @@ async def test_documents_that_wait_without_progress_are_not_healthy(harness: Ser
     harness.clock.advance(STALLED_S)
     health = await harness.service.health()
     assert (health.indexing, health.healthy, health.qdrant_status) == (True, False, Status.DEGRADED)
-    async with harness.kept_up():
+    async with harness.maintained():
         while (await harness.service.health()).pending_documents:
             await asyncio.sleep(0.01)
     assert (await harness.service.health()).healthy
@@ -140,7 +140,7 @@ class TestWriting:
         self, monitored: ServiceHarness, disk: Disk
     ) -> None:
         disk.refusal = "the disk is full"
-        async with monitored.kept_up():
+        async with monitored.maintained():
             await monitored.service.wait_ready(5.0)
             health = await monitored.service.health()
             assert (health.healthy, health.mongo_status) == (False, Status.DEGRADED)
@@ -242,7 +242,7 @@ async def test_no_caller_waits_for_an_unavailable_model() -> None:
         def model(self, _model: EmbeddingModel) -> None: ...
 
     harness = ServiceHarness(fake=Absent())
-    async with harness.kept_up(), asyncio.timeout(5):
+    async with harness.maintained(), asyncio.timeout(5):
         assert not await harness.service.wait_ready(60.0)
 
 
@@ -250,7 +250,7 @@ async def test_ready_only_once_the_model_fits_the_index() -> None:
     harness = ServiceHarness()
     assert not await harness.service.ready()
     assert not await harness.service.wait_ready(0.01)
-    async with harness.kept_up():
+    async with harness.maintained():
         assert await harness.service.wait_ready(5.0)
         assert await harness.service.ready()
         harness.documents.fault = Fault(BackendDataError("documents", "garbage"))

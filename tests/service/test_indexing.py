@@ -111,7 +111,7 @@ async def unfinished(harness: ServiceHarness) -> tuple[str, int]:
 
 async def test_a_document_that_only_lacked_time_is_gone_on_with_at_once_where_it_ended() -> None:
     harness = ServiceHarness(index_timeout_s=1.0)
-    async with harness.kept_up():
+    async with harness.maintained():
         await until(harness.upkeep.bound.is_set)
         await asyncio.sleep(0.05)  # the sweep of the start; the next one is ten seconds later
         id_, before = await unfinished(harness)
@@ -155,7 +155,7 @@ async def test_pending_documents_get_their_vectors_when_the_model_is_back(harnes
     harness.embedder.fault = Fault(BackendStartingError("embedder", "loading"))
     receipt = await harness.index(TEXT)
     harness.embedder.fault = None
-    async with harness.kept_up():
+    async with harness.maintained():
         await until(lambda: harness.fake.calls > 0)
         await asyncio.sleep(0.05)
     assert await harness.store.pending(10) == []

@@ -28,7 +28,7 @@ async def test_a_dead_dependency_is_probed_in_the_background_and_comes_back(harn
         await harness.search(query)
     assert not harness.sources.embedding.breaker.closed
     harness.embedder.fault = None
-    async with harness.kept_up():
+    async with harness.maintained():
         await until(lambda: harness.sources.embedding.breaker.closed)
     assert (await harness.search("mongodb retry")).fallback_level == 1
 
@@ -39,7 +39,7 @@ async def test_what_is_back_is_swept_for_whoever_found_it_first(harness: Service
     for query in ("one", "two", "three"):
         await harness.search(query)
     assert (await harness.index("MongoDB retry logic.")).status == "pending"
-    async with harness.kept_up():
+    async with harness.maintained():
         await asyncio.sleep(2.0 * PROBE_EVERY_S)  # it has seen that the embedder is away
         harness.embedder.fault = None
         harness.clock.advance(1.0)
@@ -89,7 +89,7 @@ async def test_a_reindexing_that_was_cut_short_is_finished_by_the_next(harness: 
         await harness.service.reindex(stop_after_two)
     assert (await harness.store.counts()).pending > 0
     harness.embedder.fault = None
-    async with harness.kept_up():
+    async with harness.maintained():
         async with asyncio.timeout(10):
             while (await harness.store.counts()).pending:
                 await asyncio.sleep(0.01)
@@ -98,7 +98,7 @@ async def test_a_reindexing_that_was_cut_short_is_finished_by_the_next(harness: 
 
 async def test_another_process_that_reindexed_is_noticed(harness: ServiceHarness) -> None:
     await harness.index("MongoDB retry logic.")
-    async with harness.kept_up():
+    async with harness.maintained():
         await harness.service.wait_ready(5)
         await harness.store.drop_vectors()
         await harness.store.adopt_model(FakeEmbedder("another").model)

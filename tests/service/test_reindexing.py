@@ -28,8 +28,8 @@ async def test_reindexing_a_current_index_embeds_nothing(harness: ServiceHarness
     """T-5."""
     await fill(harness)
     before = harness.fake.calls
-    said = await reindex(harness)
-    assert (said.status, said.documents, said.done, said.pending) == ("current", 5, 5, 0)
+    response = await reindex(harness)
+    assert (response.status, response.documents, response.done, response.pending) == ("current", 5, 5, 0)
     assert harness.fake.calls == before
 
 
@@ -43,7 +43,7 @@ async def test_after_a_change_of_model_all_vectors_are_recreated(harness: Servic
     begun = await reindex(harness)
     assert (begun.status, begun.done, begun.pending) == ("running", 0, 5)
     assert (await harness.search("mongodb retry")).results, "words answer meanwhile"
-    async with harness.kept_up():
+    async with harness.maintained():
         done = await reindex(harness, wait=True)
     assert (done.status, done.done) == ("current", 5)
     assert (await harness.search("mongodb logic")).fallback_level == 1
@@ -52,7 +52,7 @@ async def test_after_a_change_of_model_all_vectors_are_recreated(harness: Servic
 async def test_it_is_started_once_however_often_it_is_requested(harness: ServiceHarness) -> None:
     await fill(harness)
     await asyncio.gather(*(reindex(harness, force=True) for _ in range(5)))
-    async with harness.kept_up():
+    async with harness.maintained():
         await reindex(harness, wait=True)
     before = harness.fake.calls
     assert (await reindex(harness)).status == "current"
@@ -74,7 +74,7 @@ async def test_while_it_waits_it_sends_only_progress(harness: ServiceHarness) ->
     async def listen(done: int, total: int) -> None:
         reported.append((done, total))
 
-    async with harness.kept_up():
+    async with harness.maintained():
         await harness.service.reindex_behind(ReindexRequest(force=True, wait=True), listen)
     counts = [done for done, _ in reported]
     assert counts == sorted(set(counts))

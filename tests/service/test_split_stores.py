@@ -35,7 +35,7 @@ async def split(tmp_path: Path) -> AsyncIterator[SplitStores]:
 
 
 @asynccontextmanager
-async def kept_up(split: SplitStores, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
+async def maintained(split: SplitStores, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
     bound = BoundEmbedder(split.fake, split.writer)
     dependencies = [Dependency("embedder", bound.ping), split.guard]
     upkeep = Upkeep(
@@ -67,7 +67,7 @@ async def test_a_vector_store_that_lost_everything_heals_by_itself(split: SplitS
     async def is_whole() -> bool:
         return await split.vectors.count() == len(DRAFTS) and not await split.home.documents.pending(1)
 
-    async with kept_up(split):
+    async with maintained(split):
         await until(is_whole)
     assert not await split.reconciler.compare()
     assert len(await split.by_vector("valve")) == len(DRAFTS)
@@ -82,7 +82,7 @@ async def test_vectors_of_another_version_are_replaced_though_the_numbers_agree(
     async def is_whole() -> bool:
         return not await split.reconciler.compare()
 
-    async with kept_up(split):
+    async with maintained(split):
         await until(is_whole)
 
 
@@ -96,7 +96,7 @@ async def test_vectors_of_unknown_documents_are_reported_and_left_alone(
     async def is_told() -> bool:
         return "another index may use the same vector store" in caplog.text
 
-    async with kept_up(split):
+    async with maintained(split):
         await until(is_told)
     assert other_program.id in await split.vectors.stored_vectors([other_program.id])
     assert await split.home.documents.pending(1) == []
@@ -126,6 +126,6 @@ async def test_a_dead_vector_store_is_checked_again_and_ends_nothing(split: Spli
     async def is_asked() -> bool:
         return vectors.calls > 0
 
-    async with kept_up(split, reconciler):
+    async with maintained(split, reconciler):
         await until(is_asked)
     assert await split.home.documents.pending(10) == []

@@ -62,7 +62,7 @@ async def admin(server: Endpoint) -> AsyncIterator[AsyncQdrantClient]:
 
 
 @pytest.fixture(scope="module")
-def stand_in() -> Iterator[Running]:
+def stub() -> Iterator[Running]:
     """For what can only be seen from inside the server."""
     with running() as stub_server:
         yield stub_server
@@ -182,25 +182,25 @@ async def test_a_long_document_is_stored_and_listed_completely(vectors: QdrantVe
     assert {vector.dtype for vector in stored.values()} == {np.dtype(np.float32)}
 
 
-async def test_upserts_go_in_hundreds_and_wait_until_they_are_found(stand_in: Running, plan: CollectionPlan) -> None:
+async def test_upserts_go_in_hundreds_and_wait_until_they_are_found(stub: Running, plan: CollectionPlan) -> None:
     written = document("long")
     chunks = chunks_of(written, *(f"text {number}" for number in range(250)))
-    async with open_qdrant(stand_in.url, plan) as vectors:
+    async with open_qdrant(stub.url, plan) as vectors:
         await vectors.put(written, chunks, unit_vectors(250))
     path = f"/collections/{plan.name}/points"
-    sizes = [len(body["points"]) for method, called, body in stand_in.calls if (method, called) == ("PUT", path)]
+    sizes = [len(body["points"]) for method, called, body in stub.calls if (method, called) == ("PUT", path)]
     assert sizes == [100, 100, 50]
 
 
-async def test_results_are_scored_by_full_vectors(stand_in: Running, plan: CollectionPlan) -> None:
-    async with open_qdrant(stand_in.url, plan) as vectors:
+async def test_results_are_scored_by_full_vectors(stub: Running, plan: CollectionPlan) -> None:
+    async with open_qdrant(stub.url, plan) as vectors:
         written = document("a")
         (chunk,) = chunks_of(written)
         await vectors.put(written, [chunk], unit_vectors(1))
         await vectors.search(axis(0), limit=5, where=EVERYTHING)
         await vectors.score(axis(0), [chunk.id])
     path = f"/collections/{plan.name}/points/query"
-    search, score = [body["params"] for _, called, body in stand_in.calls if called == path]
+    search, score = [body["params"] for _, called, body in stub.calls if called == path]
     assert search["quantization"]["rescore"] is True
     assert not search.get("exact") and not search.get("indexed_only")
     assert score["exact"] is True
@@ -209,12 +209,12 @@ async def test_results_are_scored_by_full_vectors(stand_in: Running, plan: Colle
 
 @pytest.mark.parametrize(("kind", "inside"), [("none", None), ("scalar", "scalar"), ("binary", "binary")])
 async def test_a_new_collection_is_made_as_planned(
-    stand_in: Running, kind: Any, inside: str | None, plan: CollectionPlan
+    stub: Running, kind: Any, inside: str | None, plan: CollectionPlan
 ) -> None:
     planned = CollectionPlan(plan.name, quantization=kind, shards=3, replicas=2)
-    async with open_qdrant(stand_in.url, planned) as vectors:
+    async with open_qdrant(stub.url, planned) as vectors:
         await vectors.prepare(MODEL)
-    asked = stand_in.server.made[plan.name]
+    asked = stub.server.made[plan.name]
     assert (asked.shard_number, asked.replication_factor) == (3, 2)
     assert isinstance(asked.vectors, models.VectorParams)
     assert (asked.vectors.size, asked.vectors.distance) == (DIMENSION, models.Distance.COSINE)

@@ -44,9 +44,9 @@ def test_a_rejected_filter_is_answered_with_the_message_of_the_page(row: list[st
 
 
 def test_the_page_shows_every_operator() -> None:
-    said = " ".join(row[0] for row in rows("Operators"))
+    message = " ".join(row[0] for row in rows("Operators"))
     for operator in [*Operator, "$in", "$nin", "$and", "$or", "$not"]:
-        assert f"`{operator}`" in said
+        assert f"`{operator}`" in message
 
 
 def test_the_longer_examples_can_be_read() -> None:

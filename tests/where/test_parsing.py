@@ -69,7 +69,7 @@ def test_what_is_not_json_is_reported_as_such(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("where", "said"),
+    ("where", "message"),
     [
         ([], "must be a JSON object"),
         (5, "must be a JSON object"),
@@ -114,11 +114,11 @@ def test_what_is_not_json_is_reported_as_such(text: str) -> None:
         ({"x" * 5000: {"y": 1}}, "is compared with an object"),
     ],
 )  # fmt: skip
-def test_what_means_nothing_is_rejected_by_name(where: object, said: str) -> None:
+def test_what_means_nothing_is_rejected_by_name(where: object, message: str) -> None:
     with pytest.raises(InvalidInputError) as caught:
         parse(where)
     assert str(caught.value).startswith("Invalid 'where' filter: ")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 300
     assert str(caught.value).isprintable()
 
