@@ -207,7 +207,7 @@ class TestAServerThatFails:
 
         assert (answered.status, answered.out) == (code, "")
         assert sentence in answered.err
-        assert [path for path, _ in script.asked] == ["/live", "/tools/rag_context_search"]  # no second try
+        assert [path for path, _ in script.requests] == ["/live", "/tools/rag_context_search"]  # no second try
 
     def test_a_rejected_bulk_run_says_why(self, files: Commands) -> None:
         script = Script(status=403, body=b'{"error": "This API key may only read"}')

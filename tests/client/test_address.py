@@ -78,19 +78,19 @@ async def test_a_command_shows_its_key_to_no_other_than_the_server_that_announce
     async with aclosing(AsyncHttp(announced_address(settings), 5.0)) as http:
         assert await http.find() is None
         for instance in ("one", "two"):  # the second after a restart, on another port
-            with running(StubService(), ServerOptions(port=0, instance_id=instance)) as door:
-                announce(tmp_path, door.url, instance)
+            with running(StubService(), ServerOptions(port=0, instance_id=instance)) as http_server:
+                announce(tmp_path, http_server.url, instance)
                 assert (await http.send(health(), "r-1")).healthy
-                assert await http.find() == door.url
+                assert await http.find() == http_server.url
             with pytest.raises(ServerUnreachableError):
                 await http.send(health(), "r-2")
-        with scripted([reply(200, {"instance": "another"})] * 2) as stranger:
-            announce(tmp_path, stranger.url, "two")
+        with scripted([reply(200, {"instance": "another"})] * 2) as other_program:
+            announce(tmp_path, other_program.url, "two")
             with pytest.raises(ServerUnreachableError, match="No server announces itself any more"):
                 await http.send(health(), "r-3")
             assert await http.find() is None
-    assert {asked.line for asked in stranger.asked} == {"GET /live HTTP/1.1"}
-    assert "k-1" not in str([asked.headers for asked in stranger.asked])
+    assert {request.line for request in other_program.requests} == {"GET /live HTTP/1.1"}
+    assert "k-1" not in str([request.headers for request in other_program.requests])
 
 
 def test_settings_say_where_the_server_is_and_with_which_key(
