@@ -30,7 +30,7 @@ def test_a_response_of_another_server_is_reported_as_one_and_not_retried(body: b
     with scripted([reply(200, body)]) as server:
         done = node(EXAMPLE, server.url)
     assert done.stdout.splitlines() == [f"refused: {server.url} returned an invalid response (200)"]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_what_passes_is_tried_again() -> None:
@@ -38,4 +38,4 @@ def test_what_passes_is_tried_again() -> None:
     with scripted([busy, SILENCE, busy]) as server:
         done = node(EXAMPLE, server.url)
     assert done.stdout.splitlines() == [f"refused: {server.url} answered HTTP 503 (503)"]
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3

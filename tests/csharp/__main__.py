@@ -51,7 +51,7 @@ def main() -> int:
         for body in (b"<html>", b"null", b'{"healthy": "abc"}'):
             with scripted([reply(200, body)]) as other_program:
                 reported = f"{other_program.url} returned an invalid response\n"
-                differences += _differs(f"a stranger that says {body!r}", _run(program, other_program.url), (1, "", reported))
+                differences += _differs(f"a stranger: {body!r}", _run(program, other_program.url), (1, "", reported))
         with scripted([]) as other_program:
             reported = f"No server answers at {other_program.url}\n"
             differences += _differs("nobody", _run(program, other_program.url), (1, "", reported))

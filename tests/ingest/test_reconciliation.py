@@ -255,7 +255,9 @@ class TestAuditor:
         await split.sweep()
         assert await self.found(auditor) == {}
 
-    async def test_a_dead_vector_store_is_an_error_not_a_clean_bill(self, auditor: IndexAuditor, split: SplitStores) -> None:
+    async def test_a_dead_vector_store_is_an_error_not_soundness(
+        self, auditor: IndexAuditor, split: SplitStores
+    ) -> None:
         vectors: Faulty[VectorWriter] = Faulty(split.vectors)
         vectors.fault = Fault(BackendUnavailableError("v", "gone"))
         documents = auditor._documents  # type: ignore[attr-defined]

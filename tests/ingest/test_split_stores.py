@@ -14,7 +14,7 @@ from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter, VectorWriter
 from rag_context.testing import FakeEmbedder, Fault, Faulty
-from tests.ingest.split_stores import SplitStores, Schedule, chunks_of, document, opened
+from tests.ingest.split_stores import Schedule, SplitStores, chunks_of, document, opened
 
 OLD = document("a", "The wolf sleeps", "Nobody stirs", tags=("old",))
 NEW = document("a", "Nobody stirs", "The dragon wakes", "It is hungry", tags=("new",))

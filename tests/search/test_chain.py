@@ -58,7 +58,9 @@ async def test_level_1_unites_both_retrievers(harness: ChainHarness) -> None:
 )
 @pytest.mark.parametrize("part", ["embedder", "vectors"])
 @pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.VECTOR])
-async def test_any_failure_of_level_1_leads_to_level_2(harness: ChainHarness, part: str, fault: Fault, mode: Mode) -> None:
+async def test_any_failure_of_level_1_ends_in_level_2(
+    harness: ChainHarness, part: str, fault: Fault, mode: Mode
+) -> None:
     getattr(harness, part).fault = fault
     answer = await harness.chain.search(Query(ASK.text, mode=mode))
     assert answer.level is Level.TEXT

@@ -73,5 +73,5 @@ async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, 
     chunks = chunks_of(written, *texts)
     await store.documents.put(written, chunks)
     if settled:
-        await store.documents.settle(written.id, written.content_hash)
+        await store.documents.mark_indexed(written.id, written.content_hash)
     return [chunk.id for chunk in chunks]

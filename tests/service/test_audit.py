@@ -180,7 +180,7 @@ async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path
         assert found.counts.chunks == found.counts.vectors == found.compared_terms > 5
     checked = report(found, FULL)
     assert checked.sound
-    assert checked.repaired is None
+    assert checked.mended is None
 
 
 @pytest.mark.parametrize(("expected", "statement"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
