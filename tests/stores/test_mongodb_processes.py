@@ -13,8 +13,8 @@ from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.documents import MongoDocuments
 from rag_context.stores.mongodb.state import Change, IndexState
 from rag_context.stores.mongodb.watch import Watch
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
-from tests.stores.builders import chunks_of, document
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
+from tests.stores.builders import document
 
 __all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
 
@@ -22,15 +22,6 @@ pytestmark = LEFT_SOCKETS
 
 MODEL = EmbeddingModel("mini", 16, "f00d", 254, Calibration(12.1, -4.01), document_prefix="passage: ")
 OTHER = EmbeddingModel("other", 16, "beef", 510, Calibration(1.0, 0.0))
-
-
-async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, **fields: Any) -> list[str]:
-    written = document(name, **fields)
-    chunks = chunks_of(written, *texts)
-    await store.documents.put(written, chunks)
-    if settled:
-        await store.documents.mark_indexed(written.id, written.content_hash)
-    return [chunk.id for chunk in chunks]
 
 
 async def test_an_index_that_is_there_is_counted_when_its_state_is_lost(database: str, raw: Raw) -> None:

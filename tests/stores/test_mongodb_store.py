@@ -12,7 +12,7 @@ from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.watch import Watch
-from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
+from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 
 __all__ = ["database", "kept", "left_sockets", "mongodb", "raw", "server"]
@@ -42,15 +42,6 @@ FOREIGN: dict[str, Any] = {
     "metadata": {"agent": "opus", "tags": ["x"], "category": "strategy"},
     "retrievalStats": {"queryCount": 3},
 }
-
-
-async def put(store: MongoStore, name: str, *texts: str, settled: bool = False, **fields: Any) -> list[str]:
-    written = document(name, **fields)
-    chunks = chunks_of(written, *texts)
-    await store.documents.put(written, chunks)
-    if settled:
-        await store.documents.mark_indexed(written.id, written.content_hash)
-    return [chunk.id for chunk in chunks]
 
 
 async def indexes(raw: Raw, collection: str) -> dict[str, dict[str, Any]]:
@@ -179,7 +170,7 @@ async def test_a_mebibyte_of_text_is_no_trouble(mongodb: MongoStore) -> None:
 
 
 async def test_text_that_has_no_utf_8_is_rejected(mongodb: MongoStore) -> None:
-    with pytest.raises(BackendRejectedError, match="cannot store"):
+    with pytest.raises(BackendRejectedError, match="cannot hold"):
         await mongodb.documents.put(document("a", "half a pair \ud800"), chunks_of(document("a")))
     assert (await mongodb.documents.counts()).documents == 0
     assert (await mongodb.documents._state.look()).settled
