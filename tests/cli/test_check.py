@@ -36,7 +36,7 @@ def test_an_issue_exits_1_and_a_repair_fixes_it(commands: Commands, database: Pa
     found = commands("check")
     assert found.status == 1
     assert "missing-vectors" in found.out
-    assert "cuts them again" in found.out
+    assert "chunks them again" in found.out
     repaired = commands("check", "--repair", "--json")
     assert (repaired.status, repaired.err) == (0, "")
     assert repaired.json()["flaws"] == []

@@ -231,6 +231,5 @@ def test_a_connection_that_can_never_work_stops_the_start(tmp_path: Path) -> Non
     stopped = commands("serve", "--port", "0")
     assert stopped.status == 78
     assert stopped.err == (
-        "error: connections.archive.provider is 'pinecone', which is not known; "
-        "choose one of chroma, embedded, qdrant.\n"
+        "error: connections.archive.provider is 'pinecone', which is unknown; choose one of chroma, embedded, qdrant.\n"
     )

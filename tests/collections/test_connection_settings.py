@@ -77,7 +77,10 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
     [
         (
             '[connections.My]\nprovider = "qdrant"',
-            "connections.My (file rag-context.toml): an id is 1 to 64 of a-z, 0-9, _ and -, and begins with a letter.",
+            (
+                "connections.My (file rag-context.toml): an id must have 1 to 64 of a-z, 0-9, _ and -, and begin "
+                "with a letter."
+            ),
         ),
         ("[connections.archive]\nurl = 'x'", "connections.archive.provider (file rag-context.toml) is missing."),
         (

@@ -159,10 +159,10 @@ async def test_the_health_of_what_cannot_be_opened_is_reported_not_raised() -> N
 def test_a_collection_ref_is_a_name_or_a_name_behind_the_id_of_a_connection() -> None:
     recorder = ProviderRecorder()
     connections = Connections([recorder.connection(name) for name in ("default", "archive")])
-    assert connections.place("a") == CollectionRef("a")
-    assert connections.place("archive:a:b") == CollectionRef("a:b", "archive")
-    assert connections.place("other:a") == CollectionRef("other:a")
-    assert connections.place("default:archive:a") == CollectionRef("archive:a")
+    assert connections.ref("a") == CollectionRef("a")
+    assert connections.ref("archive:a:b") == CollectionRef("a:b", "archive")
+    assert connections.ref("other:a") == CollectionRef("other:a")
+    assert connections.ref("default:archive:a") == CollectionRef("archive:a")
     with pytest.raises(NotFoundError, match="known are default, archive"):
         connections.known("other")
 
@@ -192,11 +192,11 @@ class TestSettings:
         [
             (
                 {"provider": "pinecone"},
-                "provider is 'pinecone', which is not known; choose one of chroma, embedded, qdrant.",
+                "provider is 'pinecone', which is unknown; choose one of chroma, embedded, qdrant.",
             ),
             ({"provider": "qdrant", "url": "localhost"}, "connections.archive: .*url"),
-            ({"provider": "qdrant", "adress": "x"}, "connections.archive: .*adress is not known; known are"),
-            ({"provider": "embedded", "path": "x"}, "connections.archive: .*path is not known; known are: none"),
+            ({"provider": "qdrant", "adress": "x"}, "connections.archive: .*adress is unknown; known are"),
+            ({"provider": "embedded", "path": "x"}, "connections.archive: .*path is unknown; known are: none"),
         ],
     )
     async def test_what_can_never_work_is_one_sentence(

@@ -375,7 +375,7 @@ async def test_an_invalid_label_is_rejected_and_the_old_one_stays(client: httpx2
     address = f"/collections/docs/metadata?merge={merge}"
     await client.put(address, json={"metadata": {"embedding_provider": "second"}})
     reply = await client.put(address, json={"metadata": {"embedding_provider": 5, "a": 1}})
-    said = "metadata.embedding_provider must be a string; leave it out to keep it as it is"
+    said = "metadata.embedding_provider must be a string; leave it out to keep it unchanged"
     assert (reply.status_code, reply.json()["error"]) == (400, said)
     found = (await client.get("/collections/docs")).json()
     assert (found["embedding_provider"], found["metadata"]) == ("second", {"embedding_provider": "second"})

@@ -79,7 +79,7 @@ async def test_another_model_is_rejected_until_the_vectors_are_recreated(provide
         await collections.add(await collections.get(DOCS), DEFAULT, [DocumentInput("new")])
 
     (done,) = await CollectionReindexing(collections).run()
-    assert (done.place, done.documents, done.error) == (DOCS, 20, None)
+    assert (done.ref, done.documents, done.error) == (DOCS, 20, None)
     after = await provider.collection("docs")
     assert before is not None
     assert after is not None
@@ -187,7 +187,7 @@ async def test_a_provider_that_cannot_switch_says_what_to_do() -> None:
     provider = MemoryCollections()
     await filled(provider)
     (reported,) = await CollectionReindexing(under(provider, OtherModel())).run()
-    assert "make a new collection" in str(reported.error)
+    assert "create a new collection" in str(reported.error)
     assert (await provider.entries("docs", EVERYTHING, limit=1)).total == 20
 
 
@@ -214,5 +214,5 @@ async def test_keyword_search_needs_a_filter_that_selects_few_enough_documents()
     """V-7: the best of a part would look like the best of all."""
     provider = MemoryCollections()
     await filled(provider)
-    with pytest.raises(InvalidInputError, match="at most 10, and here are 20"):
+    with pytest.raises(InvalidInputError, match="at most 10 documents, and 20 match"):
         await keyword_scores(provider, "docs", "note", EVERYTHING, limit=5, most_read=10)

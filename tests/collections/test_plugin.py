@@ -123,7 +123,7 @@ def test_a_name_that_is_built_in_stays_so(reported: dict[str, Any]) -> None:
         ("Qdrant", True, None),
         ("Greedy", False, "rag-context-greedy"),
     ]
-    assert found[1][3] == "The name is taken by the provider that is built in."
+    assert found[1][3] == "The name belongs to the provider that is built in."
 
 
 def test_the_documentation_shows_the_example_as_it_is() -> None:

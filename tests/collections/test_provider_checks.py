@@ -57,7 +57,7 @@ async def test_a_path_on_the_disk_is_not_accepted_from_outside(client: httpx2.As
         400,
         [f"configuration.{field}"],
     )
-    assert "names a place on the server's disk" in reply.json()["error"]
+    assert "is a path on the server's disk" in reply.json()["error"]
 
 
 async def test_a_provider_that_breaks_its_promise_is_reported_not_raised(client: httpx2.AsyncClient) -> None:

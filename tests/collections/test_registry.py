@@ -71,10 +71,10 @@ def test_a_plug_in_is_found_by_its_entry_point() -> None:
     [
         ("no_such_module_anywhere:KIND", "ModuleNotFoundError: No module named 'no_such_module_anywhere'"),
         (f"{HERE}:NOTHING", "AttributeError: module '.*fake_plugins' has no attribute 'NOTHING'"),
-        (f"{HERE}:NUMBER", "It is no ProviderKind, but of type int"),
-        (f"{HERE}:SHOUTING", "It calls itself 'SHOUTING', which must be the name of its entry point"),
-        (f"{HERE}:GOOD", "It calls itself 'good'"),
-        (f"{HERE}:SCHEMALESS", "It calls itself 'schemaless'"),
+        (f"{HERE}:NUMBER", "It is not a ProviderKind, but of type int"),
+        (f"{HERE}:SHOUTING", "Its name is 'SHOUTING'; it must equal the name of its entry point"),
+        (f"{HERE}:GOOD", "Its name is 'good'"),
+        (f"{HERE}:SCHEMALESS", "Its name is 'schemaless'"),
         ("this is no reference", "It cannot be loaded: "),
     ],
 )
@@ -108,7 +108,7 @@ def test_what_cannot_be_listed_makes_a_plug_in_broken(name: str) -> None:
 def test_of_two_with_one_name_the_built_in_one_wins_with_a_warning() -> None:
     found = [kind for kind in registry(qdrant=f"{HERE}:QDRANT") if kind.name == "qdrant"]
     assert [(kind.title, kind.available) for kind in found] == [("Qdrant", True), ("Not Qdrant", False)]
-    assert found[1].reason == "The name is taken by the provider that is built in."
+    assert found[1].reason == "The name belongs to the provider that is built in."
     winner = registry(qdrant=f"{HERE}:QDRANT").get("qdrant")
     assert winner is not None
     assert winner.title == "Qdrant"
@@ -122,7 +122,7 @@ def test_of_two_plug_ins_with_one_name_the_first_that_works_wins() -> None:
     ]
     found = [kind for kind in ProviderRegistry([], lambda: points) if kind.name == "good"]
     assert [kind.available for kind in found] == [True, False, False]
-    assert sum("taken" in (kind.reason or "") for kind in found) == 1
+    assert sum("belongs to" in (kind.reason or "") for kind in found) == 1
 
 
 def test_plug_ins_are_not_imported_for_what_is_built_in() -> None:
@@ -161,8 +161,8 @@ def test_all_that_is_wrong_with_a_configuration_is_reported_at_once_and_no_value
 @pytest.mark.parametrize(
     ("name", "configuration", "said"),
     [
-        ("chroma", {"url": "http://localhost:8000", "folder": "x"}, "url and folder are two places"),
-        ("embedded", {"data_dir": "x"}, "data_dir is not known; known are: none"),
+        ("chroma", {"url": "http://localhost:8000", "folder": "x"}, "url and folder exclude each other"),
+        ("embedded", {"data_dir": "x"}, "data_dir is unknown; known are: none"),
         ("qdrant", {"timeout_s": float("inf")}, "timeout_s"),
         ("qdrant", {"url": "http://[::1"}, "url must be an http:// or https:// address"),
         ("chroma", {"url": "http://host:port"}, "url must be an http:// or https:// address"),
@@ -184,7 +184,7 @@ def test_a_plug_in_that_ignores_what_it_does_not_know_still_rejects_misspelt_key
     with pytest.raises(InvalidInputError) as caught:
         kind.validated({"plaice": "x", "limit": "many"})
     assert {detail.field: detail.message for detail in caught.value.details} == {
-        "plaice": "is not known; known are: place, limit, key",
+        "plaice": "is unknown; known are: place, limit, key",
         "place": "is required",
         "limit": "must be a valid integer, unable to parse string as an integer",
     }

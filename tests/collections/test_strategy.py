@@ -8,7 +8,7 @@ import pytest
 from rag_context.api.collections import CreateCollectionRequest
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import CollectionRef
-from rag_context.collections.strategy import Conversations, Question, Strategy, choose
+from rag_context.collections.strategy import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.collections import CollectionService
 from rag_context.testing.collections import MemoryCollections
@@ -33,11 +33,13 @@ async def filled(
 class TestSelection:
     @pytest.mark.parametrize("topic", [None, "", "   ", "\n\t "])
     def test_a_first_message_is_queried_as_it_is(self, topic: str | None) -> None:
-        assert choose("  What is  InstructLab? ", topic) == Question("  What is  InstructLab? ", Strategy.FIRST_MESSAGE)
+        assert choose("  What is  InstructLab? ", topic) == ConversationQuery(
+            "  What is  InstructLab? ", Strategy.FIRST_MESSAGE
+        )
 
     def test_a_follow_up_is_queried_by_the_normalised_topic(self) -> None:
         question = choose("Does it integrate with that?", "  InstructLab\n and  OpenShift AI\tintegration ")
-        assert question == Question("InstructLab and OpenShift AI integration", Strategy.FOLLOW_UP)
+        assert question == ConversationQuery("InstructLab and OpenShift AI integration", Strategy.FOLLOW_UP)
 
     def test_the_strategies_are_called_as_specified(self) -> None:
         assert [strategy.value for strategy in Strategy] == [
@@ -60,11 +62,11 @@ class TestEmbeddings:
         providers = {id_: await one.opened() for id_, one in service._collections.connections.items()}
         conversations = Conversations(Collections(connections_to(providers, counting.port)))
 
-        found = await conversations.ask(choose("OpenShift", None), [CollectionRef(name) for name in names], limit=5)
+        found = await conversations.search(choose("OpenShift", None), [CollectionRef(name) for name in names], limit=5)
 
         assert counting.calls == 1
         assert (found.embeddings, found.reused, conversations.reused) == (1, 2, 2)
-        assert {placed.place.name for placed in found.hits} == set(names)
+        assert {placed.ref.name for placed in found.hits} == set(names)
         said = [record.getMessage() for record in caplog.records]
         assert said == ["query strategy: first message (raw query)", *["embedding cache hit: default:m"] * 2]
 
@@ -76,7 +78,7 @@ class TestEmbeddings:
         conversations = Conversations(service._collections)
 
         places = [CollectionRef("a"), CollectionRef("b"), CollectionRef("a", "archive"), CollectionRef("a")]
-        found = await conversations.ask(choose("OpenShift", None), places, limit=5)
+        found = await conversations.search(choose("OpenShift", None), places, limit=5)
 
         assert (found.embeddings, found.reused, len(found.hits)) == (3, 0, 3)
 
@@ -91,10 +93,10 @@ class TestLeavingOut:
         conversations = Conversations(service._collections)
 
         places = [CollectionRef("a"), CollectionRef("none"), CollectionRef("foreign"), CollectionRef("a", "dead")]
-        found = await conversations.ask(choose("OpenShift", None), places, limit=5)
+        found = await conversations.search(choose("OpenShift", None), places, limit=5)
 
-        assert [placed.place for placed in found.hits] == [CollectionRef("a")]
-        assert [(omitted.place, type(omitted.error)) for omitted in found.omissions] == [
+        assert [placed.ref for placed in found.hits] == [CollectionRef("a")]
+        assert [(omitted.ref, type(omitted.error)) for omitted in found.omissions] == [
             (CollectionRef("none"), NotFoundError),
             (CollectionRef("foreign"), InvalidInputError),
             (CollectionRef("a", "dead"), BackendUnavailableError),
@@ -103,7 +105,7 @@ class TestLeavingOut:
     async def test_where_no_backend_can_be_queried_the_first_failure_is_raised(self) -> None:
         conversations = Conversations(service_over({"default": MemoryCollections()})._collections)
         with pytest.raises(NotFoundError, match="Collection 'none' not found"):
-            await conversations.ask(choose("x", None), [CollectionRef("none"), CollectionRef("neither")], limit=5)
+            await conversations.search(choose("x", None), [CollectionRef("none"), CollectionRef("neither")], limit=5)
 
 
 class TestTool:

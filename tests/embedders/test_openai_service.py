@@ -79,7 +79,7 @@ async def test_another_model_behind_the_address_is_rejected_until_the_index_is_r
         (part,) = (component for component in report.components if component.name == "embedder")
         assert part.status == "unavailable"
         assert "rag-context reindex" in (part.detail or "")
-        assert await service.reindex(lambda _done, _total: None) == 2
+        assert await service.reindexing.run(lambda _done, _total: None) == 2
         assert (await search(service, "mongodb jackpots")).fallback_level == 1
         assert (await service.health()).healthy
 

@@ -45,7 +45,7 @@ def test_a_span_lies_in_the_content_behind_the_offset(tmp_path: Path) -> None:
         ("corpus.jsonl", '{"title": "no id"}\n', "corpus.jsonl, line 1 lacks _id"),
         ("queries.jsonl", '{"_id": "1"}\n', "queries.jsonl, line 1 lacks _id or text"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\tmuch\n", "line 2: expected query, document"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\t0\n", "holds no judged query"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tfox\t0\n", "has no judged query"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\n1\tox\t1\n", "judges no document that is in corpus.jsonl"),
         ("queries.jsonl", '{"_id": "1", "text": null}\n', "queries.jsonl, line 1 lacks _id or text"),
     ],

@@ -53,7 +53,7 @@ async def test_progress_is_reported_up_to_the_end(harness: ServiceHarness, tmp_p
     dataset = load_dataset(write_graded(tmp_path / "animals"))
     await evaluate(harness.service, dataset, lambda *reported: received.append(reported))
     assert received[2] == ("Indexing", 3, 3)
-    assert received[-1] == ("Asking", 6, 6)
+    assert received[-1] == ("Searching", 6, 6)
 
 
 async def test_a_relevant_document_below_the_threshold_counts_as_lost(harness: ServiceHarness) -> None:
@@ -80,7 +80,7 @@ async def test_queries_that_are_labelled_unanswerable_are_counted(harness: Servi
     texts = (Text("fox", "", "foxes hunt voles at dusk"),)
     questions = (Question("1", "foxes hunt voles", {"fox": 1}), Question("2", "price of copper", {"fox": 1}))
     outcome = await evaluate(harness.service, Dataset("d", texts, questions, by_spans=False), quiet)
-    assert outcome.refused == pytest.approx(0.5)
+    assert outcome.unanswerable == pytest.approx(0.5)
 
 
 async def test_a_failing_part_ends_the_measurement_instead_of_spoiling_it(

@@ -19,12 +19,12 @@ def graded(name: str, hybrid: float) -> Outcome:
     """Hybrid leads by a constant over 20 queries."""
     values = {Mode.TEXT: 0.2, Mode.VECTOR: 0.3, Mode.HYBRID: hybrid}
     scores = {mode: Scores({"nDCG@10": [values[mode]] * 20, "MRR@10": [values[mode]] * 20}) for mode in MODES}
-    return Outcome(name, 100, 20, by_spans=False, scores=scores, lost=0.05, refused=0.1)
+    return Outcome(name, 100, 20, by_spans=False, scores=scores, lost=0.05, unanswerable=0.1)
 
 
 def spans() -> Outcome:
     scores = {mode: Scores({"answer in 1000 tokens": [0.9] * 4}) for mode in MODES}
-    return Outcome("a & b", 5, 4, by_spans=True, scores=scores, lost=None, refused=0.0)
+    return Outcome("a & b", 5, 4, by_spans=True, scores=scores, lost=None, unanswerable=0.0)
 
 
 def test_the_macro_mean_covers_graded_collections_only() -> None:

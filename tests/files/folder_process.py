@@ -26,7 +26,7 @@ from rag_context.files.walk import Root
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.mappers import bulk_receipt, draft_of
+from rag_context.service.mappers import bulk_receipt, document_input
 from rag_context.stores.file_manifest import SqliteFileManifest, open_file_manifest
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 from rag_context.testing import FakeEmbedder
@@ -69,7 +69,7 @@ class FusedTarget(IndexTarget):
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         for place, line in enumerate(lines):
             self.fuse.step()
-            receipt: BulkReceipt = bulk_receipt(await self.writer.index(draft_of(line)), line.source)
+            receipt: BulkReceipt = bulk_receipt(await self.writer.index(document_input(line)), line.source)
             self.fuse.step()
             on_receipt(place, receipt)
 

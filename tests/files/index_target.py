@@ -19,7 +19,7 @@ from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.maintenance import FileManifest
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.mappers import bulk_receipt, draft_of
+from rag_context.service.mappers import bulk_receipt, document_input
 from rag_context.testing import FakeEmbedder, Faulty, MemoryStore
 
 MAX_BYTES = 2000
@@ -67,7 +67,7 @@ class IndexTarget:
             if any(map(line.source.endswith, self.refusing)):
                 on_receipt(place, BulkReceipt(status="rejected", reason="Database unavailable", retryable=True))
                 continue
-            receipt = await self.indexer.index(draft_of(line), reuse_from=line.like or ())
+            receipt = await self.indexer.index(document_input(line), reuse_from=line.like or ())
             on_receipt(place, bulk_receipt(receipt, line.source))
 
     async def missing(self, versions: Mapping[str, str]) -> Collection[str]:

@@ -24,7 +24,7 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import open_documents, open_vectors
 from rag_context.testing import FakeEmbedder
-from rag_context.wiring.stores import DocumentHome
+from rag_context.wiring.stores import DocumentBackend
 
 T = TypeVar("T")
 
@@ -154,7 +154,7 @@ class _Far:
 class SplitStores:
     """Both halves, opened, with a writer over a wire that can be broken."""
 
-    home: DocumentHome
+    home: DocumentBackend
     vectors: VectorStorage
     fake: FakeEmbedder = field(default_factory=lambda: FakeEmbedder(dimension=16))
     wire: Wire = field(default_factory=Wire)
@@ -265,7 +265,7 @@ class SplitStores:
 async def opened(directory: Path) -> AsyncIterator[SplitStores]:
     """Two files in a directory, ready for the fake embedder's vectors."""
     async with open_documents(directory / "documents.db") as home, open_vectors(directory / "vectors.db") as vectors:
-        split = SplitStores(DocumentHome(home.documents, home.writer, home.texts, home.metrics), vectors)
+        split = SplitStores(DocumentBackend(home.documents, home.writer, home.texts, home.metrics), vectors)
         await split.writer.adopt_model(split.fake.model)
         split.wire.mend()
         yield split

@@ -250,7 +250,7 @@ class TestAuditor:
         reported = {flaw.kind: flaw for flaw in report(examined, Thoroughness.FULL).flaws}
         assert reported["stale-vectors"].says == "vectors of another version of their document"
         assert reported["missing-vectors"].repair == "embeds them again"
-        await Audit(auditor).mend(examined)
+        await Audit(auditor).repair(examined)
         assert sorted(await split.home.documents.pending(10)) == sorted([ONE.id, TWO.id])
         await split.sweep()
         assert await self.found(auditor) == {}

@@ -68,7 +68,7 @@ def test_a_full_disk_is_reported_before_a_write_fails_and_until_there_is_room_ag
         wait_until(lambda: not server.health()["healthy"])
         report = server.health()
         assert report["mongoStatus"] == "degraded"
-        assert details(report)["documents"].startswith("Writes are refused: ")
+        assert details(report)["documents"].startswith("Writes fail: ")
         body = {"content": "One more note.", "contentType": "code", "sessionId": "s", "source": "more"}
         assert server.tool("index", body).status_code == 503
         assert server.get("/ready").status_code == 200

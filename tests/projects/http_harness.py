@@ -16,7 +16,7 @@ from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.service import Service
-from rag_context.service.projects import ProjectParts
+from rag_context.service.projects import ProjectDependencies
 from tests.collections.services import memory_service
 from tests.service.harness import ServiceHarness
 
@@ -59,13 +59,15 @@ async def open_http_harness(chat: ChatModel | None = None, **options: Any) -> As
         ask=service_harness.service.rank,
         documents=service_harness.documents.port,
         document_store=service_harness.sources.document_store,
-        catalogues=projects.catalogues,
+        document_lists=projects.document_lists,
         renderer=Renderer(service_harness.fake.tokenizer),
         model=lambda: service_harness.bound.model,
         deadline_s=2.0,
     )
     parts = replace(
-        service_harness.service._parts, projects=ProjectParts(projects, works, chat), collections=memory_service()
+        service_harness.service._dependencies,
+        projects=ProjectDependencies(projects, works, chat),
+        collections=memory_service(),
     )
     service = Service(parts, now=lambda: service_harness.now)
     transport = httpx2.ASGITransport(create_app(service, ServerOptions(**options)), raise_app_exceptions=False)

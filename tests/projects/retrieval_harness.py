@@ -11,8 +11,8 @@ from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import doc_types_of
-from rag_context.projects.documents import Reader, drafted
-from rag_context.projects.listing import Catalogues
+from rag_context.projects.documents import Reader, project_input
+from rag_context.projects.listing import DocumentLists
 from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -63,7 +63,7 @@ class RetrievalHarness:
             ask=self.chain.search,
             documents=self.documents.port,
             document_store=self.sources.document_store,
-            catalogues=Catalogues(self.documents.port),
+            document_lists=DocumentLists(self.documents.port),
             renderer=Renderer(self.fake.tokenizer),
             model=lambda: self.fake.model,
             deadline_s=self.deadline_s,
@@ -87,5 +87,5 @@ class RetrievalHarness:
         )
         reader = Reader(tenant, ROOT, self.doc_types)
         await self.store.adopt_model(self.fake.model)
-        receipt = await self.indexer.index(drafted(draft, path, reader, reader.rules).draft)
+        receipt = await self.indexer.index(project_input(draft, path, reader, reader.rules).document)
         assert not receipt.pending

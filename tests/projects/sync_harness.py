@@ -17,7 +17,7 @@ from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.doc_types import DocTypes, doc_types_of
 from rag_context.projects.documents import Reader
-from rag_context.projects.listing import Catalogues
+from rag_context.projects.listing import DocumentLists
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
@@ -85,7 +85,7 @@ class SyncHarness:
     def __post_init__(self) -> None:
         self.documents = self.store.documents
         self.writer: Faulty[IndexWriter] = Faulty(self.documents, "write", "delete")
-        self.catalogues = Catalogues(self.documents)
+        self.document_lists = DocumentLists(self.documents)
         bound = BoundEmbedder(self.embedder, self.documents)
         guard = Dependency("documents", self.documents.ping)
         self.bound = bound
@@ -107,7 +107,7 @@ class SyncHarness:
 
     def synchroniser(self, docs: Path, tenant: Tenant = TENANT) -> Synchroniser:
         """What keeps a folder's documents."""
-        return Synchroniser(Reader(tenant, docs, built_in()), self.indexer, self.catalogues)
+        return Synchroniser(Reader(tenant, docs, built_in()), self.indexer, self.document_lists)
 
     async def contents(self, tenant: Tenant = TENANT) -> Mapping[str, str]:
         """What is stored, by path."""

@@ -10,7 +10,7 @@ import pytest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, ConfigurationError, InvalidInputError, NotFoundError
 from rag_context.projects.activation import Projects
-from rag_context.projects.callers import NOBODY, CallerId
+from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.projects.records import (
     DocumentNotFoundError,
     ExternalDocsNotPromotableError,
@@ -121,7 +121,7 @@ async def test_another_branch_is_followed_for_every_caller(
     (shop / ".git" / "HEAD").write_text("ref: refs/heads/next\n")
 
     async def is_next() -> bool:
-        everybody = (*projects.activations.of(ONE), *projects.activations.of(NOBODY, handle))
+        everybody = (*projects.activations.of(ONE), *projects.activations.of(ANONYMOUS, handle))
         return {each.tenant.branch for each in everybody} == {"next"}
 
     await until(is_next)
@@ -228,7 +228,7 @@ async def test_a_branch_that_cannot_be_read_is_accepted(projects: Projects, shop
 async def test_a_long_first_reconciliation_goes_on_behind_the_activation(harness: SyncHarness, shop: Path) -> None:
     for number in range(12):
         write(shop / "docs" / f"{number}.md", f"# {number}\n")
-    projects = Projects(harness.indexer, harness.documents, patience_s=0.3)
+    projects = Projects(harness.indexer, harness.documents, first_sync_timeout_s=0.3)
     harness.writer.fault = Fault(delay_s=0.4)
     received: list[SyncProgress] = []
     try:
@@ -281,7 +281,7 @@ async def test_a_docs_folder_that_is_a_link_out_of_the_repository_is_rejected(
     shutil.rmtree(shop / "docs")
     write(tmp_path / "secret" / "s.md", "secret\n")
     (shop / "docs").symlink_to(tmp_path / "secret")
-    with pytest.raises(SchemaValidationError, match="does not lie in the repository"):
+    with pytest.raises(SchemaValidationError, match="is outside the repository"):
         await projects.activate(str(shop))
 
 
@@ -308,7 +308,7 @@ async def test_an_index_that_cannot_be_read_activates_nothing(harness: SyncHarne
     with pytest.raises(BackendUnavailableError):
         await projects.activate(str(shop))
     assert await projects.tenants.known() == ()
-    assert await projects.remembered.records() == []
+    assert await projects.project_records.records() == []
     await projects.aclose()
 
 
@@ -323,12 +323,12 @@ async def test_a_tenant_is_found_by_what_is_named_of_it(
     assert await projects.tenants.named("shop", "main", other.path_hash) == other
     with pytest.raises(InvalidInputError, match=main.path_hash):
         await projects.tenants.named("shop")
-    with pytest.raises(NotFoundError, match=r"nonsuch.*there are: shop"):
+    with pytest.raises(NotFoundError, match=r"nonsuch.*existing projects: shop"):
         await projects.tenants.named("nonsuch")
     await projects.aclose()
     with pytest.raises(InvalidInputError, match="branch and path_hash"):
         await projects.tenants.named("shop", "main")
-    with pytest.raises(NotFoundError, match="on branch 'old'; of that name there are: branch 'main'"):
+    with pytest.raises(NotFoundError, match="on branch 'old'; projects of that name: branch 'main'"):
         await projects.tenants.named("shop", "old")
 
 
@@ -343,7 +343,7 @@ async def test_one_file_is_indexed_on_request(harness: SyncHarness, projects: Pr
     with pytest.raises(InvalidInputError):
         await projects.index_document(activation, "../.rag-context/config.json")
     (shop / "docs" / "notes.csv").write_text("x")
-    with pytest.raises(InvalidInputError, match="is no document"):
+    with pytest.raises(InvalidInputError, match="is not a document"):
         await projects.index_document(activation, "notes.csv")
     (shop / "docs" / "bad.md").write_bytes(b"\0")
     with pytest.raises(InvalidInputError, match="binary"):
@@ -371,7 +371,7 @@ async def test_a_promotion_that_cannot_be_stored_leaves_the_file_as_it_was(
         await projects.promote(activation, "a.md", PromotionLevel.CRITICAL)
     assert (shop / "docs" / "a.md").read_bytes() == b"# A\n"
     harness.writer.fault = None
-    found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
+    found = (await projects.document_lists.of(activation.tenant)).by_path("a.md")
     assert found is not None
     assert found.promotion_level is PromotionLevel.STANDARD
 
@@ -387,7 +387,7 @@ async def test_a_caller_who_goes_away_does_not_leave_half_a_promotion(harness: S
     asking.cancel()
 
     async def is_whole() -> bool:
-        found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
+        found = (await projects.document_lists.of(activation.tenant)).by_path("a.md")
         return found is not None and found.promotion_level is PromotionLevel.CRITICAL
 
     await until(is_whole)
@@ -423,7 +423,7 @@ async def test_an_activation_is_complete_when_external_documents_are_there_too(
     await Projects(harness.indexer, harness.documents).activate(str(shop))  # the documents are there already
     configure(shop, external_docs={"path": "vendor"})
     write(shop / "vendor" / "x.md", "# X\n")
-    projects = Projects(harness.indexer, harness.documents, patience_s=0.3)
+    projects = Projects(harness.indexer, harness.documents, first_sync_timeout_s=0.3)
     harness.writer.fault = Fault(hang=True)
     try:
         activation = await projects.activate(str(shop))
@@ -440,7 +440,7 @@ async def test_the_sample_project_is_complete_and_without_warnings(
     harness: SyncHarness, projects: Projects, tmp_path: Path
 ) -> None:
     activation = await projects.activate(str(shutil.copytree(SAMPLE, tmp_path / "sample")))
-    catalogue = await projects.catalogues.of(activation.tenant)
+    catalogue = await projects.document_lists.of(activation.tenant)
     assert catalogue.counts == {
         "problem": 3, "insight": 1, "codebase": 2, "tool": 2, "style": 1, "runbook": 1, "document": 1
     }  # fmt: skip

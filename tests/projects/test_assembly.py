@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from rag_context.projects.assembly import Assembled, Entry, Section, assemble, distinct, shared_out
+from rag_context.projects.assembly import Assembled, Entry, Section, allocate, assemble, distinct
 from rag_context.projects.excerpts import demoted, opening, rendered
 from rag_context.projects.records import LinkedDocument, PromotionLevel, RetrievedDocument
 from rag_context.projects.rendering import Renderer
@@ -67,7 +67,7 @@ def put_together(
         ]
     )
     shown = []
-    for place in shared_out(entries, words, max_tokens):
+    for place in allocate(entries, words, max_tokens):
         whole = place.entry.whole
         if place.tokens is not None:
             whole = opening(place.entry.document.content, 1, place.tokens, WordTokenizer())

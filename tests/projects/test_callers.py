@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import Tenant
-from rag_context.projects.callers import IDLE_S, MAX_HANDLES, NOBODY, Activations, CallerId
+from rag_context.projects.callers import ANONYMOUS, IDLE_S, MAX_HANDLES, Activations, CallerId
 from rag_context.projects.config import ProjectConfig
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError, RetrievalOptions
@@ -48,13 +48,13 @@ def test_the_same_project_twice_is_no_conflict_of_a_key_and_two_are() -> None:
     assert activations.of(ALICE) == (SHOP,)
     activations.note(ALICE, WIKI)
     assert activations.of(ALICE) == (SHOP, WIKI)
-    assert activations.of(BOB) == activations.of(NOBODY) == ()
+    assert activations.of(BOB) == activations.of(ANONYMOUS) == ()
 
 
 def test_a_handle_is_unknown_to_another_key_and_without_a_key() -> None:
     activations = Activations()
     handle = activations.note(ALICE, SHOP)
-    for caller in (BOB, NOBODY):
+    for caller in (BOB, ANONYMOUS):
         with pytest.raises(ProjectNotActivatedError, match="activate_project again"):
             activations.of(caller, handle)
 
@@ -65,9 +65,9 @@ def test_what_was_unused_for_a_day_is_forgotten() -> None:
     session = CallerId("s")
     used, unused = activations.note(session, SHOP), activations.note(ALICE, WIKI)
     clock.advance(IDLE_S / 2)
-    assert activations.of(NOBODY, used) == activations.of(session) == (SHOP,)
+    assert activations.of(ANONYMOUS, used) == activations.of(session) == (SHOP,)
     clock.advance(IDLE_S * 0.6)
-    assert activations.of(NOBODY, used) == activations.of(session) == (SHOP,)
+    assert activations.of(ANONYMOUS, used) == activations.of(session) == (SHOP,)
     assert activations.of(ALICE) == ()
     with pytest.raises(ProjectNotActivatedError):
         activations.of(ALICE, unused)
@@ -90,7 +90,7 @@ def test_every_caller_follows_to_another_branch_and_leaves_a_deleted_project() -
     activations.note(ALICE, SHOP)
     activations.note(BOB, WIKI)
     activations.replace(SHOP.tenant, nexts)
-    assert activations.of(session) == activations.of(NOBODY, handle) == activations.of(ALICE) == (nexts,)
+    assert activations.of(session) == activations.of(ANONYMOUS, handle) == activations.of(ALICE) == (nexts,)
     activations.replace(nexts.tenant, None)
     assert activations.of(session) == activations.of(ALICE) == ()
     assert activations.of(BOB) == (WIKI,)

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.listing import Catalogues, DocumentList
+from rag_context.projects.listing import DocumentList, DocumentLists
 from rag_context.testing import Fault, Faulty
 from tests.projects.sync_harness import TENANT, SyncHarness, write
 
 
 async def indexed(harness: SyncHarness, docs: Path) -> DocumentList:
     await harness.synchroniser(docs).reconcile()
-    return await harness.catalogues.of(TENANT)
+    return await harness.document_lists.of(TENANT)
 
 
 def paths(documents: object) -> list[str]:
@@ -39,7 +39,7 @@ async def test_documents_are_found_by_path_and_by_id(harness: SyncHarness, tmp_p
 
 
 async def test_an_unknown_tenant_has_an_empty_catalogue(harness: SyncHarness) -> None:
-    catalogue = await harness.catalogues.of(Tenant("nobody"))
+    catalogue = await harness.document_lists.of(Tenant("nobody"))
     assert catalogue.documents == ()
 
 
@@ -48,7 +48,7 @@ async def test_a_catalogue_follows_every_change(harness: SyncHarness, tmp_path: 
     for number in range(30):
         write(docs / f"{number}.md", f"# {number}\n")
     before = await indexed(harness, docs)
-    assert await harness.catalogues.of(TENANT) is before
+    assert await harness.document_lists.of(TENANT) is before
     write(docs / "0.md", "---\ntitle: Changed\n---\n")
     write(docs / "new.md", "# New\n")
     (docs / "1.md").unlink()
@@ -58,7 +58,7 @@ async def test_a_catalogue_follows_every_change(harness: SyncHarness, tmp_path: 
     assert changed is not None
     assert changed.title == "Changed"
     assert after.by_path("1.md") is None
-    assert paths(after.documents) == paths((await Catalogues(harness.documents).of(TENANT)).documents)
+    assert paths(after.documents) == paths((await DocumentLists(harness.documents).of(TENANT)).documents)
 
 
 async def test_what_others_write_costs_no_second_reading(harness: SyncHarness, tmp_path: Path) -> None:
@@ -67,11 +67,11 @@ async def test_what_others_write_costs_no_second_reading(harness: SyncHarness, t
         write(docs / f"{number}.md", f"# {number}\n")
     before = await indexed(harness, docs)
     counted = Faulty(harness.documents, "listing", "get")
-    catalogues = Catalogues(counted.port)
-    await catalogues.of(TENANT)
+    document_lists = DocumentLists(counted.port)
+    await document_lists.of(TENANT)
     read = counted.calls
     await harness.indexer.index(DocumentInput("somebody else's", "chat", "s", "x"))
-    assert paths((await catalogues.of(TENANT)).documents) == paths(before.documents)
+    assert paths((await document_lists.of(TENANT)).documents) == paths(before.documents)
     assert counted.calls == read
 
 
@@ -100,16 +100,16 @@ async def test_links_are_read_again_after_an_edit_and_not_before(harness: SyncHa
     write(docs / "c.md", "c\n")
     await indexed(harness, docs)
     counted = Faulty(harness.documents, "get")
-    catalogues = Catalogues(counted.port)
+    document_lists = DocumentLists(counted.port)
     for _ in range(3):
-        catalogue = await catalogues.of(TENANT)
+        catalogue = await document_lists.of(TENANT)
         a = catalogue.by_path("a.md")
         assert a is not None
         assert paths(await catalogue.links(a)) == ["b.md"]
     read = counted.calls
     write(docs / "a.md", "[c](c.md)\n")
     await harness.synchroniser(docs).reconcile()
-    catalogue = await catalogues.of(TENANT)
+    catalogue = await document_lists.of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
     assert paths(await catalogue.links(a)) == ["c.md"]
@@ -124,7 +124,7 @@ async def test_links_that_a_caller_could_not_wait_for_are_read_once_all_the_same
     write(docs / "b.md", "b\n")
     await indexed(harness, docs)
     slow = Faulty(harness.documents, "get")
-    catalogue = await Catalogues(slow.port).of(TENANT)
+    catalogue = await DocumentLists(slow.port).of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
     read = slow.calls
@@ -144,7 +144,7 @@ async def test_links_that_cannot_be_read_are_read_the_next_time(harness: SyncHar
     write(docs / "b.md", "b\n")
     await indexed(harness, docs)
     broken = Faulty(harness.documents, "get")
-    catalogue = await Catalogues(broken.port).of(TENANT)
+    catalogue = await DocumentLists(broken.port).of(TENANT)
     a = catalogue.by_path("a.md")
     assert a is not None
     broken.fault = Fault(BackendUnavailableError("documents", "gone"))

@@ -100,14 +100,14 @@ def test_the_call_comes_before_the_project_and_the_project_before_the_default(tm
 @pytest.mark.parametrize(
     ("values", "place", "message"),
     [
-        ({"project_name": "Shop"}, "project_name", "small letter"),
-        ({"project_name": "9shop"}, "project_name", "small letter"),
-        ({"project_name": "shop\n"}, "project_name", "small letter"),
+        ({"project_name": "Shop"}, "project_name", "lower-case letter"),
+        ({"project_name": "9shop"}, "project_name", "lower-case letter"),
+        ({"project_name": "shop\n"}, "project_name", "lower-case letter"),
         ({"project_name": 7}, "project_name", "string"),
         ({"docs_path": ""}, "docs_path", "at least 1"),
         ({"docs_path": "a\0b"}, "docs_path", "pattern"),
-        ({"retreival": {}}, "retreival", "no setting"),
-        ({"retrieval": {"max_result": 3}}, "retrieval.max_result", "no setting"),
+        ({"retreival": {}}, "retreival", "not a setting"),
+        ({"retrieval": {"max_result": 3}}, "retrieval.max_result", "not a setting"),
         ({"retrieval": {"max_results": "3"}}, "retrieval.max_results", "integer"),
         ({"retrieval": {"max_results": 0}}, "retrieval.max_results", "greater"),
         ({"retrieval": {"max_results": True}}, "retrieval.max_results", "integer"),
@@ -143,7 +143,7 @@ def test_every_mistake_is_named_at_once(tmp_path: Path) -> None:
         (b"{'project_name': 'x'}", "line 1, column 2"),
         (b"[]", "must be a JSON object"),
         (b"\xff\xfe{", "UTF-8"),
-        (b'{"project_name": "a", "project_name": "b"}', "given twice"),
+        (b'{"project_name": "a", "project_name": "b"}', "occurs twice"),
         (b"[" * 100_000, "nested too deeply"),
         (b"1" * 10_000, "not valid JSON"),
         (b" " * ((1 << 20) + 1), "larger"),
@@ -173,7 +173,7 @@ def test_the_other_tools_configuration_may_contain_its_own_keys(tmp_path: Path) 
     path.write_text(json.dumps({"project_name": "shop", "file_watcher": {}, "retrieval": {"max_results": 4}}))
     config = read_config(path)
     assert config.query_options({}).max_results == 4
-    assert config.warnings == ("'file_watcher' means nothing here and is passed over",)
+    assert config.warnings == ("'file_watcher' has no effect here and is ignored",)
 
 
 def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_named(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_other_tools_own_keys_may_stand_anywhere_and_its_mistakes_are_still_
     assert config.search_options({}).min_relevance_score == 0.4
     assert [each.name for each in config.custom_doc_types] == ["adr"]
     places = "semantic_search.default_limit", "custom_doc_types[0].trigger_phrases"
-    assert config.warnings == tuple(f"{place!r} means nothing here and is passed over" for place in places)
+    assert config.warnings == tuple(f"{place!r} has no effect here and is ignored" for place in places)
     path.write_text(json.dumps({**theirs, "retrieval": {"max_results": "3"}}))
     assert set(rejected(path)) == {"retrieval.max_results"}
 

@@ -109,7 +109,7 @@ def test_a_project_may_replace_a_built_in_kind(tmp_path: Path) -> None:
     [
         ("{", "not valid JSON"),
         ("[]", "JSON object"),
-        ({"type": 7}, "no JSON Schema"),
+        ({"type": 7}, "not a JSON Schema"),
         ({"$schema": "http://json-schema.org/draft-07/schema#"}, "dialect"),
         ("[" * 100_000, "not valid JSON"),
     ],
@@ -126,7 +126,7 @@ def test_a_schema_outside_the_repository_is_rejected(tmp_path: Path, place: str)
     (root / ".rag-context").mkdir(parents=True)
     (tmp_path / "outside.json").write_text("{}")
     (root / ".rag-context" / "link.json").symlink_to(tmp_path / "outside.json")
-    with pytest.raises(SchemaValidationError, match="does not lie in the repository"):
+    with pytest.raises(SchemaValidationError, match="is outside the repository"):
         declared(root, schema_file=place)
 
 
@@ -140,7 +140,7 @@ def test_a_pattern_that_would_backtrack_for_ever_is_matched(tmp_path: Path) -> N
     schema = {"properties": {"title": {"pattern": "^(a+)+$"}}, "patternProperties": {"^(x+x+)+y$": {"type": "null"}}}
     kinds = declared(tmp_path, schema, schema_file="recipe.json")
     assert kinds.complaints("recipe", {"title": "a" * 34 + "!", "x" * 40: 1}) == [
-        "front matter: title is not as 'pattern' of its doc type demands"
+        "front matter: title does not match 'pattern' of its doc type"
     ]
     assert kinds.complaints("recipe", {"title": "a" * 34}) == []
     assert kinds.warnings == ()
@@ -151,7 +151,7 @@ def test_names_that_patterns_take_are_not_further_ones(tmp_path: Path) -> None:
     kinds = declared(tmp_path, schema, schema_file="recipe.json")
     assert kinds.complaints("recipe", {"a": 1, "x-b": "c"}) == []
     assert kinds.complaints("recipe", {"x-b": 1}) == ["front matter: x-b must be a string"]
-    assert kinds.complaints("recipe", {"ax-b": "c"}) == ["front matter: holds keys that its doc type does not know"]
+    assert kinds.complaints("recipe", {"ax-b": "c"}) == ["front matter: has keys that its doc type does not define"]
 
 
 def test_a_pattern_that_no_linear_engine_matches_is_passed_over_with_a_warning(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_schema_whose_references_multiply_is_given_up(tmp_path: Path) -> None:
     schema = {"$defs": {**both, "d20": {"type": "object"}}, "$ref": "#/$defs/d0"}
     kinds = declared(tmp_path, schema, schema_file="recipe.json")
     assert kinds.complaints("recipe", {"a": 1}) == [
-        "The schema of 'recipe' takes too long on this front matter, and is not applied"
+        "The schema of 'recipe' takes too long on this front matter and is not applied"
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
-from rag_context.projects.documents import Reader, drafted, project_document, revision, text_digest
+from rag_context.projects.documents import Reader, project_document, project_input, revision, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 from tests.projects.sync_harness import TENANT, built_in
 
@@ -34,8 +34,8 @@ revision: forged
 def document(text: str, path: str = "problems/a.md") -> tuple[ProjectDocument, Metadata, tuple[str, ...]]:
     """What a project knows of a file once it is stored."""
     draft = DocumentInput(text, "documentation", "files", f"/repository/docs/{path}", origin=Origin.FILE)
-    read = drafted(draft, path, READER, READER.rules)
-    made = read.draft
+    read = project_input(draft, path, READER, READER.rules)
+    made = read.document
     assert made.tenant == TENANT
     assert made.content == text
     listing = Listing("id", "Title by name", made.content_type, "files", made.source, NOON, made.metadata, indexed=True)

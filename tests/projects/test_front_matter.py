@@ -115,7 +115,7 @@ def test_what_cannot_be_read_is_passed_over_with_a_warning(block: str, message: 
         ("tags: [promotion:critical]", "reserved"),
         ("tags: ['doc_type:tool', x]", "reserved"),
         ("related_docs: 3", "related_docs must be a list"),
-        ("title: a\ntitle: b", "given twice"),
+        ("title: a\ntitle: b", "occurs twice"),
     ],
 )
 def test_a_wrong_type_costs_only_its_own_field(block: str, message: str) -> None:

@@ -84,7 +84,7 @@ async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_
     clock = FrozenClock()
     projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     now = datetime.now().astimezone()
-    projects.remembered.now = lambda: now
+    projects.project_records.now = lambda: now
     housekeeping = Housekeeping(projects, Rules(grace=GRACE), clock)
     tenant = (await projects.activate(str(shop))).tenant
     shutil.rmtree(shop)
@@ -92,14 +92,14 @@ async def test_a_grace_period_counts_from_when_it_was_seen_and_again_after_each_
     now += GRACE - timedelta(hours=1)
     clock.advance(GRACE.total_seconds())
     await housekeeping.look()
-    await projects.remembered.note_used(tenant)
+    await projects.project_records.note_used(tenant)
     now += timedelta(days=2)
     await housekeeping.look()
     assert await projects.tenants.known() == (tenant,)
     now += GRACE
     await housekeeping.look()
     assert await projects.tenants.known() == ()
-    assert await projects.remembered.records() == []
+    assert await projects.project_records.records() == []
     await projects.aclose()
 
 
@@ -108,10 +108,10 @@ async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, s
     clock = FrozenClock()
     projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
     tenant = (await projects.activate(str(shop))).tenant
-    long_ago = projects.remembered.now() - 3 * GRACE
-    (known,) = await projects.remembered.records()
+    long_ago = projects.project_records.now() - 3 * GRACE
+    (known,) = await projects.project_records.records()
     shutil.move(shop, tmp_path / "not-mounted")
-    await projects.remembered.put(dataclasses.replace(known, last_used=long_ago, gone_since=long_ago))
+    await projects.project_records.put(dataclasses.replace(known, last_used=long_ago, gone_since=long_ago))
     housekeeping = Housekeeping(projects, Rules(grace=GRACE), clock)
     await housekeeping.look()
     clock.advance(SEEN_S / 2)
@@ -119,10 +119,10 @@ async def test_a_disk_that_is_mounted_late_loses_nothing(harness: SyncHarness, s
     assert await projects.tenants.known() == (tenant,)
     shutil.move(tmp_path / "not-mounted", shop)
     await housekeeping.look()
-    (back,) = await projects.remembered.records()
+    (back,) = await projects.project_records.records()
     assert back.gone_since is None
     shutil.move(shop, tmp_path / "not-mounted")
-    await projects.remembered.put(dataclasses.replace(known, last_used=long_ago, gone_since=long_ago))
+    await projects.project_records.put(dataclasses.replace(known, last_used=long_ago, gone_since=long_ago))
     await housekeeping.look()
     clock.advance(SEEN_S)
     await housekeeping.look()
@@ -140,7 +140,7 @@ async def test_projects_without_a_record_are_adopted_where_the_index_is_this_mac
     for adopts in (False, True):
         projects = Projects(harness.indexer, harness.documents, watch=ManualWatch())
         await Housekeeping(projects, Rules(grace=GRACE, adopts=adopts)).look()
-        records = await projects.remembered.records()
+        records = await projects.project_records.records()
         assert [(each.tenant, each.root) for each in records] == ([(tenant, str(shop))] if adopts else [])
 
 
@@ -152,7 +152,7 @@ async def test_what_is_forgotten_while_it_waits_is_not_followed_again(
     tenant = (await before.activate(str(shop))).tenant
     await before.aclose()
     projects = Projects(harness.indexer, harness.documents, registry=registry, watch=ManualWatch())
-    (known,) = await projects.remembered.records()
+    (known,) = await projects.project_records.records()
     projects.resuming[tenant] = "soon"
     await projects.delete_documents("shop", None, None)
     await projects.resume(known)

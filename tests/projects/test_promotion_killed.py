@@ -42,7 +42,7 @@ async def test_a_killed_promotion_is_completed_or_never_was(folders: dict[str, P
         async with open_sync_harness(folder) as harness:
             projects = Projects(harness.indexer, harness.documents)
             tenant = next(iter(await harness.documents.tenants()))
-            found = (await projects.catalogues.of(tenant)).by_path("a.md")
+            found = (await projects.document_lists.of(tenant)).by_path("a.md")
             assert found is not None
             assert found.promotion_level is in_index, step
             stored = await harness.documents.get(found.id)
@@ -50,7 +50,7 @@ async def test_a_killed_promotion_is_completed_or_never_was(folders: dict[str, P
             assert (f"promotion:{in_index.label}" in stored.metadata.tags) is True
             activation = await projects.activate(str(folder / "repository"))
             await projects.aclose()
-            found = (await projects.catalogues.of(activation.tenant)).by_path("a.md")
+            found = (await projects.document_lists.of(activation.tenant)).by_path("a.md")
             assert found is not None
             assert found.promotion_level is in_file, step
-            assert [document.path for document in (await projects.catalogues.of(tenant)).documents] == ["a.md"]
+            assert [document.path for document in (await projects.document_lists.of(tenant)).documents] == ["a.md"]

@@ -9,7 +9,7 @@ import pytest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.projects.boosting import Match, best_first, boost_of
-from rag_context.projects.finding import Known
+from rag_context.projects.finding import DocumentLookup
 from rag_context.projects.listing import DocumentList
 from rag_context.projects.records import (
     Boosts,
@@ -20,8 +20,8 @@ from rag_context.projects.records import (
     RetrievalOptions,
     RetrievedDocument,
 )
-from rag_context.projects.retrieval import CATALOGUE_LOST, RetrievalService
-from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, CatalogueSource
+from rag_context.projects.retrieval import LIST_UNREADABLE, RetrievalService
+from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, LookupSource
 from rag_context.search.chain import VECTOR_ONLY, WARNINGS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
@@ -167,7 +167,7 @@ def match(path: str, rank: float, place: int) -> Match:
         promotion_level=PromotionLevel.STANDARD,
         char_count=0,
     )
-    return Match(document=document, rank=rank, raw=0.5, boosted=0.5, place=place)
+    return Match(document=document, rank=rank, raw=0.5, boosted=0.5, position=place)
 
 
 def test_the_fused_score_orders_and_equals_keep_the_order_of_the_search() -> None:
@@ -390,16 +390,16 @@ async def test_without_the_list_of_documents_results_describe_themselves(fault: 
     context = await base.service.assemble_context(ASK, RetrievalOptions())
     (document,) = context.all_sources
     assert (document.path, document.title, document.doc_type) == ("problems/pool.md", "Leaks", "problem")
-    assert any(warning.startswith(CATALOGUE_LOST.partition("{")[0]) for warning in context.label.warnings)
+    assert any(warning.startswith(LIST_UNREADABLE.partition("{")[0]) for warning in context.label.warnings)
 
 
 class _EndlessLinks:
-    """Catalogues whose documents have more links than anyone can wait for."""
+    """DocumentLists whose documents have more links than anyone can wait for."""
 
-    def __init__(self, catalogues: CatalogueSource) -> None:
-        self._catalogues = catalogues
+    def __init__(self, document_lists: LookupSource) -> None:
+        self._catalogues = document_lists
 
-    async def of(self, tenant: Tenant) -> Known:
+    async def of(self, tenant: Tenant) -> DocumentLookup:
         """The catalogue of the tenant."""
         known = await self._catalogues.of(tenant)
         assert isinstance(known, DocumentList)
@@ -418,7 +418,7 @@ async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
     await base.add("problems/pool.md", f"# Pool\n\nThe {ASK} came from leaks.\n\n## Elsewhere\n\nNothing of it.")
     await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
     base.reads.fault = Fault(delay_s=0.01)
-    service = RetrievalService(replace(base.works, catalogues=_EndlessLinks(base.works.catalogues)), OURS)
+    service = RetrievalService(replace(base.works, document_lists=_EndlessLinks(base.works.document_lists)), OURS)
     context = await service.assemble_context(ASK, ANY)
     assert context.label.warnings[0] == LINKS_LOST.format("problems/pool.md")
     assert not [warning for warning in context.label.warnings if "could not be read" in warning]

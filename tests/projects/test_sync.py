@@ -88,7 +88,9 @@ async def test_another_branch_of_the_same_files_is_not_embedded_again(harness: S
     await harness.synchroniser(docs).reconcile()
     before = await harness.embedded()
     other = Tenant(TENANT.project, "next", TENANT.path_hash)
-    keeper = Synchroniser(Reader(other, docs, built_in()), harness.indexer, harness.catalogues, kin=[TENANT])
+    keeper = Synchroniser(
+        Reader(other, docs, built_in()), harness.indexer, harness.document_lists, related_tenants=[TENANT]
+    )
     assert outcomes(await keeper.reconcile()) == {"a.md": "indexed"}
     assert await harness.embedded() == before
     assert await harness.contents(other) == await harness.contents(TENANT)
@@ -194,7 +196,7 @@ async def test_patterns_choose_the_documents(harness: SyncHarness, docs: Path) -
     for name in ("a.md", "api/b.md", "api/old/c.md", "api/d.txt"):
         write(docs / name, f"# {name}\n")
     scope = patterns(["api/**/*.md", "api/*.md"], ["old/"])
-    keeper = Synchroniser(Reader(TENANT, docs, built_in()), harness.indexer, harness.catalogues, scope=scope)
+    keeper = Synchroniser(Reader(TENANT, docs, built_in()), harness.indexer, harness.document_lists, scope=scope)
     await keeper.reconcile()
     assert set(await harness.contents()) == {"api/b.md"}
 
@@ -251,7 +253,7 @@ async def test_after_any_changes_the_index_is_as_a_fresh_one(
         await keeper.follow(changed)
         await harness.synchroniser(docs, fresh).reconcile()
         assert await harness.contents(TENANT) == await harness.contents(fresh)
-        mine, theirs = await harness.catalogues.of(TENANT), await harness.catalogues.of(fresh)
+        mine, theirs = await harness.document_lists.of(TENANT), await harness.document_lists.of(fresh)
         assert [known(each) for each in mine.documents] == [known(each) for each in theirs.documents]
         counts = await harness.documents.counts()
         assert counts.pending == 0

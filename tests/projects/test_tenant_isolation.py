@@ -14,7 +14,7 @@ import pytest
 from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, DocumentInput, Origin, Span, Tenant
 from rag_context.domain.vectors import Vector
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
-from rag_context.projects.documents import Reader, drafted
+from rag_context.projects.documents import Reader, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
 from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
@@ -58,7 +58,7 @@ class ManyTenants:
         content = f"---\npromotion_level: {level}\n---\n# {text}\n\n{text}, {link} of {mark(tenant)}.\n"
         path = f"doc-{number}.md"
         draft = DocumentInput(content, DOCUMENTATION, "files", f"{ROOT}/{path}", tenant=tenant, origin=Origin.FILE)
-        return drafted(draft, path, Reader(tenant, ROOT, built_in()), "rules").draft
+        return project_input(draft, path, Reader(tenant, ROOT, built_in()), "rules").document
 
     async def _write(self, draft: DocumentInput, vector: Vector) -> None:
         """Past the indexer, which would cut and look for duplicates one document after the other."""
@@ -103,7 +103,7 @@ async def tenants_index(tmp_path: Path) -> AsyncIterator[ManyTenants]:
             ask=SearchChain(sources, breaker, deadline_s=10.0).search,
             documents=store.documents,
             document_store=sources.document_store,
-            catalogues=harness.catalogues,
+            document_lists=harness.document_lists,
             renderer=Renderer(harness.embedder.tokenizer),
             model=lambda: harness.embedder.model,
             deadline_s=20.0,

@@ -22,7 +22,7 @@ from rag_context.search.retrievers import Backends
 from rag_context.service import Service
 from rag_context.service.binding import BoundEmbedder
 from rag_context.service.health import HealthMonitor
-from rag_context.service.maintenance import Upkeep
+from rag_context.service.maintenance import BackgroundMaintenance
 from rag_context.service.service import Dependencies
 from rag_context.service.telemetry import Telemetry
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
@@ -72,10 +72,12 @@ class ServiceHarness:
             self.metrics.port, self.documents.port, retention=timedelta(days=31), now=lambda: self.now, capacity=100
         )
         dependencies = (self.sources.embedding, self.sources.vector_store, self.sources.document_store)
-        self.upkeep = Upkeep(dependencies, self.bound, self.indexer, self.documents.port, self.clock)
+        self.maintenance = BackgroundMaintenance(
+            dependencies, self.bound, self.indexer, self.documents.port, self.clock
+        )
         self.service = Service(
             Dependencies(
-                sources=self.sources,
+                backends=self.sources,
                 embedder=self.bound,
                 metrics=self.metrics.port,
                 registry=self.store,
@@ -87,7 +89,7 @@ class ServiceHarness:
                 cache=ResultCache(1000, 300.0, self.clock),
                 indexer=self.indexer,
                 telemetry=self.telemetry,
-                upkeep=self.upkeep,
+                maintenance=self.maintenance,
                 health=HealthMonitor(
                     [
                         ("vector store", self.sources.vector_store),
@@ -115,7 +117,7 @@ class ServiceHarness:
     @asynccontextmanager
     async def maintained(self) -> AsyncIterator[None]:
         """Run the background work beside the block."""
-        task = asyncio.create_task(self.upkeep.run())
+        task = asyncio.create_task(self.maintenance.run())
         try:
             yield
         finally:

@@ -17,7 +17,7 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ports.maintenance import IndexAuditor
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.audit import MEANINGS, Audit, report
+from rag_context.service.audit import ISSUE_TYPES, Audit, report
 from rag_context.service.binding import BoundEmbedder
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
 from rag_context.testing import FakeEmbedder
@@ -92,7 +92,7 @@ async def repair(path: Path) -> IntegrityReport:
     """All that `check --repair` does; returns what is left."""
     async with open_auditor(path) as auditor:
         found = await Audit(auditor).examine(FULL)
-        await Audit(auditor).mend(found)
+        await Audit(auditor).repair(found)
     async with indexing(path) as (store, indexer):
         for id_ in found.broken:
             await indexer.rechunk(id_)
@@ -169,7 +169,7 @@ CASES: Sequence[tuple[str, set[IssueKind], str]] = (
 
 
 def test_every_issue_says_what_it_is_and_what_a_repair_does() -> None:
-    assert set(MEANINGS) == set(IssueKind)
+    assert set(ISSUE_TYPES) == set(IssueKind)
 
 
 async def test_a_sound_index_is_sound_however_closely_it_is_examined(index: Path) -> None:
@@ -192,7 +192,7 @@ async def test_each_issue_is_found_and_repaired_where_it_can_be(
     assert kinds(found) == expected
     assert all(flaw.count >= len(flaw.examples) > 0 for flaw in found.issues)
     left = await repair(index)
-    assert kinds(left) == {kind for kind in expected if not MEANINGS[kind].mendable}
+    assert kinds(left) == {kind for kind in expected if not ISSUE_TYPES[kind].is_repairable}
     assert left.counts.pending == 0
     assert report(left, FULL, before=found).sound is (not left.issues)
 
@@ -273,7 +273,7 @@ async def test_damaged_pages_are_a_finding_and_nothing_is_written(index: Path) -
     before = damage(index)
     async with open_auditor(index) as auditor:
         found = await Audit(auditor).examine(QUICK)
-        await Audit(auditor).mend(found)
+        await Audit(auditor).repair(found)
     assert kinds(found) == {IssueKind.DAMAGED_FILE}
     assert ".recover" in report(found, QUICK).flaws[0].repair
     assert content(index) == before
@@ -300,4 +300,4 @@ async def test_a_writer_elsewhere_holds_up_a_repair_but_not_an_examination(index
             found = await Audit(fits).examine(QUICK)
             assert kinds(found) == {IssueKind.WRONG_COUNTERS}
             with pytest.raises(BackendTimeoutError):
-                await Audit(fits).mend(found)
+                await Audit(fits).repair(found)

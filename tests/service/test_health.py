@@ -15,7 +15,7 @@ from rag_context.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
 )
-from rag_context.service.health import BELIEVED_WRITE_S, STALLED_S
+from rag_context.service.health import STALLED_S, WRITE_TTL_S
 from rag_context.testing import FakeEmbedder, Fault
 from tests.service.harness import ServiceHarness
 
@@ -88,18 +88,18 @@ async def test_a_document_that_cannot_be_embedded_is_not_healthy(harness: Servic
     await harness.bound.bind()
     harness.writer.methods = frozenset({"attach"})
     harness.writer.fault = Fault(BackendRejectedError("vectors", "no such vector"))
-    await harness.upkeep.sweep(lambda _done: None)
+    await harness.maintenance.sweep(lambda _done: None)
     health = await harness.service.health()
     assert not health.healthy
-    assert "1 documents cannot be given vectors: no such vector" in str(health.components)
+    assert "1 documents cannot be embedded: no such vector" in str(health.components)
     harness.writer.fault = None
-    await harness.upkeep.sweep(lambda _done: None)
+    await harness.maintenance.sweep(lambda _done: None)
     assert (await harness.service.health()).healthy
 
 
 async def test_an_open_breaker_is_not_healthy_and_a_report_closes_it_when_it_may(harness: ServiceHarness) -> None:
     await harness.index("Some text.")
-    breaker = harness.service._parts.chain.breaker
+    breaker = harness.service._dependencies.chain.breaker
     for _ in range(5):
         with breaker.admission() as admission:
             admission.fail()
@@ -144,7 +144,7 @@ class TestWriting:
             await monitored.service.wait_ready(5.0)
             health = await monitored.service.health()
             assert (health.healthy, health.mongo_status) == (False, Status.DEGRADED)
-            assert "Writes are refused: the disk is full; " in str(health.components)
+            assert "Writes fail: the disk is full; " in str(health.components)
             assert await monitored.service.ready()
             disk.refusal = None
             assert (await monitored.service.health()).healthy
@@ -153,7 +153,7 @@ class TestWriting:
         for _ in range(3):
             await monitored.service.health()
         assert disk.writes == 1
-        monitored.clock.advance(BELIEVED_WRITE_S)
+        monitored.clock.advance(WRITE_TTL_S)
         await monitored.service.health()
         assert disk.writes == 2
 
@@ -169,7 +169,7 @@ class TestWriting:
     async def test_the_last_result_stays_valid_while_an_attempt_hangs(
         self, monitored: ServiceHarness, disk: Disk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("rag_context.service.health.PATIENCE_S", 0.02)
+        monkeypatch.setattr("rag_context.service.health.TIMEOUT_S", 0.02)
         await monitored.bound.bind()
         disk.refusal = "read-only"
         assert not (await monitored.service.health()).healthy
@@ -282,7 +282,7 @@ async def test_stats_sum_up_the_range(harness: ServiceHarness, time_range: TimeR
 async def test_stats_of_a_store_that_hangs_fail_in_time(
     harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rag_context.service.service.STATS_PATIENCE_S", 0.01)
+    monkeypatch.setattr("rag_context.service.service.STATS_TIMEOUT_S", 0.01)
     harness.metrics.methods = frozenset({"summarise"})
     harness.metrics.fault = Fault(hang=True)
     with pytest.raises(BackendTimeoutError):

@@ -112,7 +112,7 @@ async def unfinished(harness: ServiceHarness) -> tuple[str, int]:
 async def test_a_document_that_only_lacked_time_is_gone_on_with_at_once_where_it_ended() -> None:
     harness = ServiceHarness(index_timeout_s=1.0)
     async with harness.maintained():
-        await until(harness.upkeep.bound.is_set)
+        await until(harness.maintenance.bound.is_set)
         await asyncio.sleep(0.05)  # the sweep of the start; the next one is ten seconds later
         id_, before = await unfinished(harness)
         async with asyncio.timeout(5):
@@ -181,7 +181,7 @@ async def test_one_document_that_cannot_be_embedded_does_not_delay_the_others(ha
             return await super().embed_documents(texts)
 
     harness.fake.__class__ = Picky
-    done = await harness.upkeep.sweep(lambda _done: None)
+    done = await harness.maintenance.sweep(lambda _done: None)
     assert done == 2
     assert await harness.store.pending(10) == [poisoned]
 

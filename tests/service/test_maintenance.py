@@ -70,7 +70,7 @@ async def test_reindexing_recreates_all_vectors_and_reports_its_progress(harness
         await harness.index(f"MongoDB retry logic number {i}.", source=str(i))
     harness.fake.model = FakeEmbedder("another").model
     progress: list[tuple[int, int]] = []
-    assert await harness.service.reindex(lambda done, total: progress.append((done, total))) == 5
+    assert await harness.service.reindexing.run(lambda done, total: progress.append((done, total))) == 5
     assert progress == [(i, 5) for i in range(6)]
     answer = await harness.search("mongodb retry")
     assert answer.fallback_level == 1
@@ -86,7 +86,7 @@ async def test_a_reindexing_that_was_cut_short_is_finished_by_the_next(harness: 
             harness.embedder.fault = Fault(BackendUnavailableError("embedder", "gone"))
 
     with pytest.raises(BackendUnavailableError):
-        await harness.service.reindex(stop_after_two)
+        await harness.service.reindexing.run(stop_after_two)
     assert (await harness.store.counts()).pending > 0
     harness.embedder.fault = None
     async with harness.maintained():
@@ -159,7 +159,7 @@ async def test_a_sweep_ends_where_a_document_cannot_be_completed() -> None:
     await harness.bound.bind()
     done: list[int] = []
     async with asyncio.timeout(10):
-        assert await harness.upkeep.sweep(done.append) == 1
+        assert await harness.maintenance.sweep(done.append) == 1
     assert done == [1]
     assert await store.pending(10) == [store.lost]
 

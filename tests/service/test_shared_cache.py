@@ -41,7 +41,7 @@ def share(harness: ServiceHarness, cache: RedisCache) -> SecondLevel:
     level = SecondLevel(cache, Dependency("cache", cache.ping, harness.clock), timeout_s=1.0, clock=harness.clock)
     sources = harness.sources
     roles = (("v", sources.vector_store), ("e", sources.embedding), ("d", sources.document_store), ("c", level.guard))
-    parts = harness.service._parts
+    parts = harness.service._dependencies
     harness.service = Service(
         replace(
             parts,
@@ -77,7 +77,7 @@ async def test_one_process_has_the_answers_cached_by_the_other(shared: Shared) -
     assert second.results == first.results
     assert (second.fallback_level, second.total_indexed) == (1, 1)
     assert shared.other.fake.calls == embedded
-    assert shared.other.service._parts.cache.hits == 1
+    assert shared.other.service._dependencies.cache.hits == 1
 
 
 async def test_a_write_anywhere_makes_shared_answers_old(shared: Shared) -> None:
@@ -102,12 +102,12 @@ async def test_a_dead_cache_changes_no_answer(shared: Shared, fault: Refuse | Ha
     for number in range(5):
         assert (await shared.one.search(f"{QUESTION} {number}")).fallback_level == 1
     await shared.flush()
-    assert not shared.one.service._parts.cache._shared.guard.breaker.closed  # type: ignore[union-attr]
+    assert not shared.one.service._dependencies.cache._shared.guard.breaker.closed  # type: ignore[union-attr]
 
 
 async def test_a_dead_cache_degrades_its_component_and_nothing_else(shared: Shared) -> None:
     shared.proxy.fault = Refuse()
-    shared.one.upkeep.bound.set()
+    shared.one.maintenance.bound.set()
     health = await shared.one.service.health()
     status = {component.name: component.status for component in health.components}
     assert status == dict.fromkeys(("vectors", "embedder", "documents"), Status.HEALTHY) | {"cache": Status.DEGRADED}
@@ -122,4 +122,4 @@ async def test_many_at_once_share_too(shared: Shared) -> None:
     await shared.flush()
     answers = await asyncio.gather(*(shared.other.search(f"{QUESTION} {number % 7}") for number in range(70)))
     assert {answer.fallback_level for answer in answers} == {1}
-    assert shared.other.service._parts.cache.hits == 70
+    assert shared.other.service._dependencies.cache.hits == 70

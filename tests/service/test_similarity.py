@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.api.similar import SimilarRequest, SimilarResponse
 from rag_context.errors import BackendUnavailableError, NotFoundError
-from rag_context.service.similarity import ASKED_CHUNKS
+from rag_context.service.similarity import SAMPLED_CHUNKS
 from rag_context.testing import Fault
 from tests.service.harness import ServiceHarness
 
@@ -46,7 +46,7 @@ async def test_without_vectors_keywords_are_compared_with_a_warning(harness: Ser
     answer = await similar(harness, ids["foxes"], limit=2)
     assert answer.results[0].document_id == ids["more"]
     assert (answer.method, answer.fallback, answer.fallback_level) == ("text", True, 2)
-    assert answer.warning == "Vector search unavailable, compared by words instead"
+    assert answer.warning == "Vector search unavailable, keyword search compared the documents instead"
 
 
 async def test_while_vectors_are_missing_keywords_are_compared_with_a_warning(harness: ServiceHarness) -> None:
@@ -72,10 +72,10 @@ async def test_only_documents_of_the_same_tenant_are_compared(harness: ServiceHa
 async def test_a_document_of_many_chunks_is_matched_by_a_few_of_them(harness: ServiceHarness) -> None:
     ids = await filled(harness)
     long = await harness.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
-    assert long.chunks_indexed > ASKED_CHUNKS
+    assert long.chunks_indexed > SAMPLED_CHUNKS
     before = harness.fake.calls
     answer = await similar(harness, long.document_id, limit=20)
-    assert harness.fake.calls - before == ASKED_CHUNKS
+    assert harness.fake.calls - before == SAMPLED_CHUNKS
     assert sorted(result.document_id for result in answer.results) == sorted(ids.values())
 
 

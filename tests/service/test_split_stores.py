@@ -16,7 +16,7 @@ from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder
-from rag_context.service.maintenance import SWEEP_TOGETHER, Upkeep
+from rag_context.service.maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.testing import Fault, Faulty
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 
@@ -38,7 +38,7 @@ async def split(tmp_path: Path) -> AsyncIterator[SplitStores]:
 async def maintained(split: SplitStores, reconciler: Reconciler | None = None) -> AsyncIterator[None]:
     bound = BoundEmbedder(split.fake, split.writer)
     dependencies = [Dependency("embedder", bound.ping), split.guard]
-    upkeep = Upkeep(
+    maintenance = BackgroundMaintenance(
         dependencies,
         bound,
         await split.indexer(),
@@ -46,7 +46,7 @@ async def maintained(split: SplitStores, reconciler: Reconciler | None = None) -
         time.monotonic,
         reconciler or split.reconciler,
     )
-    task = asyncio.create_task(upkeep.run())
+    task = asyncio.create_task(maintenance.run())
     try:
         yield
     finally:
@@ -108,12 +108,12 @@ async def test_a_sweep_embeds_no_more_once_the_vector_store_is_away(split: Split
         await split.home.writer.put(each, chunks_of(each))
     indexer = await split.indexer()
     split.wire.break_at(1)
-    upkeep = Upkeep(
+    maintenance = BackgroundMaintenance(
         [split.guard], BoundEmbedder(split.fake, split.writer), indexer, split.home.documents, time.monotonic
     )
     before = split.fake.calls
     with pytest.raises(BackendUnavailableError):
-        await upkeep.sweep(lambda _done: None)
+        await maintenance.sweep(lambda _done: None)
     assert 0 < split.fake.calls - before <= SWEEP_TOGETHER
     assert len(await split.home.documents.pending(100)) == 40
 

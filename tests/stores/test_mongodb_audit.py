@@ -10,7 +10,7 @@ from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadat
 from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
-from rag_context.service.audit import judged
+from rag_context.service.audit import document_issues
 from rag_context.stores.mongodb import MongoStore
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON
@@ -58,7 +58,7 @@ async def index(mongodb: MongoStore) -> MongoStore:
 
 
 async def examined(store: MongoStore, thoroughness: Thoroughness = FULL) -> IntegrityReport:
-    return await store.auditor.examine(judged, thoroughness)
+    return await store.auditor.examine(document_issues, thoroughness)
 
 
 def kinds(found: IntegrityReport) -> set[IssueKind]:

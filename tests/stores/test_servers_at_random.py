@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from rag_context.stores.mongodb import open_mongodb
 from rag_context.stores.qdrant import CollectionPlan, open_qdrant
-from rag_context.wiring.stores import DocumentHome
+from rag_context.wiring.stores import DocumentBackend
 from tests.ingest.split_stores import SplitStores
 from tests.ingest.test_split_stores_at_random import TwoStoresAtRandom
 from tests.servers.mongodb import empty
@@ -37,7 +37,7 @@ def test_two_servers_end_with_what_one_file_has(kept: str, qdrant: Endpoint) -> 
                 open_qdrant(qdrant.url, CollectionPlan(f"test-{uuid4().hex}"), api_key=qdrant.api_key)
             )
             self.stack.push_async_callback(vectors.clear)
-            split = SplitStores(DocumentHome(store.documents, store.documents, store.texts, store.metrics), vectors)
+            split = SplitStores(DocumentBackend(store.documents, store.documents, store.texts, store.metrics), vectors)
             await split.writer.adopt_model(split.fake.model)
             split.wire.mend()
             return split

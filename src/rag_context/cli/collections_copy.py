@@ -73,7 +73,7 @@ async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], N
 
 
 async def _located(connections: Connections, text: str) -> Located:
-    place = connections.place(text)
+    place = connections.ref(text)
     problem = name_problem(place.name)
     if problem:
         raise InvalidInputError(f"name {problem}: {safe(text)!r}.")

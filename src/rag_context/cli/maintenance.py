@@ -91,7 +91,7 @@ async def _check(settings: Settings, what: Check, screen: Screen) -> CheckRespon
         if not what.repair:
             return report(found, what.thoroughness)
         if found.issues:
-            await audit.mend(found)
+            await audit.repair(found)
     if any(flaw.mendable for flaw in report(found, what.thoroughness).flaws):
         await _restore(settings, found, screen)
     async with open_audit(settings) as audit:
@@ -103,7 +103,7 @@ async def _restore(settings: Settings, found: IntegrityReport, screen: Screen) -
     try:
         async with open_service(settings) as service:
             await service.wait_ready(MODEL_PATIENCE_S)
-            await service.restore(found.broken, lambda _done, _total: None)
+            await service.reindexing.restore(found.broken, lambda _done, _total: None)
     except (BackendError, IndexMismatchError) as error:
         screen.warning(f"not all vectors could be made now: {error}")
 
@@ -144,7 +144,7 @@ def _run_reindex(chosen: Chosen) -> ExitCode:
         return ExitCode.INTERRUPTED
     screen.show(f"{counted(count, 'document')} reindexed.")
     for one in collections:
-        name = f"{safe(one.place.name)} on connection {one.place.connection}"
+        name = f"{safe(one.ref.name)} on connection {one.ref.connection}"
         said = f"{counted(one.documents, 'document')} reindexed" if one.error is None else f"not reindexed: {one.error}"
         screen.show(f"Collection {name}: {said}.")
     return ExitCode.FAILED if any(one.error for one in collections) else ExitCode.OK
@@ -157,10 +157,10 @@ async def _reindex(settings: Settings, screen: Screen) -> tuple[int, list[Reinde
         task = progress.add_task("Reindexing", total=None)
         async with open_service(settings, OnMismatch.REINDEX) as service:
             await service.wait_ready(MODEL_PATIENCE_S)
-            count = await service.reindex(lambda done, total: progress.update(task, completed=done, total=total))
+            count = await service.reindexing.run(lambda done, total: progress.update(task, completed=done, total=total))
             if service.collections is None:
                 return count, []
             told = "Reindexing collections"
-            return count, await service.collections.upkeep.reindex(
+            return count, await service.collections.maintenance.reindex(
                 lambda _, done, total: progress.update(task, description=told, completed=done, total=total)
             )

@@ -99,7 +99,7 @@ async def _serve(
     place = f"{url} (every address of this machine, {bound})" if is_every_address(host) else url
     async with open_service(settings, on_mismatch) as service:
         if on_mismatch is OnMismatch.REINDEX and service.collections is not None:
-            service.collections.upkeep.begin_reindexing()
+            service.collections.maintenance.begin_reindexing()
         app = create_app(service, options)
         async with announced(settings.data_dir, Announcement(os.getpid(), url, options.instance_id, bound)):
             screen.note(

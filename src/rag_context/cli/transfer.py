@@ -217,7 +217,7 @@ async def _complete(service: Service, screen: Screen) -> int:
     """Embed what came without vectors that can be used; returns how many documents still wait for theirs."""
     try:
         with _progress("Embedding", screen) as show:
-            await service.restore((), show)
+            await service.reindexing.restore((), show)
     except BackendError as error:
         screen.warning(f"not all vectors could be made now: {error}")
     return (await service.health()).pending_documents

@@ -122,7 +122,7 @@ async def _validate(settings: Settings, wanted: Wanted, tell: Callable[[Event], 
             qdrant=_api(client, wanted.qdrant_url, {}),
             mongodb_uri=wanted.mongodb_uri,
         )
-        validation = Validation(server, backends, timeout_s=wanted.timeout_s, tell=tell)
+        validation = Validation(server, backends, timeout_s=wanted.timeout_s, on_event=tell)
         report = validation.report
         report.skipped_accuracy = wanted.skip_accuracy
         await validation.infrastructure()

@@ -1,6 +1,6 @@
-"""Which addresses a caller from outside may have this server connect to: those that its configuration names.
+"""The addresses at which callers may test a provider: those in the server's configuration.
 
-Whoever could name any address would learn what listens in the server's network, and what that answers.
+With any address, a caller could scan the network of the server and read what its hosts answer.
 """
 
 import re
@@ -15,25 +15,25 @@ _NAMED = re.compile(
 )
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}")
 _UNSAFE = re.compile(r"[\\\s\x00-\x1f\x7f]")
-"""What programs that read addresses disagree about."""
+"""Characters that address parsers interpret differently."""
 
 ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedAddresses:
-    """Addresses that may be tried.
+    """Addresses at which callers may test a provider.
 
     Args:
-        listed: `host`, `host:port`, or `*` for any, as the settings say.
-        configured: the addresses of connections, which need not be listed.
+        listed: `host`, `host:port`, or `*` for any, from the settings.
+        configured: the addresses of configured connections, which need not be listed.
     """
 
     listed: tuple[str, ...] = ()
     configured: tuple[str, ...] = ()
 
     def forbidden(self, addresses: Iterable[str]) -> list[str]:
-        """Those that may not be tried."""
+        """The addresses that are not allowed."""
         if ANY in self.listed:
             return []
         allowed = {_parts(each) for each in (*self.listed, *self.configured)}
@@ -49,7 +49,7 @@ class AllowedAddresses:
 
 
 def guessed_addresses(configuration: BaseModel) -> list[str]:
-    """What looks like an address in the configuration of a kind of provider that does not name its addresses."""
+    """The values that look like addresses, for a provider kind that does not declare its addresses."""
     return list(_guessed(None, configuration))
 
 
@@ -76,7 +76,7 @@ def _guessed(name: str | None, value: object) -> Iterator[str]:
 
 
 def _parts(address: str) -> tuple[str, int | None] | None:
-    """Host and port; None for what is no address."""
+    """Host and port; None if it is not an address."""
     if _UNSAFE.search(address):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Collections in the domain's words: named sets of documents with vectors, on whichever connection they live."""
+"""Collections: named sets of documents with vectors, on any connection. The operations of the domain."""
 
 import asyncio
 import json
@@ -35,12 +35,12 @@ READ_S = 10.0
 WRITE_S = 60.0
 
 _NAMESPACE = UUID("0d9b5a52-9d3e-5b0c-8f0a-6f4f9a3f5a11")
-"""Of the ids that are computed. It never changes: the same document has the same id for good."""
+"""Namespace of the computed ids. It never changes, so that a document always gets the same id."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentInput:
-    """A document as it was handed in: without an id it gets one, without a vector it is embedded."""
+    """A document to store. Without an id it gets a computed one; without a vector it is embedded."""
 
     text: str
     metadata: Mapping[str, Json] = field(default_factory=dict)
@@ -49,275 +49,271 @@ class DocumentInput:
 
 
 class Collections:
-    """The use cases of collections.
+    """The operations on collections.
 
-    Every method that names a place raises NotFoundError where there is no such collection or connection, and
-    BackendError where its provider cannot be had.
+    Every method with a `ref` raises NotFoundError if there is no such collection or connection, and BackendError if
+    its provider is unavailable.
 
     Args:
-        connections: where collections live.
+        connections: the configured connections.
     """
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
-        self.turns = Turns()
+        self.write_lock = SharedExclusiveLock()
         self._updating = asyncio.Lock()
 
     async def listing(self, connection: str) -> list[Collection]:
-        """All collections of a connection, by name; those that a reindexing builds are not shown."""
+        """All collections of a connection, by name, without those that a reindexing is building."""
         found = await self._on(connection).call(lambda p: p.collections(), READ_S)
         return [labelled(one) for one in found if BUILT not in one.name]
 
-    async def get(self, place: CollectionRef) -> Collection:
-        """One collection."""
-        return labelled(await self._raw(place))
+    async def get(self, ref: CollectionRef) -> Collection:
+        """Read one collection."""
+        return labelled(await self._raw(ref))
 
     async def create(self, collection: Collection, connection: str) -> Collection:
-        """Make an empty collection. Raises: ConflictError where its name is taken."""
+        """Create an empty collection. Raises: ConflictError if there is one of that name."""
         dated = replace(collection, created=collection.created or datetime.now(UTC))
         attempts = count()
 
-        async def made(provider: Provider) -> bool:
+        async def create(provider: Provider) -> bool:
             repeated = next(attempts) > 0
             if await provider.create(dated):
                 return True
-            # The attempt before this one may have made it, and only its answer was lost.
-            there = await provider.collection(dated.name) if repeated else None
-            return there is not None and there.created == dated.created
+            # The previous attempt may have created it, and only its response was lost.
+            existing = await provider.collection(dated.name) if repeated else None
+            return existing is not None and existing.created == dated.created
 
-        if not await self._on(connection).call(made, WRITE_S):
+        if not await self._on(connection).call(create, WRITE_S):
             raise ConflictError(f"Collection '{collection.name}' already exists")
         return await self.get(CollectionRef(collection.name, connection))
 
-    async def drop(self, place: CollectionRef) -> None:
-        """Remove a collection with all that is in it."""
-        writable(await self._raw(place))
+    async def drop(self, ref: CollectionRef) -> None:
+        """Delete a collection with all its documents."""
+        writable(await self._raw(ref))
         attempts = count()
 
-        async def gone(provider: Provider) -> None:
+        async def drop(provider: Provider) -> None:
             repeated = next(attempts) > 0
-            with suppress(NotFoundError):  # what a reindexing that was cut short has built
-                await provider.drop(built_name(place.name))
+            with suppress(NotFoundError):  # left by an interrupted reindexing
+                await provider.drop(built_name(ref.name))
             try:
-                await provider.drop(place.name)
+                await provider.drop(ref.name)
             except NotFoundError:
                 if not repeated:
                     raise
-                # It was there: the attempt before this one removed it, and only its answer was lost.
+                # It existed: the previous attempt deleted it, and only its response was lost.
 
-        await self._on(place.connection).call(gone, WRITE_S)
+        await self._on(ref.connection).call(drop, WRITE_S)
 
-    async def replace_metadata(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        """Put other metadata in place of the old; the labels stay, unless others are given.
+    async def replace_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
+        """Replace the metadata; the embedding labels stay unless the metadata sets them.
 
         Raises:
-            InvalidInputError: a label is given that is none.
+            InvalidInputError: a label is not a string.
         """
         given = without_empty_labels(metadata)
-        before = writable(await self._raw(place)).metadata
+        before = writable(await self._raw(ref)).metadata
         kept = {key: value for key, value in before.items() if key == RECORD}
-        wanted = {**overriding(before), **kept, **given}
-        return labelled(
-            await self._on(place.connection).call(lambda p: p.replace_metadata(place.name, wanted), WRITE_S)
-        )
+        merged = {**overriding(before), **kept, **given}
+        return labelled(await self._on(ref.connection).call(lambda p: p.replace_metadata(ref.name, merged), WRITE_S))
 
-    async def merge_metadata(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        """Set these keys and keep the others. Raises: InvalidInputError where a label is given that is none."""
-        wanted = without_empty_labels(metadata)
-        writable(await self._raw(place))
-        return await self._merged(place, wanted)
+    async def merge_metadata(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
+        """Set these keys and keep the others. Raises: InvalidInputError if a label is not a string."""
+        changes = without_empty_labels(metadata)
+        writable(await self._raw(ref))
+        return await self._merged(ref, changes)
 
-    async def add(self, collection: Collection, connection: str, drafts: Sequence[DocumentInput]) -> list[str]:
-        """Store documents, all of them or none; a known id is replaced. Returns their ids, in order.
+    async def add(self, collection: Collection, connection: str, documents: Sequence[DocumentInput]) -> list[str]:
+        """Store all documents or none, replacing those with the same ids. Returns their ids, in order.
 
         Raises:
-            InvalidInputError: two are one, or their vectors do not fit the collection.
+            InvalidInputError: two documents have one id, or a vector has the wrong dimension.
         """
         writable(collection)
-        entries = await asyncio.to_thread(_entries, collection.name, drafts)
-        place = CollectionRef(collection.name, connection)
-        all_brought = all(draft.vector is not None for draft in drafts)
-        if not all_brought:
-            await self.agree(place, collection)
-        vectors = await self._vectors(connection, drafts)
-        _check_dimension(collection, drafts, vectors.shape[1])
-        if all_brought and _is_new(collection) and collection.embedding_provider == OWN_EMBEDDER:
-            await self._record_if_fitting(place, vectors.shape[1])
-        await self._upsert(place, entries, vectors)
+        entries = await asyncio.to_thread(_entries, collection.name, documents)
+        ref = CollectionRef(collection.name, connection)
+        all_embedded = all(document.vector is not None for document in documents)
+        if not all_embedded:
+            await self.agree(ref, collection)
+        vectors = await self._vectors(connection, documents)
+        _check_dimension(collection, documents, vectors.shape[1])
+        if all_embedded and _is_new(collection) and collection.embedding_provider == OWN_EMBEDDER:
+            await self._record_if_same_dimension(ref, vectors.shape[1])
+        await self._upsert(ref, entries, vectors)
         return [entry.id for entry in entries]
 
-    async def _upsert(self, place: CollectionRef, entries: Sequence[Entry], vectors: Matrix) -> None:
-        async with self.turns.write():
-            await self._on(place.connection).call(lambda p: p.upsert(place.name, entries, vectors), WRITE_S)
+    async def _upsert(self, ref: CollectionRef, entries: Sequence[Entry], vectors: Matrix) -> None:
+        async with self.write_lock.shared():
+            await self._on(ref.connection).call(lambda p: p.upsert(ref.name, entries, vectors), WRITE_S)
 
-    async def entries(self, place: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
-        """A page of the documents that a filter lets through, by id, and how many there are in all."""
-        return await self._on(place.connection).call(
-            lambda p: p.entries(place.name, where, limit=limit, offset=offset), READ_S
+    async def entries(self, ref: CollectionRef, where: Clause, *, limit: int, offset: int) -> EntryPage:
+        """A page of the documents that match a filter, sorted by id, and the number of all that match."""
+        return await self._on(ref.connection).call(
+            lambda p: p.entries(ref.name, where, limit=limit, offset=offset), READ_S
         )
 
-    async def get_entries(self, place: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
-        """The given documents; unknown ones are left out."""
-        return await self._on(place.connection).call(lambda p: bulk(p).get(place.name, ids), READ_S)
+    async def get_entries(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Entry]:
+        """The documents with these ids; unknown ids are left out."""
+        return await self._on(ref.connection).call(lambda p: bulk(p).get(ref.name, ids), READ_S)
 
-    async def vectors(self, place: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
-        """The vectors of the given documents, `(dim,) float32` each; unknown ones are left out."""
-        return await self._on(place.connection).call(lambda p: p.vectors(place.name, ids), READ_S)
+    async def vectors(self, ref: CollectionRef, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of the documents with these ids, `(dim,) float32` each; unknown ids are left out."""
+        return await self._on(ref.connection).call(lambda p: p.vectors(ref.name, ids), READ_S)
 
-    async def matching(self, place: CollectionRef, where: Clause) -> tuple[list[str], int]:
-        """The ids of the documents that a filter lets through, and how many documents there are in all."""
-        whole = await self._raw(place)
-        return await self._on(place.connection).call(lambda p: bulk(p).ids(place.name, where), WRITE_S), whole.count
+    async def matching(self, ref: CollectionRef, where: Clause) -> tuple[list[str], int]:
+        """The ids of the documents that match a filter, and the number of all documents."""
+        count = (await self._raw(ref)).count
+        return await self._on(ref.connection).call(lambda p: bulk(p).ids(ref.name, where), WRITE_S), count
 
-    async def delete_matching(self, place: CollectionRef, ids: Sequence[str], where: Clause) -> int:
-        """Remove those of these documents that a filter still lets through; returns how many."""
-        writable(await self._raw(place))
-        async with self.turns.write():
-            return await self._on(place.connection).call(lambda p: bulk(p).delete_many(place.name, ids, where), WRITE_S)
+    async def delete_matching(self, ref: CollectionRef, ids: Sequence[str], where: Clause) -> int:
+        """Delete those of these documents that still match a filter; returns how many."""
+        writable(await self._raw(ref))
+        async with self.write_lock.shared():
+            return await self._on(ref.connection).call(lambda p: bulk(p).delete_many(ref.name, ids, where), WRITE_S)
 
     async def update_metadata(
-        self, place: CollectionRef, id_: str, metadata: Mapping[str, Json], *, merge: bool
+        self, ref: CollectionRef, id_: str, metadata: Mapping[str, Json], *, merge: bool
     ) -> Entry:
-        """Give one document other metadata, or set some keys of it; its text and vector stay.
+        """Replace the metadata of one document, or with `merge` set some keys of it; its text and vector stay.
 
-        Two updates of this process do not lose each other's keys; of two processes at one moment, the last one counts.
+        Two updates by this process do not lose each other's keys. Of two processes at the same time, the last wins.
 
         Raises:
             NotFoundError: there is no such document.
         """
-        writable(await self._raw(place))
+        writable(await self._raw(ref))
         async with self._updating:
-            entry = (await self.get_entries(place, [id_])).get(id_)
-            vector = (await self.vectors(place, [id_])).get(id_)
+            entry = (await self.get_entries(ref, [id_])).get(id_)
+            vector = (await self.vectors(ref, [id_])).get(id_)
             if entry is None or vector is None:
                 raise NotFoundError(f"Document '{id_}' not found")
             changed = replace(entry, metadata={**entry.metadata, **metadata} if merge else dict(metadata))
-            await self._upsert(place, [changed], np.stack([vector]))
+            await self._upsert(ref, [changed], np.stack([vector]))
         return changed
 
     async def search(
-        self, place: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
+        self, ref: CollectionRef, vector: Vector, *, limit: int, where: Clause = EVERYTHING
     ) -> list[EntryHit]:
-        """The documents nearest to a vector. Raises: InvalidInputError where it is of another dimension."""
-        return await self._on(place.connection).call(
-            lambda p: p.search(place.name, vector, limit=limit, where=where), READ_S
+        """The documents nearest to a vector. Raises: InvalidInputError if it has another dimension."""
+        return await self._on(ref.connection).call(
+            lambda p: p.search(ref.name, vector, limit=limit, where=where), READ_S
         )
 
-    async def query(self, place: CollectionRef, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
-        """The documents nearest to a text, which is embedded here.
+    async def query(self, ref: CollectionRef, text: str, *, limit: int, where: Clause = EVERYTHING) -> list[EntryHit]:
+        """The documents nearest to a text, which the server embeds.
 
         Raises:
-            InvalidInputError: the collection's vectors are not made here.
+            InvalidInputError: callers embed the documents of this collection, so the text cannot be embedded here.
         """
-        return await self.search(place, await self.embedded(place, text), limit=limit, where=where)
+        return await self.search(ref, await self.embedded(ref, text), limit=limit, where=where)
 
-    async def embedded(self, place: CollectionRef, text: str) -> Vector:
-        """The vector of a query, made here by the model that made the collection's: `(dim,) float32`.
+    async def embedded(self, ref: CollectionRef, text: str) -> Vector:
+        """Embed a query with the model that embedded the collection: `(dim,) float32`.
 
         Raises:
-            InvalidInputError: the collection's vectors are not made here.
-            ConflictError: they were made by another model.
+            InvalidInputError: callers embed the documents of this collection, so the text cannot be embedded here.
+            ConflictError: another model embedded the collection.
         """
-        collection = await self.get(place)
+        collection = await self.get(ref)
         embeddable(collection)
-        await self.agree(place, collection)
-        return await self._on(place.connection).embedder.query(text)
+        await self.agree(ref, collection)
+        return await self._on(ref.connection).embedder.query(text)
 
-    async def agree(self, place: CollectionRef, collection: Collection) -> None:
-        """See that the model in use is the one that made a collection's vectors; record it with a new collection.
+    async def agree(self, ref: CollectionRef, collection: Collection) -> None:
+        """Check that the model in use embedded a collection; a new collection records the model.
 
-        A collection from before models were recorded is bound to the model in use only if that makes the same
-        vectors of some of its texts again.
+        A collection without a record (from an older version) records the model in use only if that makes the same
+        vectors for some of its texts again.
 
         Raises:
-            ConflictError: the vectors were made by another model.
+            ConflictError: another model embedded the collection.
         """
-        model = self._on(place.connection).embedder.model
+        model = self._on(ref.connection).embedder.model
         if recorded(collection) is None:
-            if not _is_new(collection) and not await self._made_by(place, model):
-                raise mismatch(collection, place.connection, model)
-            # Read again: of two that record at the same moment, one was first.
-            collection = await self._merged(place, {RECORD: record_of(model)})
+            if not _is_new(collection) and not await self._made_by(ref, model):
+                raise mismatch(collection, ref.connection, model)
+            # Check the stored record: another process may have recorded its own model first.
+            collection = await self._merged(ref, {RECORD: record_of(model)})
         record = recorded(collection)
         if record is None or not is_of(record, model):
-            raise mismatch(collection, place.connection, model)
+            raise mismatch(collection, ref.connection, model)
 
-    async def _record_if_fitting(self, place: CollectionRef, dimension: int) -> None:
-        """A collection whose first documents bring their vectors is the model's too, where they may be its."""
+    async def _record_if_same_dimension(self, ref: CollectionRef, dimension: int) -> None:
+        """Record the model for a collection whose first documents came with vectors of the model's dimension."""
         try:
-            model = self._on(place.connection).embedder.model
+            model = self._on(ref.connection).embedder.model
         except BackendError:
-            return  # no model is needed to store vectors
+            return  # vectors can be stored without a model
         if model.dimension == dimension:
-            await self._merged(place, {RECORD: record_of(model)})
+            await self._merged(ref, {RECORD: record_of(model)})
 
-    async def _made_by(self, place: CollectionRef, model: EmbeddingModel) -> bool:
-        """Whether the model makes the same vectors of some of a collection's texts again."""
-        page = await self.entries(place, EVERYTHING, limit=SAMPLES, offset=0)
-        stored = await self.vectors(place, [entry.id for entry in page.entries])
+    async def _made_by(self, ref: CollectionRef, model: EmbeddingModel) -> bool:
+        """Whether the model makes the same vectors for some of a collection's texts again."""
+        page = await self.entries(ref, EVERYTHING, limit=SAMPLES, offset=0)
+        stored = await self.vectors(ref, [entry.id for entry in page.entries])
         sampled = [entry for entry in page.entries if entry.id in stored]
         if not sampled or any(len(stored[entry.id]) != model.dimension for entry in sampled):
             return not page.total
-        made = await self._on(place.connection).embedder.documents([entry.text for entry in sampled])
+        made = await self._on(ref.connection).embedder.documents([entry.text for entry in sampled])
         return are_alike([stored[entry.id] for entry in sampled], made)
 
-    async def _merged(self, place: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
-        return labelled(
-            await self._on(place.connection).call(lambda p: p.merge_metadata(place.name, metadata), WRITE_S)
-        )
+    async def _merged(self, ref: CollectionRef, metadata: Mapping[str, Json]) -> Collection:
+        return labelled(await self._on(ref.connection).call(lambda p: p.merge_metadata(ref.name, metadata), WRITE_S))
 
-    async def delete(self, place: CollectionRef, id_: str) -> None:
-        """Remove one document. Raises: NotFoundError."""
-        writable(await self._raw(place))
-        async with self.turns.write():
-            gone = await self._on(place.connection).call(lambda p: p.delete(place.name, id_), WRITE_S)
-        if not gone:
+    async def delete(self, ref: CollectionRef, id_: str) -> None:
+        """Delete one document. Raises: NotFoundError."""
+        writable(await self._raw(ref))
+        async with self.write_lock.shared():
+            existed = await self._on(ref.connection).call(lambda p: p.delete(ref.name, id_), WRITE_S)
+        if not existed:
             raise NotFoundError(f"Document '{id_}' not found")
 
-    async def empty(self, place: CollectionRef) -> int:
-        """Remove all documents, or none; returns how many."""
-        before = writable(await self._raw(place)).count
+    async def empty(self, ref: CollectionRef) -> int:
+        """Delete all documents, or none if that fails; returns how many."""
+        before = writable(await self._raw(ref)).count
         attempts = count()
 
-        async def emptied(provider: Provider) -> int:
+        async def empty(provider: Provider) -> int:
             repeated = next(attempts) > 0
-            gone = await provider.empty(place.name)
-            return before if repeated and not gone else gone
+            deleted = await provider.empty(ref.name)
+            return before if repeated and not deleted else deleted
 
-        async with self.turns.write():
-            return await self._on(place.connection).call(emptied, WRITE_S)
+        async with self.write_lock.shared():
+            return await self._on(ref.connection).call(empty, WRITE_S)
 
-    async def values(self, place: CollectionRef, path: tuple[str, ...]) -> list[Json]:
-        """The distinct values of a metadata field, in no order."""
-        return await self._on(place.connection).call(lambda p: p.values(place.name, path), READ_S)
+    async def values(self, ref: CollectionRef, path: tuple[str, ...]) -> list[Json]:
+        """The distinct values of a metadata field, unordered."""
+        return await self._on(ref.connection).call(lambda p: p.values(ref.name, path), READ_S)
 
     def _on(self, connection: str) -> Connection:
         return self.connections.known(connection)
 
-    async def _raw(self, place: CollectionRef) -> Collection:
-        found = await self._on(place.connection).call(lambda p: p.collection(place.name), READ_S)
+    async def _raw(self, ref: CollectionRef) -> Collection:
+        found = await self._on(ref.connection).call(lambda p: p.collection(ref.name), READ_S)
         if found is None:
-            raise NotFoundError(f"Collection '{place.name}' not found")
+            raise NotFoundError(f"Collection '{ref.name}' not found")
         return found
 
-    async def _vectors(self, connection: str, drafts: Sequence[DocumentInput]) -> Matrix:
-        bare = [draft.text for draft in drafts if draft.vector is None]
+    async def _vectors(self, connection: str, documents: Sequence[DocumentInput]) -> Matrix:
+        bare = [document.text for document in documents if document.vector is None]
         if not bare:
-            return np.stack([draft.vector for draft in drafts if draft.vector is not None])
+            return np.stack([document.vector for document in documents if document.vector is not None])
         made = iter(await self._on(connection).embedder.documents(bare))
-        rows = [next(made) if draft.vector is None else draft.vector for draft in drafts]
-        for place, row in enumerate(rows):
+        rows = [next(made) if document.vector is None else document.vector for document in documents]
+        for position, row in enumerate(rows):
             if len(row) != len(rows[0]):
-                said = (
+                message = (
                     f"Embedding dimension mismatch: documents[0] has {len(rows[0])} dimensions and "
-                    f"documents[{place}] has {len(row)}"
+                    f"documents[{position}] has {len(row)}"
                 )
-                raise InvalidInputError(said, [FieldError(f"documents[{place}].embedding", said)])
+                raise InvalidInputError(message, [FieldError(f"documents[{position}].embedding", message)])
         return np.stack(rows)
 
 
-class Turns:
-    """Lets writes pass together, and what puts other documents in their place only alone."""
+class SharedExclusiveLock:
+    """Writes share the lock; replacing all documents of a collection holds it exclusively."""
 
     def __init__(self) -> None:
         self._writes = 0
@@ -325,8 +321,8 @@ class Turns:
         self._none_left = asyncio.Event()
 
     @asynccontextmanager
-    async def write(self) -> AsyncIterator[None]:
-        """Write beside others; waits while somebody is alone."""
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with other writes; waits while it is held exclusively."""
         async with self._switching:
             self._writes += 1
         try:
@@ -337,8 +333,8 @@ class Turns:
                 self._none_left.set()
 
     @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Nobody of this process writes meanwhile."""
+    async def exclusive(self) -> AsyncIterator[None]:
+        """Hold the lock alone: nothing else in this process writes meanwhile."""
         async with self._switching:
             while self._writes:
                 self._none_left.clear()
@@ -347,32 +343,34 @@ class Turns:
 
 
 def _is_new(collection: Collection) -> bool:
-    """Whether nothing in it was made by any model."""
+    """Whether it has never had a vector."""
     return not collection.count and collection.dimension is None
 
 
 def entry_id(collection: str, text: str, metadata: Mapping[str, Json]) -> str:
-    """The id of a document that came without one: of the same text and metadata the same."""
-    known = json.dumps([collection, text, metadata], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
-    return str(uuid5(_NAMESPACE, known))
+    """The id of a document without one; the same for the same text and metadata."""
+    content = json.dumps([collection, text, metadata], ensure_ascii=True, sort_keys=True, separators=(",", ":"))
+    return str(uuid5(_NAMESPACE, content))
 
 
-def _entries(collection: str, drafts: Sequence[DocumentInput]) -> list[Entry]:
+def _entries(collection: str, documents: Sequence[DocumentInput]) -> list[Entry]:
     entries: list[Entry] = []
-    places: dict[str, int] = {}
-    for place, draft in enumerate(drafts):
-        id_ = draft.id if draft.id is not None else entry_id(collection, draft.text, draft.metadata)
-        first = places.setdefault(id_, place)
-        if first != place:
-            said = f"documents[{place}] is the same as documents[{first}]: leave one out, or give each an id of its own"
-            raise InvalidInputError(said, [FieldError(f"documents[{place}]", said)])
-        entries.append(Entry(id_, draft.text, draft.metadata))
+    positions: dict[str, int] = {}
+    for position, document in enumerate(documents):
+        id_ = document.id if document.id is not None else entry_id(collection, document.text, document.metadata)
+        first = positions.setdefault(id_, position)
+        if first != position:
+            message = (
+                f"documents[{position}] is the same as documents[{first}]: leave one out, or give each an id of its own"
+            )
+            raise InvalidInputError(message, [FieldError(f"documents[{position}]", message)])
+        entries.append(Entry(id_, document.text, document.metadata))
     return entries
 
 
-def _check_dimension(collection: Collection, drafts: Sequence[DocumentInput], dimension: int) -> None:
+def _check_dimension(collection: Collection, documents: Sequence[DocumentInput], dimension: int) -> None:
     if collection.dimension is None or collection.dimension == dimension:
         return
-    said = f"Collection '{collection.name}' holds vectors of {collection.dimension} dimensions, not of {dimension}"
-    details = [FieldError(f"documents[{place}].embedding", said) for place in range(min(len(drafts), 100))]
-    raise InvalidInputError(said, details)
+    message = f"Collection '{collection.name}' holds vectors of {collection.dimension} dimensions, not of {dimension}"
+    fields = [f"documents[{position}].embedding" for position in range(min(len(documents), 100))]
+    raise InvalidInputError(message, [FieldError(field, message) for field in fields])

@@ -1,4 +1,4 @@
-"""Connections: where collections live. Each is opened when it is first used, once, and is kept behind a breaker."""
+"""Connections to providers of collections. Each is opened once, on first use, and has a circuit breaker."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ from rag_context.resilience.dependency import Dependency
 DEFAULT = "default"
 
 OPEN_S = 60.0
-"""Longest wait for a provider to be opened: some import a client library of seconds."""
+"""Time budget for opening a provider; some client libraries take seconds to import."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,20 +37,20 @@ Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
 
 @dataclass(frozen=True, slots=True)
 class CollectionRef:
-    """A collection: its name, and the connection that it lives on."""
+    """The address of a collection: its name, and the id of its connection."""
 
     name: str
     connection: str = DEFAULT
 
 
 class Connection:
-    """A provider that is opened when it is first called, and skipped while it is known to be dead.
+    """A provider that is opened on the first call; while its breaker is open, calls fail at once.
 
     Args:
-        id_: as the settings call it.
-        provider: name of the kind of provider.
-        opener: opens it; called again after a failure.
-        embedder: makes vectors of texts for its collections.
+        id_: its id in the settings.
+        provider: name of the provider kind.
+        opener: opens the provider; called again after a failure.
+        embedder: embeds texts for its collections; None: callers send embeddings.
         clock: monotonic seconds.
     """
 
@@ -68,22 +68,22 @@ class Connection:
         self._opener = opener
         self._clock = clock
         self.dependency = Dependency(f"vectors of connection {id_}", self._ping, clock)
-        """Guards the provider."""
+        """The provider's breaker and timeouts."""
 
-        self._tenancy: _Tenancy | None = None
+        self._open_provider: _OpenProvider | None = None
 
     @property
     def embedder(self) -> TextEmbedder:
-        """What embeds texts. Raises: BackendUnavailableError where nothing does."""
+        """The embedder for texts. Raises: BackendUnavailableError if none is configured."""
         if self._embedder is None:
-            raise BackendUnavailableError("embedder", "there is nothing here that embeds texts")
+            raise BackendUnavailableError("embedder", "no embedder is configured: send embeddings instead of texts")
         return self._embedder
 
     async def call(self, work: Callable[[Provider], Awaitable[T]], seconds: float) -> T:
-        """Do `work` with the provider within `seconds`; opening it, before the first work, has a time of its own.
+        """Call the provider within `seconds`; opening it before the first call has a time budget of its own.
 
         Raises:
-            BackendError: it failed, did not answer in time, or is known to be dead.
+            BackendError: it failed or did not answer in time, or its breaker is open.
         """
 
         async def done() -> T:
@@ -94,7 +94,7 @@ class Connection:
         return await through(self.dependency, done, seconds, self._clock)
 
     async def _guarded(self, work: Callable[[Provider], Awaitable[T]], provider: Provider) -> T:
-        """Whatever a plug-in raises is a failure of that plug-in; what it says may hold secrets, and is only logged."""
+        """Turn every error of a plug-in into a ProviderFailedError; its text may contain secrets and is only logged."""
         try:
             return await work(provider)
         except RagContextError:
@@ -105,31 +105,31 @@ class Connection:
 
     @property
     def was_used(self) -> bool:
-        """Whether it was opened, or that was tried."""
-        return self._tenancy is not None
+        """Whether opening it was tried."""
+        return self._open_provider is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether the provider was opened, and not lost since."""
-        return self._tenancy is not None and self._tenancy.is_open
+        """Whether the provider is open."""
+        return self._open_provider is not None and self._open_provider.is_open
 
     async def opened(self) -> Provider:
-        """The provider itself, past the breaker, for work that takes long. Raises: BackendError."""
-        if self._tenancy is None or self._tenancy.failed:
-            self._tenancy = _Tenancy(self._opener, f"connection {self.id}")
+        """The open provider, without breaker and timeouts, for long tasks. Raises: BackendError."""
+        if self._open_provider is None or self._open_provider.failed:
+            self._open_provider = _OpenProvider(self._opener, f"connection {self.id}")
         try:
-            return await self._tenancy.provider()
+            return await self._open_provider.provider()
         except ConfigurationError as error:
             raise BackendUnavailableError(self.dependency.name, str(error)) from error
 
     async def health(self) -> ProviderHealth:
-        """How it is now; never raises."""
+        """Check the provider now; never raises."""
         return await examined(self.opened, self._clock)
 
     async def close(self) -> None:
         """Close the provider, if it was opened."""
-        if self._tenancy is not None:
-            await self._tenancy.end()
+        if self._open_provider is not None:
+            await self._open_provider.end()
 
     async def _ping(self) -> str:
         health = await (await self.opened()).health()
@@ -161,8 +161,8 @@ class Connections(Mapping[str, Connection]):
             raise NotFoundError(f"Connection '{id_[:64]}' not found; known are {', '.join(self._connections)}")
         return found
 
-    def place(self, text: str) -> CollectionRef:
-        """What `connection:name` means; without the id of a connection in front, all of it is a name."""
+    def ref(self, text: str) -> CollectionRef:
+        """Parse `connection:name`; if the text does not begin with the id of a connection, all of it is the name."""
         connection, colon, name = text.partition(":")
         if colon and connection in self._connections:
             return CollectionRef(name, connection)
@@ -171,7 +171,7 @@ class Connections(Mapping[str, Connection]):
 
 @asynccontextmanager
 async def closing(connections: Connections) -> AsyncIterator[Connections]:
-    """Close all that were opened at the end of the block, the last one first."""
+    """Close the open connections at the end of the block, the last one first."""
     try:
         yield connections
     finally:
@@ -180,7 +180,7 @@ async def closing(connections: Connections) -> AsyncIterator[Connections]:
 
 
 async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[[], float]) -> ProviderHealth:
-    """How a provider is, asked within a bound; never raises."""
+    """Check the health of a provider, within a timeout; never raises."""
     started = clock()
 
     async def ask() -> ProviderHealth:
@@ -190,18 +190,18 @@ async def examined(provider: Callable[[], Awaitable[Provider]], clock: Callable[
         return await Deadline.after(PROBE_S, clock).bound("provider", ask())
     except BackendError as failure:
         error = str(failure)
-    except Exception as failure:  # noqa: BLE001  (a stranger's provider may do anything)
+    except Exception as failure:  # noqa: BLE001  (a plug-in may raise anything)
         error = f"It failed: {sentence_of(failure)}."
     return ProviderHealth(Status.UNAVAILABLE, datetime.now(UTC), (clock() - started) * 1000.0, error=error)
 
 
-class _Tenancy:
-    """A provider held open by a task of its own, since it must be closed by the task that opened it."""
+class _OpenProvider:
+    """A provider that a task of its own opens and closes: both must happen in the same task."""
 
     def __init__(self, opener: Opener, name: str) -> None:
         self._opened: asyncio.Future[Provider] = asyncio.get_running_loop().create_future()
-        self._leave = asyncio.Event()
-        self._task = asyncio.create_task(self._hold(opener), name=name)
+        self._end = asyncio.Event()
+        self._task = asyncio.create_task(self._run(opener), name=name)
 
     @property
     def failed(self) -> bool:
@@ -212,24 +212,24 @@ class _Tenancy:
         return self._opened.done() and not self._task.done()
 
     async def provider(self) -> Provider:
-        # A caller that gives up must not end an opening that others wait for.
+        # Shielded: a caller that is cancelled must not cancel the opening for the others.
         return await asyncio.shield(self._opened)
 
     async def end(self) -> None:
-        self._leave.set()
+        self._end.set()
         if not self._opened.done():
             self._task.cancel()
         await asyncio.wait({self._task})
 
-    async def _hold(self, opener: Opener) -> None:
+    async def _run(self, opener: Opener) -> None:
         try:
             async with opener() as provider:
                 self._opened.set_result(provider)
-                await self._leave.wait()
+                await self._end.wait()
         except Exception as error:
             if self._opened.done():
                 raise
             self._opened.set_exception(error)
-            self._opened.exception()  # if nobody waits any more, it is no news
+            self._opened.exception()  # marks it as retrieved: asyncio logs it otherwise if no caller waits
         finally:
             self._opened.cancel()

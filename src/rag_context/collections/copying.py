@@ -1,7 +1,7 @@
 """Copies a collection from one provider to another: page by page, repeatable, and compared at the end.
 
-Both sides are read side by side in the order of their ids. So it is known exactly what is missing, left over or
-different, and no more of either is held than a page, and the ids of what is still to be copied.
+Source and target are read in parallel in the order of their ids. This finds every missing, extra and different
+document with one page of each in memory, and the ids of the documents to copy.
 """
 
 import json
@@ -17,7 +17,7 @@ from rag_context.collections.labels import writable
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, ConflictError, InvalidInputError, NotFoundError
-from rag_context.ports.provider import Collection as Described
+from rag_context.ports.provider import Collection as CollectionRecord
 from rag_context.ports.provider import Entry, Provider
 
 _PAGE = 5000
@@ -27,7 +27,7 @@ _BATCH = 500
 """Entries that are read, or written, with their vectors by one call."""
 
 _TOLERANCE = 1e-5
-"""By which two numbers of one vector may differ: some stores normalise vectors anew."""
+"""By how much two numbers of one vector may differ: some stores normalise vectors again."""
 
 _EXAMPLES = 3
 
@@ -43,15 +43,15 @@ class Located:
 
 
 class OnDifference(StrEnum):
-    """What happens to a target that holds something else than a part of the source."""
+    """What happens to a target with documents, metadata or labels that the source does not have."""
 
     REFUSE = "refuse"
     OVERWRITE = "overwrite"
-    """It becomes what the source is; what it held beside that is removed."""
+    """The target becomes equal to the source; everything else in it is deleted."""
 
 
 class Stage(StrEnum):
-    """What a copy is at."""
+    """The stages of a copy."""
 
     COMPARE = "compare"
     COPY = "copy"
@@ -60,7 +60,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """With how many of the source's documents a stage is done."""
+    """The number of the source's documents that a stage has processed."""
 
     stage: Stage
     done: int
@@ -69,17 +69,17 @@ class CopyProgress:
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What a copy came to. `digest` is the SHA-256 of all ids, texts and metadata, which both sides have in common."""
+    """The result of a copy. `digest` is the SHA-256 of all ids, texts and metadata, equal for source and target."""
 
     documents: int
     copied: int
     skipped: int
-    """Those that were there already."""
+    """Documents that the target had already."""
     removed: int
     digest: str
 
 
-Progress: TypeAlias = Callable[[CopyProgress], None]
+OnProgress: TypeAlias = Callable[[CopyProgress], None]
 
 
 async def copy_collection(
@@ -87,24 +87,24 @@ async def copy_collection(
     target: Located,
     *,
     on_difference: OnDifference = OnDifference.REFUSE,
-    progress: Progress = lambda _: None,
+    progress: OnProgress = lambda _: None,
 ) -> CopyReport:
-    """Copy a collection with its documents, vectors, metadata and labels, and see that both are the same in the end.
+    """Copy a collection with its documents, vectors, metadata and labels, and check that both are equal in the end.
 
-    A target that is new, empty, or holds a part of the source is filled; so a repeat copies only what is missing.
+    A target that is new, empty, or holds a part of the source is completed; a repeated copy adds only what is missing.
 
     Args:
-        source: what is copied; it should not change meanwhile.
-        target: where to; made where it is not there.
-        on_difference: what happens to a target that holds something else.
-        progress: is told how far it is, after every batch.
+        source: the collection to copy; it should not change meanwhile.
+        target: the copy; created if it does not exist.
+        on_difference: what happens to a target with other contents.
+        progress: called after every batch.
 
     Raises:
-        InvalidInputError: source and target are one collection.
-        NotFoundError: there is no such source.
-        ConflictError: the target holds something else, and `on_difference` is to refuse; nothing was changed.
-        BackendDataError: they are not the same in the end, because one of them was changed meanwhile.
-        BackendError: one of them failed; the same call again goes on from there.
+        InvalidInputError: source and target are the same collection.
+        NotFoundError: the source does not exist.
+        ConflictError: the target has other contents, and `on_difference` is REFUSE; nothing was changed.
+        BackendDataError: they differ in the end, because one of them was changed meanwhile.
+        BackendError: a provider failed; the same call continues from there.
     """
     if source.provider is target.provider and source.name == target.name:
         raise InvalidInputError(f"The collection '{source.name}' cannot be copied onto itself")
@@ -114,10 +114,10 @@ async def copy_collection(
     before = await _prepare(original, source, target, on_difference, _Meter(Stage.COMPARE, original.count, progress))
     for id_ in before.extra:
         await target.provider.delete(target.name, id_)
-    wanted = None if before.blank else frozenset((*before.missing, *before.changed))
-    copied = await _fill(source, target, wanted, _Meter(Stage.COPY, original.count, progress))
+    selected = None if before.blank else frozenset((*before.missing, *before.changed))
+    copied = await _fill(source, target, selected, _Meter(Stage.COPY, original.count, progress))
     after = await _compare(source, target, _Meter(Stage.VERIFY, original.count, progress))
-    differences = " and ".join(_told(after.missing, after.changed, after.extra))
+    differences = " and ".join(_difference_texts(after.missing, after.changed, after.extra))
     if differences:
         raise BackendDataError("collections", f"After the copy, '{target.name}' {differences}: copy again.")
     return CopyReport(after.same, copied, before.same, before.dropped + len(before.extra), after.digest)
@@ -125,7 +125,7 @@ async def copy_collection(
 
 @dataclass(slots=True)
 class _Comparison:
-    """What a target lacks of a source, has otherwise, and has beside."""
+    """The ids that a target lacks, that it has in another version, and that only it has."""
 
     missing: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -133,15 +133,15 @@ class _Comparison:
     same: int = 0
     digest: str = ""
     dropped: int = 0
-    """Documents of a target that had to be made anew."""
+    """Documents of a target that had to be created again."""
     blank: bool = False
-    """The target has nothing, so that nothing was compared: all is lacking."""
+    """The target is empty: nothing was compared, and all documents are missing."""
 
 
 class _Meter:
-    """Counts the documents that a stage is done with, and tells it batch by batch."""
+    """Counts the documents that a stage has processed, and reports them batch by batch."""
 
-    def __init__(self, stage: Stage, total: int, progress: Progress) -> None:
+    def __init__(self, stage: Stage, total: int, progress: OnProgress) -> None:
         self._stage = stage
         self._total = total
         self._progress = progress
@@ -153,59 +153,61 @@ class _Meter:
 
 
 async def _prepare(
-    original: Described, source: Located, target: Located, on_difference: OnDifference, meter: _Meter
+    original: CollectionRecord, source: Located, target: Located, on_difference: OnDifference, meter: _Meter
 ) -> _Comparison:
-    """Make the target, or make it fit, and say what of the source it already has.
+    """Create the target or adapt it, and compare it with the source.
 
     Raises:
-        ConflictError: it would have to be changed, and must not be.
+        ConflictError: the target would have to be changed, and `on_difference` is REFUSE.
     """
-    there = await target.provider.collection(target.name)
+    existing = await target.provider.collection(target.name)
     dropped = 0
-    if there is not None:
-        writable(there)
-        found = await _compare(source, target, meter) if there.count else _Comparison(blank=True)
-        conflicts = [*_conflicts(original, there), *_told([], found.changed, found.extra)]
+    if existing is not None:
+        writable(existing)
+        found = await _compare(source, target, meter) if existing.count else _Comparison(blank=True)
+        conflicts = [*_conflicts(original, existing), *_difference_texts([], found.changed, found.extra)]
         if conflicts and on_difference is OnDifference.REFUSE:
-            said = " and ".join(conflicts)
-            raise ConflictError(f"The collection '{target.name}' {said}: overwrite it, or name another for the copy")
-        if not _other_labels(original, there) and not _other_dimension(original, there):
-            if _canonical(there.metadata) != _canonical(original.metadata):
+            reasons = " and ".join(conflicts)
+            raise ConflictError(f"The collection '{target.name}' {reasons}: overwrite it, or name another for the copy")
+        if not _other_labels(original, existing) and not _other_dimension(original, existing):
+            if _canonical(existing.metadata) != _canonical(original.metadata):
                 await target.provider.replace_metadata(target.name, original.metadata)
             return found
         await target.provider.drop(target.name)
-        dropped = there.count
-    made = Described(target.name, original.metadata, original.embedding_provider, original.embedding_model)
+        dropped = existing.count
+    made = CollectionRecord(target.name, original.metadata, original.embedding_provider, original.embedding_model)
     if not await target.provider.create(made):
-        raise ConflictError(f"The collection '{target.name}' was made by somebody else meanwhile: copy again")
+        raise ConflictError(f"Another program has created the collection '{target.name}' meanwhile: copy again")
     return _Comparison(blank=True, dropped=dropped)
 
 
-def _conflicts(original: Described, there: Described) -> list[str]:
-    """What of a collection, beside its documents, would be lost. What was never said is no loss while it is empty."""
+def _conflicts(original: CollectionRecord, existing: CollectionRecord) -> list[str]:
+    """The labels, dimension and metadata that a copy would overwrite; unset ones of an empty collection are none."""
     found: list[str] = []
-    if _other_labels(original, there) and (there.count or there.embedding_provider or there.embedding_model):
+    if _other_labels(original, existing) and (
+        existing.count or existing.embedding_provider or existing.embedding_model
+    ):
         found.append("has another embedding provider or model")
-    if _other_dimension(original, there):
-        found.append(f"is bound to dimension {there.dimension}, not {original.dimension}")
-    if _canonical(there.metadata) != _canonical(original.metadata) and (there.count or there.metadata):
+    if _other_dimension(original, existing):
+        found.append(f"is bound to dimension {existing.dimension}, not {original.dimension}")
+    if _canonical(existing.metadata) != _canonical(original.metadata) and (existing.count or existing.metadata):
         found.append("has other metadata")
     return found
 
 
-def _other_labels(one: Described, other: Described) -> bool:
+def _other_labels(one: CollectionRecord, other: CollectionRecord) -> bool:
     return (one.embedding_provider, one.embedding_model) != (other.embedding_provider, other.embedding_model)
 
 
-def _other_dimension(original: Described, there: Described) -> bool:
-    return original.dimension is not None and there.dimension not in (None, original.dimension)
+def _other_dimension(original: CollectionRecord, existing: CollectionRecord) -> bool:
+    return original.dimension is not None and existing.dimension not in (None, original.dimension)
 
 
-def _told(missing: Sequence[str], changed: Sequence[str], extra: Sequence[str]) -> list[str]:
-    """Differences in words, with examples."""
+def _difference_texts(missing: Sequence[str], changed: Sequence[str], extra: Sequence[str]) -> list[str]:
+    """The differences as parts of a sentence, with examples."""
     return [
-        said.format(_counted(ids))
-        for said, ids in (
+        text.format(_counted(ids))
+        for text, ids in (
             ("lacks {}", missing),
             ("holds another version of {}", changed),
             ("holds {} that the source does not", extra),
@@ -219,59 +221,59 @@ def _counted(ids: Sequence[str]) -> str:
     return f"{len(ids)} document{'s' * (len(ids) != 1)} ({examples}{', ...' * (len(ids) > _EXAMPLES)})"
 
 
-async def _fill(source: Located, target: Located, wanted: Collection[str] | None, meter: _Meter) -> int:
-    """Copy the wanted documents, or all. Returns how many."""
+async def _fill(source: Located, target: Located, selected: Collection[str] | None, meter: _Meter) -> int:
+    """Copy the selected documents, or all if `selected` is None. Returns how many."""
     copied = 0
     async for rows in _rows(source):
-        chosen = rows if wanted is None else [row for row in rows if row[0].id in wanted]
-        if chosen:
-            vectors = np.stack([vector for _, vector in chosen])
-            await target.provider.upsert(target.name, [entry for entry, _ in chosen], vectors)
-        copied += len(chosen)
+        rows_to_copy = rows if selected is None else [row for row in rows if row[0].id in selected]
+        if rows_to_copy:
+            vectors = np.stack([vector for _, vector in rows_to_copy])
+            await target.provider.upsert(target.name, [entry for entry, _ in rows_to_copy], vectors)
+        copied += len(rows_to_copy)
         meter.add(len(rows))
     return copied
 
 
 async def _compare(source: Located, target: Located, meter: _Meter) -> _Comparison:
-    """Read both sides, in step."""
+    """Read source and target in parallel and compare them."""
     found = _Comparison()
     digest = sha256()
-    ahead = _Ahead(_rows(target))
+    target_rows = _SortedRows(_rows(target))
     async for rows in _rows(source):
         for row in rows:
             id_ = row[0].id
             digest.update(_canonical([id_, row[0].text, dict(row[0].metadata)]).encode())
-            found.extra += await ahead.before(id_)
-            there = await ahead.take(id_)
-            if there is None:
+            found.extra += await target_rows.before(id_)
+            copy = await target_rows.take(id_)
+            if copy is None:
                 found.missing.append(id_)
-            elif _same(row, there):
+            elif _same(row, copy):
                 found.same += 1
             else:
                 found.changed.append(id_)
         meter.add(len(rows))
-    found.extra += await ahead.before(None)
+    found.extra += await target_rows.before(None)
     found.digest = digest.hexdigest()
     return found
 
 
-class _Ahead:
-    """Reads rows in the order of their ids, one ahead."""
+class _SortedRows:
+    """Reads rows in the order of their ids, and can look at the next one without taking it."""
 
     def __init__(self, batches: AsyncIterator[list[Row]]) -> None:
         self._batches = batches
         self._rows: list[Row] = []
-        """Those that were read and not taken, the next one last."""
+        """Rows that were read and not taken yet, the next one last."""
 
     async def before(self, id_: str | None) -> list[str]:
-        """Skip all rows before an id, or all there are; returns their ids."""
+        """Skip all rows before an id, or all rows if it is None; returns their ids."""
         skipped: list[str] = []
         while (row := await self._next()) is not None and (id_ is None or row[0].id < id_):
             skipped.append(self._rows.pop()[0].id)
         return skipped
 
     async def take(self, id_: str) -> Row | None:
-        """The row of this id, if it is the next one."""
+        """Take the row with this id, if it is the next one."""
         row = await self._next()
         return self._rows.pop() if row is not None and row[0].id == id_ else None
 
@@ -285,7 +287,7 @@ class _Ahead:
 
 
 async def _rows(located: Located) -> AsyncIterator[list[Row]]:
-    """All entries with their vectors, by id, in batches; one that goes away meanwhile is left out."""
+    """All entries with their vectors, sorted by id, in batches; one that is deleted meanwhile is left out."""
     offset = 0
     while True:
         page = await located.provider.entries(located.name, EVERYTHING, limit=_PAGE, offset=offset)
@@ -309,5 +311,5 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _canonical(value: object) -> str:
-    """JSON of which equal values have one, and others another: 1 is not 1.0, and true not 1."""
+    """JSON text that is the same for equal values only: 1 differs from 1.0, and true from 1."""
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=dict)

@@ -1,4 +1,4 @@
-"""Vectors for texts of collections, from an embedder behind its breaker."""
+"""Embeds the texts of collections, with a circuit breaker."""
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,10 +24,10 @@ T = TypeVar("T")
 async def through(
     dependency: Dependency, work: Callable[[], Awaitable[T]], seconds: float, clock: Callable[[], float]
 ) -> T:
-    """Do `work` within `seconds` behind a breaker that nobody else probes: the first caller when it is due does.
+    """Call a dependency within `seconds`; there is no background probe, so a call probes it when its breaker is due.
 
     Raises:
-        BackendError: it failed, did not answer in time, or is known to be dead.
+        BackendError: it failed or did not answer in time, or its breaker is open.
     """
     if dependency.breaker.state is BreakerState.HALF_OPEN:
         await dependency.probe(Deadline.after(min(seconds, PROBE_S), clock))
@@ -39,7 +39,7 @@ class TextEmbedder:
 
     Args:
         embedder: makes the vectors, of length 1.
-        dependency: guards it.
+        dependency: its breaker and timeouts.
         clock: monotonic seconds.
     """
 
@@ -50,7 +50,7 @@ class TextEmbedder:
 
     @property
     def model(self) -> EmbeddingModel:
-        """The model in use. Raises: BackendError while it is not known."""
+        """The model in use. Raises: BackendError before it is loaded."""
         return self._embedder.model
 
     async def query(self, text: str) -> Vector:
@@ -58,7 +58,7 @@ class TextEmbedder:
         return await through(self._dependency, partial(self._embedder.embed_query, text), QUERY_S, self._clock)
 
     async def documents(self, texts: Sequence[str]) -> Matrix:
-        """Embed passages, behind any queries: `(n, dim) float32`. Raises: BackendError."""
+        """Embed passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
         rows: list[Matrix] = []
         for start in range(0, len(texts), SLICE):
             work = partial(self._embedder.embed_documents, texts[start : start + SLICE])

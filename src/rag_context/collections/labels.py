@@ -1,4 +1,4 @@
-"""What is said of a collection beside its documents: its labels, whose it is, and the names that are kept for us."""
+"""Labels of collections, checks of whether they can be written and embedded here, and reserved names."""
 
 from collections.abc import Mapping
 
@@ -7,32 +7,32 @@ from rag_context.errors import ConflictError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection
 
 OWN_EMBEDDER = "rag-context"
-"""The one label that is more than a label: texts of such a collection are embedded here."""
+"""The value of `embedding_provider` with an effect: the server embeds the texts of such a collection."""
 
 PROVIDER_LABEL = "embedding_provider"
 MODEL_LABEL = "embedding_model"
 
 BUILT = "\x1f"
-"""Only names of collections that a reindexing builds hold it; no caller can name them."""
+"""A control character in the names of collections that a reindexing builds; callers cannot use it in names."""
 
 
 def built_name(name: str) -> str:
-    """The name of the collection in which a reindexing builds what takes the place of another."""
+    """The name of the collection in which a reindexing builds the replacement of another."""
     return f"{name}{BUILT}reindex"
 
 
 def writable(collection: Collection) -> Collection:
-    """See that a collection may be written to. Raises: ConflictError."""
+    """Return the collection if it is writable. Raises: ConflictError."""
     if collection.foreign:
         raise ConflictError(
-            f"Collection '{collection.name}' was made by another program, and is only read here: writing into it "
-            "could break it for that program. `rag-context collections copy` makes a copy that can be written to"
+            f"Collection '{collection.name}' was made by another program and is read-only here: writing into it could "
+            "break it for that program. `rag-context collections copy` makes a writable copy"
         )
     return collection
 
 
 def embeddable(collection: Collection) -> None:
-    """See that texts of a collection are embedded here. Raises: InvalidInputError."""
+    """Check that the server embeds the texts of a collection. Raises: InvalidInputError."""
     if collection.embedding_provider != OWN_EMBEDDER:
         raise InvalidInputError(
             f"Collection '{collection.name}' has embeddings made elsewhere: send an embedding instead of a text "
@@ -42,7 +42,7 @@ def embeddable(collection: Collection) -> None:
 
 
 def labelled(collection: Collection) -> Collection:
-    """A collection with the labels that its metadata gives it, where it gives it any."""
+    """The collection with the labels in its metadata moved to their fields."""
     given = overriding(collection.metadata)
     return Collection(
         name=collection.name,
@@ -57,15 +57,15 @@ def labelled(collection: Collection) -> Collection:
 
 
 def overriding(metadata: Mapping[str, Json]) -> dict[str, str]:
-    """Labels that metadata gives a collection in place of those that it was made with."""
+    """The labels in the metadata, which override those that the collection was created with."""
     found = {label: metadata.get(label) for label in (PROVIDER_LABEL, MODEL_LABEL)}
     return {label: value for label, value in found.items() if isinstance(value, str)}
 
 
 def without_empty_labels(metadata: Mapping[str, Json]) -> dict[str, Json]:
-    """Metadata that is put, without labels that are null and so stay. Raises: InvalidInputError."""
+    """The metadata without labels that are null, which leave a label unchanged. Raises: InvalidInputError."""
     wrong = [
-        FieldError(f"metadata.{label}", f"metadata.{label} must be a string; leave it out to keep it as it is")
+        FieldError(f"metadata.{label}", f"metadata.{label} must be a string; leave it out to keep it unchanged")
         for label in (PROVIDER_LABEL, MODEL_LABEL)
         if not isinstance(metadata.get(label), str | None)
     ]

@@ -1,7 +1,7 @@
-"""Which model made a collection's vectors: recorded with the collection, on every provider in the same way.
+"""The record of the model that embedded a collection, in the same form on every provider.
 
-The record stands in the collection's metadata under a key that no caller can write or read (theirs never begin with
-`$`), so that it moves with the collection wherever that is copied.
+The record is in the collection's metadata, under a key that callers can neither write nor read (their keys never
+begin with `$`), so that every copy of the collection has it too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +18,16 @@ from rag_context.ports.provider import Collection
 RECORD = "$model"
 
 SAMPLES = 8
-"""Documents of a collection without a record that are embedded again, to see whether the model is theirs."""
+"""Documents of a collection without a record that are embedded again, to check whether the model is the same."""
 
 SAME_COSINE = 0.98
-"""Least cosine of a sample's vectors: another processor's rounding leaves more, another model far less."""
+"""Least cosine between old and new vectors of one model; other processors differ less, other models far more."""
 
 Record = Mapping[str, Json]
 
 
 def record_of(model: EmbeddingModel) -> dict[str, Json]:
-    """What is recorded of a model."""
+    """The record of a model."""
     return {
         "name": model.name,
         "dimension": model.dimension,
@@ -38,7 +38,7 @@ def record_of(model: EmbeddingModel) -> dict[str, Json]:
 
 
 def recorded(collection: Collection) -> Record | None:
-    """What a collection records of its model; None where it was made before models were recorded, or never embedded."""
+    """The record in a collection; None if an older version made it, or if nothing was embedded yet."""
     found = collection.metadata.get(RECORD)
     return found if isinstance(found, Mapping) else None
 
@@ -51,7 +51,7 @@ def is_of(record: Record, model: EmbeddingModel) -> bool:
 
 
 def are_alike(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], made: Matrix) -> bool:
-    """Whether most of a sample's vectors, `(n, dim)`, are what the model makes of the same texts now.
+    """Whether most of a sample's stored vectors, `(n, dim)`, equal those that the model makes for the same texts now.
 
     Most, because a document may have come with a vector of its own.
     """
@@ -62,7 +62,7 @@ def are_alike(stored: Sequence[np.ndarray[tuple[int], np.dtype[np.float32]]], ma
 
 
 def mismatch(collection: Collection, connection: str, model: EmbeddingModel) -> ConflictError:
-    """What is said where a collection's vectors are another model's."""
+    """The error for a collection that another model embedded."""
     record = recorded(collection)
     made_by = "another model"
     if record is not None:
@@ -70,5 +70,5 @@ def mismatch(collection: Collection, connection: str, model: EmbeddingModel) -> 
     return ConflictError(
         f"The vectors of collection '{collection.name}' on connection '{connection}' were made by {made_by}, and the "
         f"model in use is {model.name} ({model.dimension} dimensions, {model.fingerprint[:12]}): run `rag-context "
-        f"reindex`, which makes the vectors of '{collection.name}' again; until then mode text finds its documents"
+        f"reindex`, which embeds '{collection.name}' again; until then search with mode text"
     )

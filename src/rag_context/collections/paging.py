@@ -1,4 +1,4 @@
-"""Calls on many documents, for providers that lack them: done page by page, over the calls that every provider has."""
+"""Operations on many documents for providers without them: page by page, with the calls that every provider has."""
 
 from collections.abc import Sequence
 
@@ -10,12 +10,12 @@ _PAGE = 1000
 
 
 def bulk(provider: Provider) -> BulkCalls:
-    """The provider's own calls, or the same page by page."""
+    """The provider's own bulk calls, or the same operations page by page."""
     return provider if isinstance(provider, BulkCalls) else _Paged(provider)
 
 
 class _Paged:
-    """Fits `BulkCalls`; slower, and of several steps."""
+    """Implements `BulkCalls` with several calls per operation."""
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
@@ -24,13 +24,13 @@ class _Paged:
         return [entry.id for entry in await self._all(name, where)]
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
-        wanted = set(ids)
-        return {entry.id: entry for entry in await self._all(name, EVERYTHING) if entry.id in wanted}
+        requested = set(ids)
+        return {entry.id: entry for entry in await self._all(name, EVERYTHING) if entry.id in requested}
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
-        there = await self.get(name, ids)
-        gone = [entry.id for entry in there.values() if matches(where, entry.metadata)]
-        return sum([await self._provider.delete(name, id_) for id_ in gone])
+        stored = await self.get(name, ids)
+        matching = [entry.id for entry in stored.values() if matches(where, entry.metadata)]
+        return sum([await self._provider.delete(name, id_) for id_ in matching])
 
     async def _all(self, name: str, where: Clause) -> list[Entry]:
         found: list[Entry] = []

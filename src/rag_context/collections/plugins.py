@@ -1,4 +1,4 @@
-"""Providers that other distributions bring along, found by their entry points."""
+"""Finds and imports the providers of other distributions by their entry points."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ EntryPoints: TypeAlias = Callable[[], Iterable[EntryPoint]]
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What an entry point leads to; where it leads nowhere, the reason in its place."""
+    """The object of an entry point, or the reason why it could not be imported."""
 
     name: str
     distribution: str
@@ -23,12 +23,12 @@ class Plugin:
 
 
 def installed() -> Iterable[EntryPoint]:
-    """The entry points of all distributions that are installed."""
+    """The entry points of all installed distributions."""
     return entry_points(group=GROUP)
 
 
 def load(found: EntryPoints = installed) -> list[Plugin]:
-    """Import what is behind the entry points, by name and distribution. Whatever fails is said, and harms nobody."""
+    """Import the entry points, sorted by name and distribution. A failed import is returned with its reason."""
     return sorted((_loaded(each) for each in found()), key=lambda plugin: (plugin.name, plugin.distribution))
 
 
@@ -36,11 +36,11 @@ def _loaded(entry: EntryPoint) -> Plugin:
     distribution = entry.dist.name if entry.dist is not None else "an unknown distribution"
     try:
         return Plugin(entry.name, distribution, entry.load())
-    except (Exception, SystemExit) as error:  # noqa: BLE001  (a stranger's module may do anything)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (a plug-in may raise anything)
         return Plugin(entry.name, distribution, reason=f"It cannot be loaded: {sentence_of(error)}.")
 
 
 def sentence_of(error: BaseException) -> str:
-    """A stranger's error in one line: its kind and the first line of what it says."""
-    said = str(error).strip().partition("\n")[0][:_LONGEST].rstrip(". ")
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    """An error of a plug-in in one line: its type and the first line of its message."""
+    message = str(error).strip().partition("\n")[0][:_LONGEST].rstrip(". ")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

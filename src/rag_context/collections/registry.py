@@ -1,7 +1,7 @@
-"""The kinds of provider there are: those that are built in, and those of plug-ins.
+"""The registry of provider kinds: the built-in ones, and those of plug-ins.
 
 A plug-in is one object, a `ProviderKind`, that a distribution names as an entry point of the group
-`rag_context.providers`. One that is broken is listed with the reason, and never in anybody's way.
+`rag_context.providers`. A broken plug-in is listed with the reason and affects nothing else.
 """
 
 import asyncio
@@ -40,35 +40,35 @@ C = TypeVar("C", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ProviderKind(Generic[C]):
-    """A kind of provider, as a plug-in hands it in.
+    """A kind of provider, as a plug-in declares it.
 
-    `open` may import what it needs when it is called, so that a kind costs nothing until it is used; it should ask
-    nothing of a server, which may be down and come back. It raises ConfigurationError where it can never work.
+    `open` may import what it needs when it is called, so that an unused kind costs nothing. It should send no request
+    to a server, which may be down for now. It raises ConfigurationError if the configuration can never work.
     """
 
     name: str
     """Lower-case letters, digits, dashes and underscores; the entry point has the same."""
     title: str
-    """For people."""
+    """The name for people."""
     capabilities: Capabilities
     configuration: type[C]
-    """What it needs to be told. Its secrets are `SecretStr`, so that they are shown to nobody."""
+    """The model of its configuration. Secrets in it are `SecretStr`, so that they are never shown."""
     open: Callable[[C], AbstractAsyncContextManager[Provider]]
     addresses: Callable[[C], Sequence[str]] = guessed_addresses
-    """The addresses that it connects to; those that the server's settings do not allow are not tried for a caller."""
+    """The addresses that it connects to; callers can test a provider only at addresses that the settings allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A kind as it is listed, whether it works or not."""
+    """A provider kind in the registry, available or not."""
 
     name: str
     title: str
     capabilities: Capabilities = _NOTHING
     reason: str | None = None
-    """Why it cannot be used, and what helps; None where it can."""
+    """Why it is not available, and what to do; None if it is."""
     distribution: str | None = None
-    """Which one brought it along; None where it is built in."""
+    """The distribution of the plug-in; None if it is built in."""
     kind: ProviderKind[Any] | None = None
 
     @property
@@ -77,15 +77,15 @@ class Registered:
         return self.reason is None
 
     def connection_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its configuration, secrets marked as `writeOnly`; empty where nothing is known of it."""
+        """The JSON Schema of its configuration, with secrets as `writeOnly`; empty if the plug-in is broken."""
         return self.kind.configuration.model_json_schema() if self.kind is not None else {}
 
     def validated(self, configuration: Mapping[str, object]) -> BaseModel:
-        """Its configuration as it wants it.
+        """Validate a configuration.
 
         Raises:
-            InvalidInputError: something is wrong; `details` names every field, the message all of them. No values.
-            BackendRejectedError: it cannot be used at all.
+            InvalidInputError: it is invalid; `details` names every wrong field, and no value is repeated.
+            BackendRejectedError: the provider is not available.
         """
         model = self._usable().configuration
         unknown = [] if model.model_config.get("extra") == "allow" else _unknown(model, configuration)
@@ -94,9 +94,9 @@ class Registered:
         except ValidationError as error:
             details = error.errors(include_url=False, include_context=False, include_input=False)
             wrong = [_field_error(model, detail) for detail in details if detail["type"] != "extra_forbidden"]
-            raise _refused(self.name, [*unknown, *wrong]) from None  # which would repeat the values
+            raise _invalid(self.name, [*unknown, *wrong]) from None  # its message would repeat the values
         if unknown:
-            raise _refused(self.name, unknown)
+            raise _invalid(self.name, unknown)
         return made
 
     def addresses(self, configuration: BaseModel) -> Sequence[str]:
@@ -105,11 +105,11 @@ class Registered:
 
     @asynccontextmanager
     async def open(self, configuration: BaseModel) -> AsyncIterator[Provider]:
-        """A provider of this kind, until the block ends.
+        """Open a provider of this kind for the block.
 
         Raises:
-            ConfigurationError: it can never work like this.
-            BackendError: it cannot be opened.
+            ConfigurationError: this configuration can never work.
+            BackendError: the provider cannot be opened now.
         """
         kind = self._usable()
         async with AsyncExitStack() as stack:
@@ -129,11 +129,11 @@ class Registered:
 
 
 class ProviderRegistry:
-    """All kinds, by name. Plug-ins are imported when they are first asked for, and not before.
+    """All provider kinds by name. Plug-ins are imported on first use.
 
     Args:
-        built_in: the kinds that come along; each with the reason why it cannot be used, or None.
-        plugins: where the entry points of plug-ins come from.
+        built_in: the built-in kinds, each with the reason why it is not available, or None.
+        plugins: returns the entry points of plug-ins.
     """
 
     def __init__(
@@ -147,18 +147,18 @@ class ProviderRegistry:
         self._loaded: list[Registered] | None = None
 
     def __iter__(self) -> Iterator[Registered]:
-        """Every kind, by name; one whose name was taken comes after the one that has it."""
+        """All kinds, by name; of two with one name, the available one comes first."""
         return iter(sorted([*self._built_in.values(), *self._others()], key=lambda each: each.name))
 
     def get(self, name: str) -> Registered | None:
-        """The kind of this name, if there is one."""
+        """The kind with this name, or None."""
         built_in = self._built_in.get(name)
         if built_in is not None:
             return built_in
         return next((each for each in self._others() if each.name == name), None)
 
     async def load(self) -> None:
-        """Import the plug-ins in a thread, so that what asks for them next does not wait."""
+        """Import the plug-ins in a thread, so that later calls do not block."""
         await asyncio.to_thread(self._others)
 
     def _others(self) -> list[Registered]:
@@ -174,7 +174,7 @@ async def probe(
     timeout_s: float = PROBE_S,
     clock: Callable[[], float] = perf_counter,
 ) -> ProviderHealth:
-    """Open a provider, ask it how it is, and close it again, all within a bound; failures are part of the answer."""
+    """Open a provider, check its health, and close it, within a timeout; failures are part of the result."""
     checked, started = datetime.now(UTC), clock()
     try:
         async with asyncio.timeout(timeout_s), registered.open(configuration) as provider:
@@ -183,43 +183,43 @@ async def probe(
         error = f"It did not answer within {timeout_s:g} s."
     except RagContextError as failure:
         error = str(failure)
-    except Exception as failure:  # noqa: BLE001  (a stranger's provider may do anything)
+    except Exception as failure:  # noqa: BLE001  (a plug-in may raise anything)
         error = f"It failed: {sentence_of(failure)}."
     return ProviderHealth(Status.UNAVAILABLE, checked, (clock() - started) * 1000, error)
 
 
 def masked(configuration: BaseModel) -> dict[str, object]:
-    """A configuration as it may be shown: secrets, and passwords in addresses, are masked."""
+    """A configuration with secrets, and passwords in addresses, masked."""
     return {name: _masked(value) for name, value in configuration.model_dump().items()}
 
 
 def _registered(plugin: Plugin) -> Registered:
-    """What becomes of a plug-in."""
+    """The registration of a plug-in; if it is broken, with the reason."""
     broken = Registered(plugin.name, plugin.name, reason=plugin.reason, distribution=plugin.distribution)
     kind = plugin.value
     if plugin.reason is not None:
         return broken
     if not isinstance(kind, ProviderKind):
-        return replace(broken, reason=f"It is no ProviderKind, but of type {type(kind).__name__}.")
+        return replace(broken, reason=f"It is not a ProviderKind, but of type {type(kind).__name__}.")
     if kind.name != plugin.name or not _NAME.fullmatch(kind.name):
-        reason = f"It calls itself {kind.name!r}, which must be the name of its entry point: {_NAME.pattern}."
+        reason = f"Its name is {kind.name!r}; it must equal the name of its entry point and match {_NAME.pattern}."
         return replace(broken, reason=reason)
     if not _can_be_listed(kind.title, kind.capabilities):
         return replace(broken, reason="Its title must be a text, and its capabilities a Capabilities.")
     try:
         kind.configuration.model_json_schema()
-    except Exception as error:  # noqa: BLE001  (a stranger's model may do anything)
+    except Exception as error:  # noqa: BLE001  (a plug-in's model may raise anything)
         return replace(broken, reason=f"Its configuration cannot be described: {sentence_of(error)}.")
     return Registered(kind.name, kind.title, kind.capabilities, distribution=plugin.distribution, kind=kind)
 
 
 def _can_be_listed(title: object, capabilities: object) -> bool:
-    """Whether a stranger kept to the types."""
+    """Whether the fields of a plug-in have the declared types."""
     return isinstance(title, str) and isinstance(capabilities, Capabilities)
 
 
 def _without_doubles(built_in: Mapping[str, Registered], found: Sequence[Registered]) -> list[Registered]:
-    """Of those with one name the first that works has it, a built-in one before all."""
+    """Of kinds with the same name only one is available: the built-in one, or else the first that works."""
     holders = dict(built_in)
     for each in found:
         if each.available:
@@ -232,14 +232,14 @@ def _displaced(each: Registered, holder: Registered | None) -> Registered:
     if holder is None or not each.available:
         return each
     owner = "built in" if holder.distribution is None else f"of {holder.distribution}"
-    reason = f"The name is taken by the provider that is {owner}."
+    reason = f"The name belongs to the provider that is {owner}."
     return replace(each, reason=reason, capabilities=_NOTHING, kind=None)
 
 
 def _unknown(model: type[BaseModel], configuration: Mapping[str, object]) -> list[FieldError]:
     known = {field.alias or name for name, field in model.model_fields.items()} | set(model.model_fields)
     names = ", ".join(model.model_fields) or "none"
-    return [FieldError(key, f"is not known; known are: {names}") for key in map(str, configuration) if key not in known]
+    return [FieldError(key, f"is unknown; known are: {names}") for key in map(str, configuration) if key not in known]
 
 
 def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
@@ -250,21 +250,21 @@ def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:
     expected = None if known is None else _expected(known.annotation, known.metadata)
     if expected is not None:
         return FieldError(field, f"must be {expected}")
-    said = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
-    return FieldError(field, said[:1].lower() + said[1:])
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    return FieldError(field, message[:1].lower() + message[1:])
 
 
 def _expected(annotation: Any, metadata: Sequence[object]) -> str | None:
-    """What a field must be, where its type says so in words."""
+    """The description of a field's valid values, if its type has one."""
     for item in (*metadata, *getattr(annotation, "__metadata__", ())):
         if isinstance(item, Expected):
             return item.text
     return next(filter(None, (_expected(argument, ()) for argument in get_args(annotation))), None)
 
 
-def _refused(name: str, details: Sequence[FieldError]) -> InvalidInputError:
-    told = "; ".join(f"{detail.field} {detail.message}".strip() for detail in details)
-    return InvalidInputError(f"The configuration of the provider {name!r} cannot be used: {told}.", details)
+def _invalid(name: str, details: Sequence[FieldError]) -> InvalidInputError:
+    problems = "; ".join(f"{detail.field} {detail.message}".strip() for detail in details)
+    return InvalidInputError(f"The configuration of the provider {name!r} is invalid: {problems}.", details)
 
 
 def _masked(value: object) -> object:

@@ -1,8 +1,8 @@
-"""Making the vectors of collections again, where another model made them.
+"""Embeds collections again that another model embedded.
 
-The new ones are built in a collection beside the old one, which is answered from until both hold the same documents;
-then it takes the old one's place in one step. What was built stays where a run is cut short, and the next one goes on
-with it.
+The new vectors are built in a second collection, while searches use the old one. When both hold the same documents,
+the new one replaces the old one in one step. An interrupted run leaves the second collection, and the next run
+continues with it.
 """
 
 import asyncio
@@ -23,30 +23,30 @@ from rag_context.ports.provider import Collection, Entry, Provider, Switching
 logger = logging.getLogger(__name__)
 
 EVERY = "*"
-"""Stands for the collections of a connection that could not be listed."""
+"""The name in a report for a connection whose collections could not be listed."""
 
 _BATCH = 100
 _ROUNDS = 20
-"""So often a collection that changes meanwhile is compared again."""
+"""How often a collection is compared again that changes meanwhile."""
 
-Progress = Callable[[CollectionRef, int, int], None]
-"""Told how many documents of a collection are done, and of how many."""
+OnProgress = Callable[[CollectionRef, int, int], None]
+"""Called with the number of documents of a collection that are done, and of all its documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reindexed:
-    """What became of one collection that needed new vectors."""
+    """The result for one collection; `error` says why it failed."""
 
-    place: CollectionRef
+    ref: CollectionRef
     documents: int
     error: str | None = None
 
 
 class CollectionReindexing:
-    """Reindexes the server-embedded collections of all connections, one after the other.
+    """Reindexes the server-embedded collections of all connections, one by one.
 
     Args:
-        collections: where they are.
+        collections: the collections of all connections.
     """
 
     def __init__(self, collections: Collections) -> None:
@@ -60,11 +60,11 @@ class CollectionReindexing:
         records = [(collection, recorded(collection)) for collection in found if _is_own(collection)]
         return [collection for collection, record in records if record is not None and not is_of(record, model)]
 
-    async def run(self, on_progress: Progress = lambda _place, _done, _total: None) -> list[Reindexed]:
-        """Reindex what another model made; a connection or collection that fails is told, and leaves the others alone.
+    async def run(self, on_progress: OnProgress = lambda _ref, _done, _total: None) -> list[Reindexed]:
+        """Reindex the collections that another model embedded; a failure is reported and does not stop the others.
 
         Raises:
-            asyncio.CancelledError: what was built stays, and the next run goes on with it.
+            asyncio.CancelledError: the run was interrupted; the next run continues with what it has built.
         """
         done: list[Reindexed] = []
         async with self._one_at_a_time:
@@ -72,14 +72,14 @@ class CollectionReindexing:
                 try:
                     stale = await self._stale(connection)
                 except RagContextError as error:
-                    logger.warning("collections of connection %s were not looked at: %s", connection.id, error)
+                    logger.warning("the collections of connection %s cannot be listed: %s", connection.id, error)
                     done.append(Reindexed(CollectionRef(EVERY, connection.id), 0, str(error)))
                     continue
                 done += [await self._reindexed(connection, collection, on_progress) for collection in stale]
         return done
 
     async def _stale(self, connection: Connection) -> list[Collection]:
-        """As `needed`, and those without a record that the model in use did not make."""
+        """As `needed`, and also those without a record that the model in use did not embed."""
         stale = []
         for collection in await self._collections.listing(connection.id):
             if not _is_own(collection):
@@ -95,36 +95,36 @@ class CollectionReindexing:
                 stale.append(collection)
         return stale
 
-    async def _reindexed(self, connection: Connection, collection: Collection, on_progress: Progress) -> Reindexed:
-        place = CollectionRef(collection.name, connection.id)
+    async def _reindexed(self, connection: Connection, collection: Collection, on_progress: OnProgress) -> Reindexed:
+        ref = CollectionRef(collection.name, connection.id)
         try:
             await self._rebuild(connection, collection, on_progress)
         except RagContextError as error:
-            logger.warning("collection %r on connection %s was not reindexed: %s", place.name, place.connection, error)
-            return Reindexed(place, collection.count, str(error))
-        logger.info("collection %r on connection %s was reindexed", place.name, place.connection)
-        return Reindexed(place, collection.count)
+            logger.warning("collection %r on connection %s was not reindexed: %s", ref.name, ref.connection, error)
+            return Reindexed(ref, collection.count, str(error))
+        logger.info("collection %r on connection %s was reindexed", ref.name, ref.connection)
+        return Reindexed(ref, collection.count)
 
-    async def _rebuild(self, connection: Connection, collection: Collection, on_progress: Progress) -> None:
+    async def _rebuild(self, connection: Connection, collection: Collection, on_progress: OnProgress) -> None:
         name, built = collection.name, built_name(collection.name)
         model = connection.embedder.model
         provider = await connection.opened()
         if not isinstance(provider, Switching):
             raise BackendRejectedError(
                 "collections",
-                f"The provider {connection.provider!r} cannot put other vectors in place of a collection's: make a "
-                f"new collection and store the documents of '{name}' in it",
+                f"The provider {connection.provider!r} cannot replace the vectors of a collection: create a new "
+                f"collection and store the documents of '{name}' in it",
             )
         await self._prepare(connection, built, model)
         for _ in range(_ROUNDS):
             await self._fill(connection, name, built, model, on_progress)
-            async with self._collections.turns.alone():
-                if await self._put_in_place(connection, name, built, model):
+            async with self._collections.write_lock.exclusive():
+                if await self._replace(connection, name, built, model):
                     return
         raise BackendRejectedError("collections", f"Collection '{name}' changes faster than it is embedded: try again")
 
-    async def _put_in_place(self, connection: Connection, name: str, built: str, model: EmbeddingModel) -> bool:
-        """Whether both held the same documents, and the new ones were put in the old ones' place."""
+    async def _replace(self, connection: Connection, name: str, built: str, model: EmbeddingModel) -> bool:
+        """Replace the old collection by the new one if both hold the same documents; returns whether it did."""
         if any(await _differences(connection, name, built)):
             return False
         metadata = {**(await _described(connection, name)).metadata, RECORD: record_of(model)}
@@ -132,7 +132,7 @@ class CollectionReindexing:
         return await connection.call(lambda p: _switched(p, name, built), WRITE_S)
 
     async def _prepare(self, connection: Connection, built: str, model: EmbeddingModel) -> None:
-        """Have a collection to build in: the one that an earlier run left, if it was of the same model."""
+        """Create the collection to build in, or keep the one that an earlier run with the same model left."""
         left = await connection.call(lambda p: p.collection(built), WRITE_S)
         record = None if left is None else recorded(left)
         if left is not None and (record is None or not is_of(record, model)):
@@ -143,23 +143,23 @@ class CollectionReindexing:
             await connection.call(lambda p: p.create(made), WRITE_S)
 
     async def _fill(
-        self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: Progress
+        self, connection: Connection, name: str, built: str, model: EmbeddingModel, on_progress: OnProgress
     ) -> None:
-        place = CollectionRef(name, connection.id)
+        ref = CollectionRef(name, connection.id)
         lacking, extra = await _differences(connection, name, built)
         if extra:
             await connection.call(lambda p: bulk(p).delete_many(built, extra, EVERYTHING), WRITE_S)
         total = (await _described(connection, name)).count
         for start in range(0, len(lacking), _BATCH):
-            on_progress(place, max(total - len(lacking), 0) + start, total)
+            on_progress(ref, max(total - len(lacking), 0) + start, total)
             entries = await _entries(connection, name, lacking[start : start + _BATCH])
             if not entries:
                 continue
             vectors = await connection.embedder.documents([entry.text for entry in entries])
             if not is_of(record_of(model), connection.embedder.model):
-                raise BackendRejectedError("embedder", "the model changed while vectors were made")
+                raise BackendRejectedError("embedder", "the model changed during the reindexing")
             await connection.call(lambda p, e=entries, v=vectors: p.upsert(built, e, v), WRITE_S)  # type: ignore[misc]
-        on_progress(place, total, total)
+        on_progress(ref, total, total)
 
 
 def _is_own(collection: Collection) -> bool:
@@ -174,24 +174,24 @@ async def _described(connection: Connection, name: str) -> Collection:
 
 
 async def _entries(connection: Connection, name: str, ids: Sequence[str]) -> list[Entry]:
-    there = await connection.call(lambda p: bulk(p).get(name, ids), WRITE_S)
-    return [there[id_] for id_ in ids if id_ in there]
+    stored = await connection.call(lambda p: bulk(p).get(name, ids), WRITE_S)
+    return [stored[id_] for id_ in ids if id_ in stored]
 
 
 async def _differences(connection: Connection, name: str, built: str) -> tuple[list[str], list[str]]:
-    """Ids that `built` lacks or has otherwise, and those that it has beside."""
-    wanted = await connection.call(lambda p: bulk(p).ids(name, EVERYTHING), WRITE_S)
-    there = set(await connection.call(lambda p: bulk(p).ids(built, EVERYTHING), WRITE_S))
-    lacking = [id_ for id_ in wanted if id_ not in there]
-    both = [id_ for id_ in wanted if id_ in there]
+    """Ids of documents that `built` lacks or has in another version, and of those that only `built` has."""
+    source_ids = await connection.call(lambda p: bulk(p).ids(name, EVERYTHING), WRITE_S)
+    built_ids = set(await connection.call(lambda p: bulk(p).ids(built, EVERYTHING), WRITE_S))
+    lacking = [id_ for id_ in source_ids if id_ not in built_ids]
+    both = [id_ for id_ in source_ids if id_ in built_ids]
     for start in range(0, len(both), _BATCH):
         some = both[start : start + _BATCH]
         one = {entry.id: entry for entry in await _entries(connection, name, some)}
         other = {entry.id: entry for entry in await _entries(connection, built, some)}
         lacking += [id_ for id_ in some if one.get(id_) != other.get(id_)]
-    return lacking, sorted(there - set(wanted))
+    return lacking, sorted(built_ids - set(source_ids))
 
 
 async def _switched(provider: Provider, name: str, built: str) -> bool:
-    assert isinstance(provider, Switching)  # noqa: S101  (seen before anything was built)
+    assert isinstance(provider, Switching)  # noqa: S101  (checked before anything was built)
     return await provider.switch(name, built)

@@ -1,7 +1,7 @@
-"""Asking several collections within a talk: which text to embed, and embedding it once per connection and model.
+"""Searches several collections for a message of a conversation, embedding its text once per connection and model.
 
-A first message stands for itself. A later one may only point ("does it scale?"), so the topic that the talk has
-reached by then is asked for instead.
+The first message of a conversation is the query. A later one may have no subject of its own ("does it scale?"), so
+the current topic of the conversation is the query instead.
 """
 
 import asyncio
@@ -21,102 +21,102 @@ logger = logging.getLogger(__name__)
 
 
 class Strategy(StrEnum):
-    """Which text a query is made of."""
+    """Which text is the query."""
 
     FIRST_MESSAGE = "first message (raw query)"
     FOLLOW_UP = "follow-up (contextualized topic)"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """The text to embed, and why it is this one."""
+class ConversationQuery:
+    """The text to embed, and the strategy that selected it."""
 
     text: str
     strategy: Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedHit:
-    """A hit, and the collection that it was found in."""
+class CollectionHit:
+    """A hit and its collection."""
 
-    place: CollectionRef
+    ref: CollectionRef
     hit: EntryHit
 
 
 @dataclass(frozen=True, slots=True)
 class Omission:
-    """A collection that could not be asked, and why."""
+    """A collection that could not be searched, and why."""
 
-    place: CollectionRef
+    ref: CollectionRef
     error: RagContextError
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What all collections found, the nearest first."""
+    """The results from all collections, the nearest first."""
 
-    question: Question
-    hits: tuple[PlacedHit, ...]
+    query: ConversationQuery
+    hits: tuple[CollectionHit, ...]
     omissions: tuple[Omission, ...]
     embeddings: int
     """How often the text was embedded."""
     reused: int
-    """How often an embedding was used again."""
+    """How often an embedding was reused."""
 
 
-def choose(user_message: str, current_topic: str | None) -> Question:
-    """The text that a message is asked by: without a topic itself, else the topic with its white space collapsed."""
+def choose(user_message: str, current_topic: str | None) -> ConversationQuery:
+    """The query for a message: the topic, with its white space collapsed, or the message if there is no topic."""
     topic = " ".join((current_topic or "").split())
     if topic:
-        return Question(topic, Strategy.FOLLOW_UP)
-    return Question(user_message, Strategy.FIRST_MESSAGE)
+        return ConversationQuery(topic, Strategy.FOLLOW_UP)
+    return ConversationQuery(user_message, Strategy.FIRST_MESSAGE)
 
 
 class Conversations:
-    """Asks several collections at once.
+    """Searches several collections at once.
 
     Args:
-        collections: where they are.
+        collections: the collections of all connections.
     """
 
     def __init__(self, collections: Collections) -> None:
         self._collections = collections
         self.reused = 0
-        """Embeddings used again since the start."""
+        """Embeddings that were reused since the start."""
 
-    async def ask(self, question: Question, places: Sequence[CollectionRef], *, limit: int) -> Conversation:
-        """The nearest documents of all collections together; what cannot be asked is left out, and said.
+    async def search(self, query: ConversationQuery, refs: Sequence[CollectionRef], *, limit: int) -> Conversation:
+        """The nearest documents of all collections; those that cannot be searched are listed as omissions.
 
         Raises:
-            InvalidInputError, NotFoundError, ConflictError, BackendError: not one of them could be asked; the first
-                one's reason.
+            InvalidInputError, NotFoundError, ConflictError, BackendError: no collection could be searched; the error
+                of the first one.
         """
-        logger.info("query strategy: %s", question.strategy.value)
-        cache = _Embeddings(self._collections, question.text)
-        asked = tuple(dict.fromkeys(places))
-        answers = await asyncio.gather(*(self._one(place, cache, limit) for place in asked))
+        logger.info("query strategy: %s", query.strategy.value)
+        cache = _Embeddings(self._collections, query.text)
+        distinct = tuple(dict.fromkeys(refs))
+        answers = await asyncio.gather(*(self._one(ref, cache, limit) for ref in distinct))
         self.reused += cache.hits
-        hits: list[PlacedHit] = []
+        hits: list[CollectionHit] = []
         omissions: list[Omission] = []
-        for place, answer in zip(asked, answers, strict=True):
+        for ref, answer in zip(distinct, answers, strict=True):
             if isinstance(answer, RagContextError):
-                omissions.append(Omission(place, answer))
+                omissions.append(Omission(ref, answer))
             else:
-                hits.extend(PlacedHit(place, hit) for hit in answer)
-        if asked and len(omissions) == len(asked):
+                hits.extend(CollectionHit(ref, hit) for hit in answer)
+        if distinct and len(omissions) == len(distinct):
             raise omissions[0].error
-        hits.sort(key=lambda placed: -placed.hit.cosine)
-        return Conversation(question, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
+        hits.sort(key=lambda found: -found.hit.cosine)
+        return Conversation(query, tuple(hits[:limit]), tuple(omissions), cache.misses, cache.hits)
 
-    async def _one(self, place: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
+    async def _one(self, ref: CollectionRef, cache: "_Embeddings", limit: int) -> list[EntryHit] | RagContextError:
         try:
-            collection = await self._collections.get(place)
+            collection = await self._collections.get(ref)
             embeddable(collection)
-            await self._collections.agree(place, collection)
-            vector = await cache.vector(place.connection, collection)
-            return await self._collections.search(place, vector, limit=limit)
+            await self._collections.agree(ref, collection)
+            vector = await cache.vector(ref.connection, collection)
+            return await self._collections.search(ref, vector, limit=limit)
         except (InvalidInputError, NotFoundError, ConflictError, BackendError) as error:
-            logger.warning("collection %r on connection %s was left out: %s", place.name, place.connection, error)
+            logger.warning("collection %r on connection %s was left out: %s", ref.name, ref.connection, error)
             return error
 
 

@@ -1,6 +1,6 @@
-"""A team's knowledge base: Markdown files of a repository, kept in the index as they are, and answers from them.
+"""Project documents: Markdown files of a repository, indexed as they are, and retrieval from them.
 
-The files are the truth. Reading order: `config`, `opening`, `front_matter` and `documents` say what a file means;
-`sync`, `watching` and `following` keep the index as the files are; `activation` says who works on which project;
-`catalogue` says what there is; `retrieval` and `assembly` answer.
+The files are the source of truth. Reading order: `config`, `opening`, `front_matter` and `documents` read files;
+`sync`, `watching` and `following` keep the index equal to the files; `activation` and `callers` hold the projects and
+who works on which; `listing` lists the documents; `finding`, `retrieval`, `run` and `assembly` answer queries.
 """

@@ -1,4 +1,4 @@
-"""Which project a caller works on: its configuration read, its files reconciled with the index, changes followed."""
+"""Activates projects: reads their configuration, synchronises their files with the index, and follows changes."""
 
 import asyncio
 import logging
@@ -14,11 +14,12 @@ from rag_context.ingest.indexer import Indexer
 from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.callers import Activations
-from rag_context.projects.deletion import Deletion, delete, meant, sized
+from rag_context.projects.deletion import Deletion, delete, matching_tenants, sized
 from rag_context.projects.documents import project_document
-from rag_context.projects.following import Following, FollowState, Tools
-from rag_context.projects.listing import Catalogues
+from rag_context.projects.following import Following, FollowingTools, FollowState
+from rag_context.projects.listing import DocumentLists
 from rag_context.projects.opening import Activation, open_project
+from rag_context.projects.project_records import ProjectRecords
 from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (
     DocumentNotFoundError,
@@ -28,7 +29,6 @@ from rag_context.projects.records import (
     ProjectNotActivatedError,
     PromotionLevel,
 )
-from rag_context.projects.remembered import Remembered
 from rag_context.projects.root import external_tenant
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
 from rag_context.projects.tenants import Tenants
@@ -36,8 +36,8 @@ from rag_context.projects.watching import Watch
 
 __all__ = ["Activation", "Deletion", "Projects", "Promotion"]
 
-PATIENCE_S = 20.0
-"""How long an activation waits for its first reconciliation, which then goes on behind it."""
+FIRST_SYNC_TIMEOUT_S = 20.0
+"""How long an activation waits for its first synchronisation, which then continues in the background."""
 
 MAX_FOLLOWED = 64
 """Projects that are followed at once."""
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """A promotion level that was changed."""
+    """The change of a document's promotion level."""
 
     document: ProjectDocument
     previous: PromotionLevel
@@ -55,15 +55,15 @@ class Promotion:
 
 
 class Projects:
-    """The projects that this process follows, and who works on which.
+    """The projects that this process follows, and the activations of callers.
 
     Args:
-        indexer: takes documents in and out.
-        documents: tells what is stored.
-        registry: remembers projects beyond this process; None: nothing is.
-        watch: tells what changes below a folder.
+        indexer: indexes and deletes documents.
+        documents: the store of documents.
+        registry: stores records of projects on this machine; None: they last as long as the process.
+        watch: reports changes below a folder.
         max_bytes: size above which a file is rejected.
-        patience_s: how long an activation waits for its first reconciliation.
+        first_sync_timeout_s: how long an activation waits for its first synchronisation.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class Projects:
         registry: ProjectRegistry | None = None,
         watch: Watch = watch,
         max_bytes: int = DEFAULT_MAX_BYTES,
-        patience_s: float = PATIENCE_S,
+        first_sync_timeout_s: float = FIRST_SYNC_TIMEOUT_S,
     ) -> None:
-        self.catalogues = Catalogues(documents)
+        self.document_lists = DocumentLists(documents)
         self.activations = Activations()
-        self.remembered = Remembered(registry)
+        self.project_records = ProjectRecords(registry)
         self.tenants = Tenants(documents, lambda: self._followed)
         self.resuming: dict[Tenant, str] = {}
-        """Projects that were followed before this process began and are not yet again, and what is to be said of it."""
+        """Projects that an earlier process followed and this one does not follow yet, each with the reason."""
         self._indexer = indexer
         self._documents = documents
-        self._tools = Tools(indexer, self.catalogues, watch, max_bytes)
-        self._patience_s = patience_s
+        self._tools = FollowingTools(indexer, self.document_lists, watch, max_bytes)
+        self._first_sync_timeout_s = first_sync_timeout_s
         self._followed: dict[Tenant, Following] = {}
         self._lock = asyncio.Lock()
         self._changing: dict[Following, asyncio.Task[Activation | None]] = {}
@@ -98,25 +98,25 @@ class Projects:
         is_forced: bool = False,
         progress: Progress = no_progress,
     ) -> Activation:
-        """Read the configuration, bring the index up to the files, and follow them from now on.
+        """Read the configuration, synchronise the index with the files, and follow them from now on.
 
-        A first reconciliation that takes longer than the patience goes on in the background; `state` tells how far
-        it is. A project that is followed already is read and reconciled again.
+        A first synchronisation that takes longer than the timeout continues in the background; `state` has its
+        progress. A project that is followed already is read and synchronised again.
 
         Raises:
             InvalidInputError: there is no project configuration at this path, or another branch is checked out.
-            SchemaValidationError: the configuration is not as it should be.
-            FileSystemError: it cannot be read.
-            BackendError: the index cannot be read; nothing is active that was not before.
+            SchemaValidationError: the configuration is invalid.
+            FileSystemError: the configuration cannot be read.
+            BackendError: the index cannot be read; nothing was activated.
         """
         activation = await asyncio.to_thread(open_project, config_path, branch_name, is_forced=is_forced)
         await self._follow(activation, progress)
         self.resuming.pop(activation.tenant, None)
-        await self.remembered.activated(activation)
+        await self.project_records.activated(activation)
         return activation
 
     async def resume(self, record: ProjectRecord) -> None:
-        """Follow a project again that is in `resuming`; where another branch is checked out now, that one.
+        """Follow a project in `resuming` again, on the branch that is checked out now.
 
         Raises:
             RagContextError: it cannot be followed now.
@@ -127,42 +127,42 @@ class Projects:
         if not await self._follow(activation, no_progress, resumed=before):
             return
         if activation.tenant != before:
-            await self.remembered.left(before)
-        await self.remembered.activated(activation, is_used=False)
+            await self.project_records.left(before)
+        await self.project_records.activated(activation, is_used=False)
         self.resuming.pop(before, None)
 
     async def open_stored(self, config_path: str, branch_name: str | None = None) -> Activation:
-        """The activation of a project that is indexed already, for reading it; nothing is written or followed.
+        """The activation of a project that is indexed already, to read it; nothing is written or followed.
 
         Raises:
-            ProjectNotActivatedError: nothing of it is indexed.
+            ProjectNotActivatedError: the project is not indexed.
             InvalidInputError, SchemaValidationError, FileSystemError: as `activate`.
-            BackendError: it cannot be read what is stored.
+            BackendError: the list of projects cannot be read.
         """
         activation = await asyncio.to_thread(open_project, config_path, branch_name)
         tenant = activation.tenant
         if tenant not in await self.tenants.known():
             raise ProjectNotActivatedError(
-                f"Nothing is indexed of {tenant.project!r} on branch {tenant.branch!r}, and this key may only read: "
-                "somebody whose key may write must activate the project first"
+                f"The project {tenant.project!r} is not indexed on branch {tenant.branch!r}, and this API key may only "
+                "read: activate the project first with a key that may write"
             )
         return self.followed(tenant) or activation
 
     def followed(self, tenant: Tenant) -> Activation | None:
-        """The activation of a tenant that this process follows."""
+        """The activation of a tenant; None if this process does not follow it."""
         following = self._followed.get(tenant)
         return None if following is None else following.activation
 
     def state(self, tenant: Tenant) -> FollowState | None:
-        """How far the following of a tenant is; None where it is not followed."""
+        """The state of following a tenant; None if this process does not follow it."""
         following = self._followed.get(tenant)
         return None if following is None else following.state
 
     async def checked_out(self, activation: Activation) -> Activation:
-        """The activation whose files lie there now: another branch may have been checked out a moment ago.
+        """The activation for the branch that is checked out now, which may have changed a moment ago.
 
         Raises:
-            ProjectNotActivatedError: the project is not followed there.
+            ProjectNotActivatedError: that branch is not followed.
         """
         following = self._of(activation)
         if await following.is_on_branch():
@@ -171,7 +171,7 @@ class Projects:
         now = None if changing is None else await asyncio.shield(changing)
         if now is None:
             raise ProjectNotActivatedError(
-                f"Another branch than {activation.tenant.branch!r} is checked out, and is not followed: activate the "
+                f"Another branch than {activation.tenant.branch!r} is checked out and is not followed: activate the "
                 "project again"
             )
         return now
@@ -180,94 +180,96 @@ class Projects:
         """Index one file now.
 
         Raises:
-            InvalidInputError: the path leads out of the docs folder, or the file is no document.
-            DocumentNotFoundError: there is no such file.
-            FileSystemError: it cannot be read.
-            BackendError: it could not be stored.
+            InvalidInputError: the path leads out of the docs folder, or the file is not a document.
+            DocumentNotFoundError: the file does not exist.
+            FileSystemError: the file cannot be read.
+            BackendError: the document could not be stored.
         """
         following = self._of(activation)
         relative = await asyncio.to_thread(activation.located, path)
         if not is_document(relative):
-            raise _refused(f"{relative!r} is no document: its name does not end in .md, .rst, .adoc or .txt")
+            raise _invalid_path(f"{relative!r} is not a document: its name does not end in .md, .rst, .adoc or .txt")
         return await self._document(await following.documents.index(relative))
 
     async def promote(self, activation: Activation, path: str, level: PromotionLevel) -> Promotion:
-        """Write a promotion level into the file's front matter and the index, or into neither.
+        """Write a promotion level to the file's front matter and to the index; if one fails, to neither.
 
         Raises:
             InvalidInputError: the path leads out of the docs folder.
             DocumentNotFoundError: the project has no such document.
-            ExternalDocsNotPromotableError: it is an external one.
+            ExternalDocsNotPromotableError: the document is an external one.
             SchemaValidationError: the front matter cannot be changed.
             FileSystemError: the file could not be written; nothing has changed.
-            BackendError: the index could not be written; the file is as it was.
+            BackendError: the index could not be written; the file has its old content again.
         """
         following = self._of(activation)
         relative = await self._own_document(activation, path)
         work = asyncio.ensure_future(self._promote(following, relative, level))
-        return await asyncio.shield(work)  # a caller who goes away leaves no half of it
+        return await asyncio.shield(work)  # a caller that disconnects must not interrupt it halfway
 
     async def preview_deletion(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
-        """What `delete_documents` would take out. Raises: InvalidInputError, BackendError."""
-        return await sized(meant(await self._documents.tenants(), project, branch, path_hash), self._documents)
+        """Count what `delete_documents` would delete. Raises: InvalidInputError, BackendError."""
+        return await sized(
+            matching_tenants(await self._documents.tenants(), project, branch, path_hash), self._documents
+        )
 
     async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
-        """Take out all documents of a project; its files are no longer followed, and nobody works on it.
+        """Delete all documents of a project, stop following its files, and end its activations.
 
         Raises:
-            InvalidInputError: no project is named.
-            BackendError: some of them are still there.
+            InvalidInputError: the name of the project is empty.
+            BackendError: some of the documents could not be deleted.
         """
         async with self._lock:
-            known = [*self._followed, *(each.tenant for each in await self.remembered.records())]
-            ended = meant(dict.fromkeys(known), project, branch, path_hash)
+            known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
+            ended = matching_tenants(dict.fromkeys(known), project, branch, path_hash)
             for tenant in ended:
                 await self._end(tenant)
-            tenants = meant(await self._documents.tenants(), project, branch, path_hash)
+            tenants = matching_tenants(await self._documents.tenants(), project, branch, path_hash)
             deletion = await sized(tenants, self._documents)
             await delete(tenants, self._documents, self._indexer)
-            await self.remembered.forget({*ended, *tenants})
+            await self.project_records.forget({*ended, *tenants})
             return deletion
 
     async def aclose(self) -> None:
-        """Follow nothing any more; what was begun is finished."""
+        """Stop following all projects, after the files that are being indexed."""
         for task in self._changing.values():
             task.cancel()
         async with self._lock:
             await asyncio.gather(*(following.stop() for following in self._followed.values()))
             self._followed.clear()
-        await self.remembered.flush()
+        await self.project_records.flush()
 
     async def _follow(self, activation: Activation, progress: Progress, *, resumed: Tenant | None = None) -> bool:
-        """Follow a project from its beginning; False where `resumed` is not to be resumed any more.
+        """Start following a project; returns False if `resumed` was activated or deleted meanwhile.
 
         Raises:
-            BackendError: the index cannot be read; what was followed before still is.
+            BackendError: the index cannot be read; projects that were followed before still are.
         """
         tenant = activation.tenant
-        kin = await self._kin(tenant)
+        related_tenants = await self._related_tenants(tenant)
         async with self._lock:
             if resumed is not None and (resumed not in self.resuming or tenant in self._followed):
                 return False
             before = self._followed.pop(tenant, None)
             if before is not None:
                 await before.stop()
-            following = self._started(activation, kin, progress)
+            following = self._started(activation, related_tenants, progress)
         try:
-            await following.settled(self._patience_s)
+            await following.wait_first(self._first_sync_timeout_s)
         except BaseException:
             async with self._lock:
                 if self._followed.get(tenant) is following:
                     del self._followed[tenant]
                     if before is not None:
-                        self._started(before.activation, kin, no_progress)
+                        self._started(before.activation, related_tenants, no_progress)
             await following.stop()
             raise
-        await self._make_room()
+        await self._stop_oldest()
         return True
 
-    async def _kin(self, tenant: Tenant) -> list[Tenant]:
-        """Tenants that may hold the same files: of the same name, or in the same folder. Raises: BackendError."""
+    async def _related_tenants(self, tenant: Tenant) -> list[Tenant]:
+        """Tenants that may have the same files: with the same name or the same folder. Raises: BackendError."""
         hashes = {tenant.path_hash, external_tenant(tenant).path_hash}
         return [
             each
@@ -275,19 +277,23 @@ class Projects:
             if each != tenant and (each.project == tenant.project or each.path_hash in hashes)
         ]
 
-    def _started(self, activation: Activation, kin: Sequence[Tenant], progress: Progress) -> Following:
-        following = Following(activation, self._tools, kin=kin, changed=self._note_change)
+    def _started(self, activation: Activation, related_tenants: Sequence[Tenant], progress: Progress) -> Following:
+        following = Following(activation, self._tools, related_tenants=related_tenants, changed=self._note_change)
         self._followed[activation.tenant] = following
         following.start(progress)
         return following
 
-    async def _make_room(self) -> None:
-        """End the following that began longest ago where there are too many; its next activation begins it again."""
+    async def _stop_oldest(self) -> None:
+        """If too many projects are followed, stop following those that were activated longest ago."""
         async with self._lock:
             while len(self._followed) > MAX_FOLLOWED:
                 tenant = next(iter(self._followed))
                 following = self._followed.pop(tenant)
-                logger.warning("project %s (%s) is no longer followed: too many are", tenant.project, tenant.branch)
+                logger.warning(
+                    "project %s (%s) is no longer followed: too many projects are followed",
+                    tenant.project,
+                    tenant.branch,
+                )
                 await following.stop()
 
     def _note_change(self, following: Following) -> None:
@@ -298,10 +304,10 @@ class Projects:
         task.add_done_callback(lambda _done: self._changing.pop(following, None))
 
     async def _reopen(self, old: Following) -> Activation | None:
-        """Go on as the project is configured and checked out now, for everybody who worked on it before.
+        """Follow a project with its present configuration and branch, and update the activations of all its callers.
 
-        None where it cannot be followed so: then a branch that was left is not followed, and a configuration that
-        cannot be used changes nothing.
+        Returns None if that fails: a branch that is no longer checked out is not followed, and an invalid
+        configuration changes nothing.
         """
         before = old.activation
         tenant = before.tenant
@@ -311,29 +317,29 @@ class Projects:
                 open_project, str(before.config.path), pinned, is_forced=before.branch_is_given
             )
         except RagContextError as error:
-            old.state.trouble = str(error)
-            logger.warning("project %s cannot be followed as it is now: %s", tenant.project, error)
+            old.state.problem = str(error)
+            logger.warning("project %s cannot be followed with its present configuration: %s", tenant.project, error)
             return None
         try:
-            kin = await self._kin(activation.tenant)
+            related_tenants = await self._related_tenants(activation.tenant)
         except BackendError:
-            kin = []  # to embed again what another tenant has is only slower
+            related_tenants = []  # without their vectors, texts are embedded again, which is only slower
         async with self._lock:
             if self._followed.get(tenant) is not old:
                 return None  # deleted, or activated again
             del self._followed[tenant]
             await old.stop()
             if activation.tenant not in self._followed:
-                self._started(activation, kin, no_progress)
+                self._started(activation, related_tenants, no_progress)
         logger.info("project %s: branch %s is followed now", activation.tenant.project, activation.tenant.branch)
         self.activations.replace(tenant, activation)
         if activation.tenant != tenant:
-            await self.remembered.left(tenant)
-        await self.remembered.activated(activation)
+            await self.project_records.left(tenant)
+        await self.project_records.activated(activation)
         return activation
 
     async def _end(self, tenant: Tenant) -> None:
-        """Follow a tenant no longer, and let nobody work on it."""
+        """Stop following a tenant and end its activations."""
         self.resuming.pop(tenant, None)
         following = self._followed.pop(tenant, None)
         if following is not None:
@@ -350,35 +356,37 @@ class Projects:
         return Promotion(document, written.previous, level)
 
     async def _own_document(self, activation: Activation, path: str) -> str:
-        """The relative path of a document of the project itself."""
+        """The relative path of a document of the project, which must not be an external one."""
         try:
             relative = await asyncio.to_thread(activation.located, path)
         except (DocumentNotFoundError, InvalidInputError):
             if await asyncio.to_thread(activation.is_external, path):
-                raise ExternalDocsNotPromotableError(f"{path!r} is an external document; those are read only") from None
+                raise ExternalDocsNotPromotableError(
+                    f"{path!r} is an external document, and these are read-only"
+                ) from None
             raise
         if not is_document(relative):
-            raise DocumentNotFoundError(f"{relative!r} is no document of the project")
+            raise DocumentNotFoundError(f"{relative!r} is not a document of the project")
         return relative
 
     async def _document(self, receipt: FileReceipt) -> ProjectDocument:
-        """What is stored of a file that was named."""
+        """The stored document of a file, from the receipt for indexing it."""
         if receipt.outcome is FileOutcome.REJECTED:
-            said = f"{receipt.path!r} cannot be indexed: {receipt.reason}"
-            raise FileSystemError(said) if receipt.again else _refused(said)
+            message = f"{receipt.path!r} cannot be indexed: {receipt.reason}"
+            raise FileSystemError(message) if receipt.again else _invalid_path(message)
         stored = await self._documents.get(receipt.document_id or "")
         if stored is None:
-            raise DocumentNotFoundError(f"{receipt.path!r} went away while it was indexed")
+            raise DocumentNotFoundError(f"{receipt.path!r} was deleted while it was indexed")
         return project_document(stored)
 
     def _of(self, activation: Activation) -> Following:
         following = self._followed.get(activation.tenant)
         if following is None:
             raise ProjectNotActivatedError(
-                f"The files of {activation.tenant.project!r} are not followed any more: activate the project again"
+                f"The files of {activation.tenant.project!r} are no longer followed: activate the project again"
             )
         return following
 
 
-def _refused(message: str) -> InvalidInputError:
+def _invalid_path(message: str) -> InvalidInputError:
     return InvalidInputError(message, [FieldError("path", message)])

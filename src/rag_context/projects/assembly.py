@@ -1,8 +1,8 @@
-"""From documents to one text for a model: three sections, every document under its own heading, with its path. Pure.
+"""Assembles documents into one text for a model: three sections, each document under a heading with its path. Pure.
 
-Whatever stands in a document stands below that document's heading, so a reader can tell of every sentence where it
-came from. A budget is shared out: a document that needs less than its share stands whole, and what it leaves goes to
-the others; one that needs more stands there by its best parts.
+The text of a document is always below its heading, so that the source of every sentence is clear. The token budget
+is divided among the documents: one that needs less than its share is included as a whole, and the rest of its share
+goes to the others; one that needs more is represented by its best parts.
 """
 
 import math
@@ -16,19 +16,19 @@ from rag_context.projects.records import LinkedDocument, RetrievedDocument
 TITLE_CHARS = 300
 
 UNBOUNDED_EXCERPT_TOKENS = 2_000
-"""What stands for a document that cannot stand whole, where no budget says how much."""
+"""The size of an excerpt of a document that cannot be included as a whole, if there is no budget."""
 
 EXCERPT_LINE_TOKENS = 96
-"""What it costs to say, above an excerpt, which lines it is and how much is left out, about."""
+"""The approximate cost of the line above an excerpt, with its line numbers and what is left out."""
 
 LEAST_SHARE = 240
-"""A document that would get fewer tokens makes room for those before it."""
+"""A document whose share would be smaller is left out, in favour of those before it."""
 
 MAX_RANGES = 6
-"""Ranges of lines that are named above an excerpt."""
+"""The most ranges of lines in the line above an excerpt."""
 
 Count = Callable[[str], int]
-"""How many tokens a text has."""
+"""Counts the tokens of a text."""
 
 
 class Section(StrEnum):
@@ -40,13 +40,13 @@ class Section(StrEnum):
 
 
 WEIGHTS = {Section.CRITICAL: 3.0, Section.RELEVANT: 5.0, Section.LINKED: 2.0}
-"""How a budget is shared out among the sections, as far as they need it. Within a section the nth document weighs
-1/sqrt(n): the first ones are worth more, and the later ones are not starved."""
+"""Weights of the sections when a budget is divided. Within a section the nth document weighs 1/sqrt(n): the first
+ones get more, and the later ones still get something."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A document on its way into a context. `whole` None: it is too large, or was not ready in time."""
+    """A document for a context. `whole` None: it is too large, or was not rendered in time."""
 
     section: Section
     document: RetrievedDocument
@@ -54,8 +54,8 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a context; `tokens` for the text of a document that stands there in parts, None for a whole one."""
+class Slot:
+    """An entry with its share of the budget: `tokens` for an excerpt, None for the whole document."""
 
     entry: Entry
     tokens: int | None = None
@@ -63,7 +63,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A context. `omitted` are the paths of the documents that the budget left out, in the order of their place."""
+    """A context. `omitted` are the paths of the documents that did not fit the budget, in their order."""
 
     text: str
     tokens: int
@@ -74,14 +74,14 @@ class Assembled:
 
 
 def distinct(entries: Sequence[Entry]) -> list[Entry]:
-    """Every document once, where it is met first."""
+    """The entries without repeated documents; the first entry of each is kept."""
     return list({entry.document.path: entry for entry in reversed(entries)}.values())[::-1]
 
 
-def shared_out(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> list[Place]:
-    """Who stands in a context, whole or with how many tokens; whoever is missing did not fit.
+def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> list[Slot]:
+    """Divide the budget: which documents are included, whole or with how many tokens. The others do not fit.
 
-    The most relevant document always has a place.
+    The most relevant document is always included.
 
     Args:
         entries: by section, in the order of their rank.
@@ -89,7 +89,7 @@ def shared_out(entries: Sequence[Entry], count: Count, max_tokens: int | None) -
         max_tokens: most tokens of the whole context; None: no bound.
     """
     if max_tokens is None:
-        return [Place(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
+        return [Slot(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
     heads = {id(entry): _cost(entry, count) for entry in entries}
     alone = {section: max_tokens - count(section) for section in Section}
     left = [entry for entry in entries if _fits_alone(entry, heads[id(entry)], alone[entry.section])]
@@ -100,21 +100,21 @@ def shared_out(entries: Sequence[Entry], count: Count, max_tokens: int | None) -
         starving = [i for i, need in enumerate(needs) if shares[i] < min(need, LEAST_SHARE)]
         if not starving or len(left) == 1:
             return [
-                Place(entry, None if share >= need else int(share) - heads[id(entry)] - EXCERPT_LINE_TOKENS)
+                Slot(entry, None if share >= need else int(share) - heads[id(entry)] - EXCERPT_LINE_TOKENS)
                 for entry, share, need in zip(left, shares, needs, strict=True)
             ]
         left.remove(_least(left))
     return []
 
 
-def assemble(shown: Sequence[Entry], everybody: Sequence[Entry], count: Count, max_tokens: int | None) -> Assembled:
-    """Put a context together.
+def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, max_tokens: int | None) -> Assembled:
+    """Assemble the text of a context.
 
     Args:
-        shown: who stands in it, each with its text as `whole`.
-        everybody: who should.
-        count: counts tokens, of headings.
-        max_tokens: most tokens; what does not fit is left out.
+        shown: the documents to include, each with its text or excerpt as `whole`.
+        candidates: all documents, to list those that are omitted.
+        count: counts the tokens of headings.
+        max_tokens: most tokens; what does not fit is omitted.
     """
     rule = count("---")
     spent = 0
@@ -131,43 +131,43 @@ def assemble(shown: Sequence[Entry], everybody: Sequence[Entry], count: Count, m
             spent += tokens
             kept[entry.section].append(document)
             parts.append(f"{head}\n{entry.whole.text}\n\n---\n\n")
-    there = {document.path for documents in kept.values() for document in documents}
+    included = {document.path for documents in kept.values() for document in documents}
     return Assembled(
         text="".join(parts).rstrip("\n") + "\n" if parts else "",
         tokens=spent,
         critical=tuple(kept[Section.CRITICAL]),
         relevant=tuple(kept[Section.RELEVANT]),
         linked=tuple(document for document in kept[Section.LINKED] if isinstance(document, LinkedDocument)),
-        omitted=tuple(entry.document.path for entry in everybody if entry.document.path not in there),
+        omitted=tuple(entry.document.path for entry in candidates if entry.document.path not in included),
     )
 
 
 def _fits_alone(entry: Entry, head: int, budget: int) -> bool:
-    """Whether a document could stand in a context by itself, if only in parts."""
+    """Whether a document would fit a context of its own, at least as an excerpt."""
     whole = entry.whole.tokens if entry.whole is not None else math.inf
     return head + min(whole, EXCERPT_LINE_TOKENS + LEAST_TOKENS) <= budget
 
 
 def _cost(entry: Entry, count: Count) -> int:
-    """Tokens of all that stands around a document's text."""
+    """The tokens of a document's heading and separator."""
     return count(_head(entry.document, None)) + count("---")
 
 
 def _filled(needs: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
-    """Shares of a budget: nobody gets more than it needs, and what it leaves goes to the others by their weights."""
+    """Shares of a budget: none is larger than its need, and the rest goes to the others by weight."""
     shares = [0.0] * len(needs)
     waiting = set(range(len(needs)))
     while waiting:
         total = sum(weights[i] for i in waiting)
-        content = {i for i in waiting if needs[i] <= budget * weights[i] / total}
-        if not content:
+        satisfied = {i for i in waiting if needs[i] <= budget * weights[i] / total}
+        if not satisfied:
             for i in waiting:
                 shares[i] = budget * weights[i] / total
             break
-        for i in content:
+        for i in satisfied:
             shares[i] = needs[i]
-        budget -= sum(needs[i] for i in content)
-        waiting -= content
+        budget -= sum(needs[i] for i in satisfied)
+        waiting -= satisfied
     return shares
 
 
@@ -185,11 +185,11 @@ def _weights(entries: Sequence[Entry]) -> list[float]:
 
 
 def _least(entries: Sequence[Entry]) -> Entry:
-    """Who goes first: the last linked one, then the last found one but the first, then the last critical one."""
-    for section, spared in ((Section.LINKED, 0), (Section.RELEVANT, 1), (Section.CRITICAL, 0)):
-        there = [entry for entry in entries if entry.section is section]
-        if len(there) > spared:
-            return there[-1]
+    """The entry to drop first: the last linked one, then the last found one except the first, then a critical one."""
+    for section, protected in ((Section.LINKED, 0), (Section.RELEVANT, 1), (Section.CRITICAL, 0)):
+        of_section = [entry for entry in entries if entry.section is section]
+        if len(of_section) > protected:
+            return of_section[-1]
     return entries[-1]
 
 
@@ -211,7 +211,7 @@ def _head(document: RetrievedDocument, shown: Rendered | None) -> str:
 
 
 def _excerpt(document: RetrievedDocument, shown: Rendered) -> str:
-    """Which lines of a document are shown, and how much of it is not."""
+    """The lines of a document that are shown, and how much of it is left out."""
     ranges = ", ".join(_ranges(shown.lines[:MAX_RANGES])) + (", ..." if len(shown.lines) > MAX_RANGES else "")
     of = f" of {document.line_count}" if document.line_count else ""
     left = max(0, document.char_count - shown.chars)
@@ -223,5 +223,5 @@ def _ranges(lines: Sequence[tuple[int, int]]) -> Iterator[str]:
 
 
 def _one_line(text: str) -> str:
-    """Names come from files: one with a line break in it must not begin a heading of its own."""
+    """A name in one line: names come from files, and a line break in one could begin a heading."""
     return " ".join(text.split())

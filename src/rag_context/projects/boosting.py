@@ -1,7 +1,7 @@
-"""What promotion adds to relevance, and the order that comes of it. Pure.
+"""Adds the boosts of promoted documents to relevance, and ranks documents. Pure.
 
-A boost decides between documents that are about as relevant: it comes after the threshold, so that it
-lets nothing in, and before ranking, so that it moves what is in.
+A boost decides between documents of similar relevance. It is added after the threshold, so that it does not admit
+irrelevant documents, and before ranking, so that it changes the order.
 """
 
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ from rag_context.projects.records import Boosts, ProjectDocument, PromotionLevel
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A document that was found.
+    """A document that a search found.
 
-    `rank` orders: the fused score of its best chunk as a share of the best one's in the search, with the boost and
-    without a bound. `raw` is the calibrated relevance of its most relevant chunk, `boosted` that with the boost, 0..1.
-    `place` is the place of its first chunk in the search (from 0); `passages` are its chunks that were found, the
-    best first.
+    Documents are sorted by `rank`: the fused score of the best chunk as a share of the best of the search, plus the
+    boost, unbounded. `raw` is the calibrated relevance of its most relevant chunk, `boosted` that plus the boost, 0..1.
+    `position` is that of its first chunk in the results (from 0); `passages` are its chunks in the results, the best
+    first.
     """
 
     document: ProjectDocument
     rank: float
     raw: float
     boosted: float
-    place: int
+    position: int
     passages: tuple[Passage, ...] = ()
 
 
 def boost_of(level: PromotionLevel, boosts: Boosts | None) -> float:
-    """What a promotion level adds."""
+    """The boost of a promotion level."""
     if boosts is None:
         return 0.0
     match level:
@@ -42,9 +42,9 @@ def boost_of(level: PromotionLevel, boosts: Boosts | None) -> float:
 
 
 def best_first(matches: Sequence[Match]) -> list[Match]:
-    """In the order of the search, boosts included; of equals the one whose best chunk the search put in front.
+    """Sort by fused score plus boost; of equals the one whose best chunk came first in the search.
 
-    The fused score orders, as in every search. A cosine alone knows nothing of an error code or a name, and would put
-    the document that holds it behind those that only sound alike.
+    A cosine alone does not see an error code or a name: it would rank a document that contains it below those with
+    similar sentences.
     """
-    return sorted(matches, key=lambda match: (-match.rank, match.place, match.document.path))
+    return sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path))

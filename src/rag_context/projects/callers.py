@@ -1,7 +1,7 @@
-"""Who works on which project: by the handle of an activation, the session of a client, or an API key.
+"""The activations of callers: by the handle of an activation, the session of a client, or an API key.
 
-A handle or a session belongs to one window of one client. A key may be used by several at once, so two activations of
-one key that name different projects decide nothing: whoever then says neither a handle nor a project is rejected.
+A handle or a session belongs to one window of one client. Several clients may share a key. If a key has activated
+several projects, a request with neither a handle nor a project is rejected.
 """
 
 import secrets
@@ -16,10 +16,10 @@ from rag_context.projects.opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError
 
 IDLE_S = 24 * 3600.0
-"""An activation that nobody used for so long is forgotten."""
+"""An activation expires after so long without use."""
 
 MAX_HANDLES = 1000
-"""Activations of one key that are remembered; of more, those that were used longest ago are forgotten."""
+"""The most activations of one key; of more, those that were used longest ago are dropped."""
 
 MAX_SESSIONS = 10_000
 
@@ -30,18 +30,19 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class CallerId:
-    """Who calls, as far as the server knows by itself.
+    """The identity of a caller, as the server knows it.
 
     Args:
-        session: an MCP session or a stdio process, verified to be the caller's; None where there is none.
-        key: name of the API key; None where none is needed.
+        session: an MCP session or a stdio process, verified to be the caller's; None without one.
+        key: name of the API key; None if the server needs none.
     """
 
     session: str | None = None
     key: str | None = None
 
 
-NOBODY = CallerId()
+ANONYMOUS = CallerId()
+"""A caller without a session and without a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class _Work:
 
 
 class _Recent(Generic[Key]):
-    """What was used lately, at most `limit` of it; reading counts as use."""
+    """The activations that were used last, at most `limit`; reading counts as use."""
 
     def __init__(self, limit: int, clock: Callable[[], float]) -> None:
         self._entries: OrderedDict[Key, _Work] = OrderedDict()
@@ -77,7 +78,7 @@ class _Recent(Generic[Key]):
         return tuple(work.activation for work in self._entries.values())
 
     def replace(self, before: Tenant, after: Activation | None) -> None:
-        """Put another activation in place of those of a tenant; None takes them out."""
+        """Replace the activations of a tenant by another one; None deletes them."""
         for key in [key for key, work in self._entries.items() if work.activation.tenant == before]:
             if after is None:
                 del self._entries[key]
@@ -97,11 +98,11 @@ class Activations:
         self._clock = clock
         self._sessions: _Recent[str] = _Recent(MAX_SESSIONS, clock)
         self._handles: dict[str | None, _Recent[str]] = {}
-        """By the key that made them: nobody works by another key's handle, and no key pushes out another's."""
+        """Handles by key: no key can use another's handle, and none can displace another's."""
         self._keys: dict[str, _Recent[Tenant]] = {}
 
     def note(self, caller: CallerId, activation: Activation) -> str:
-        """Remember an activation for its caller; returns the handle that names it."""
+        """Record an activation of a caller; returns its handle."""
         handle = secrets.token_urlsafe(_HANDLE_BYTES)
         self._handles.setdefault(caller.key, _Recent(MAX_HANDLES, self._clock)).put(handle, activation)
         if caller.session is not None:
@@ -111,18 +112,18 @@ class Activations:
         return handle
 
     def of(self, caller: CallerId, handle: str | None = None) -> tuple[Activation, ...]:
-        """What a caller works on: one activation, none, or the several of a key.
+        """The activations of a caller: one, none, or several of a key.
 
         Raises:
-            ProjectNotActivatedError: the handle is unknown, forgotten, or another key's.
+            ProjectNotActivatedError: the handle is unknown or expired, or belongs to another key.
         """
         if handle is not None:
             own = self._handles.get(caller.key)
             activation = None if own is None else own.get(handle)
             if activation is None:
                 raise ProjectNotActivatedError(
-                    "This activation is not known here, or not any more: call activate_project again and pass the "
-                    "activation that it returns"
+                    "This activation is unknown or has expired: call activate_project again and send the activation "
+                    "that it returns"
                 )
             return (activation,)
         if caller.session is not None:
@@ -131,11 +132,11 @@ class Activations:
         keyed = self._keys.get(caller.key) if caller.key is not None else None
         several = () if keyed is None else keyed.all()
         if keyed is not None and len(several) == 1:
-            keyed.get(several[0].tenant)  # used, and so not forgotten
+            keyed.get(several[0].tenant)  # counts as use, so that it does not expire
         return several
 
     def replace(self, before: Tenant, after: Activation | None) -> None:
-        """Everybody who worked on a tenant works on another one from now on; None: on none."""
+        """Replace the activations of a tenant, of all callers, by another one; None deletes them."""
         for recent in (self._sessions, *self._handles.values()):
             recent.replace(before, after)
         for keyed in self._keys.values():

@@ -1,6 +1,6 @@
-"""What a project says of itself: `.rag-context/config.json`, checked to the last key.
+"""The configuration of a project, `.rag-context/config.json`, with every key checked.
 
-Values are taken from the call, else from the project's file, else from the defaults; `traced` says which it was.
+A value comes from the call, else from the project's file, else from the defaults; `Traced` says from which.
 """
 
 import json
@@ -27,10 +27,10 @@ from rag_context.projects.records import (
 
 CONFIG_FILE = ".rag-context/config.json"
 FOREIGN_CONFIG_FILE = ".csharp-compounding-docs/config.json"
-"""The same configuration as another tool keeps it; keys that we do not know are that tool's own."""
+"""The same configuration in the folder of another tool; unknown keys in it belong to that tool."""
 
 FOREIGN_DOCS_FOLDER = "csharp-compounding-docs"
-"""Where that tool keeps the documents; taken where its configuration names no folder and this one is there."""
+"""The docs folder of that tool, used if its configuration names none and this one exists."""
 
 MAX_CONFIG_BYTES = 1 << 20
 MAX_RESULTS = 20
@@ -50,7 +50,7 @@ SEARCH_DEFAULTS = RetrievalOptions(
 
 
 def _inclusion(value: object) -> object:
-    """`true` and `false` are the other tool's words for `always` and `never`."""
+    """The other tool writes `true` and `false` for `always` and `never`."""
     if isinstance(value, bool):
         return "always" if value else "never"
     return value
@@ -88,14 +88,14 @@ class SemanticSearch(_Section):
 
 
 class LinkResolution(_Section):
-    """How far links are followed, and whether `related_docs` of the front matter are links too."""
+    """How far links are followed, and whether `related_docs` of the front matter count as links."""
 
     max_depth: Annotated[int, Field(ge=0, le=MAX_LINK_DEPTH)] | None = None
     related_docs: bool | None = None
 
 
 class ExternalDocs(_Section):
-    """A folder of documents of others, searched apart and never written to."""
+    """A folder of external documents, searched separately and never written."""
 
     path: Folder
     include_patterns: Annotated[list[Pattern], Field(min_length=1, max_length=100)] = ["**/*.md"]
@@ -103,7 +103,7 @@ class ExternalDocs(_Section):
 
 
 class CustomDocType(_Section):
-    """A kind of document beside the built-in ones."""
+    """A document type of the project's own."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
     description: Annotated[str, Field(max_length=1000)] = ""
@@ -112,7 +112,7 @@ class CustomDocType(_Section):
 
 
 class ConfigFile(_Section):
-    """The file as it is written."""
+    """The model of the configuration file."""
 
     model_config = ConfigDict(title="rag-context project configuration")
 
@@ -127,7 +127,7 @@ class ConfigFile(_Section):
 
 
 class Source(StrEnum):
-    """Where a value came from."""
+    """The source of a value."""
 
     CALL = "call"
     PROJECT = "project"
@@ -136,7 +136,7 @@ class Source(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A value in force, and where it came from."""
+    """A value in force and its source."""
 
     name: str
     value: object
@@ -145,7 +145,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class ProjectConfig:
-    """A project's configuration. `query` and `search` hold only what the file says, by field of `RetrievalOptions`."""
+    """A project's configuration. `query`, `search` have the values of the file, by field of `RetrievalOptions`."""
 
     path: Path
     project_name: str
@@ -157,7 +157,7 @@ class ProjectConfig:
     warnings: tuple[str, ...] = ()
 
     def query_options(self, call: Mapping[str, object]) -> RetrievalOptions:
-        """Options of a `rag_query`: the call's, else the project's, else the defaults. None in a call says nothing."""
+        """Options of a `rag_query`: the call's, else the project's, else the defaults. None in a call means unset."""
         return _options(QUERY_DEFAULTS, self.query, call)
 
     def search_options(self, call: Mapping[str, object]) -> RetrievalOptions:
@@ -177,19 +177,19 @@ def read_config(path: Path) -> ProjectConfig:
     """Read a project's configuration.
 
     Raises:
-        FileSystemError: it cannot be read.
-        SchemaValidationError: it is not as it should be; one detail per place at fault.
+        FileSystemError: the file cannot be read.
+        SchemaValidationError: it is invalid; one detail per wrong field.
     """
-    said = _parsed(path)
+    values = _parsed(path)
     foreign = path.parent.name == FOREIGN_CONFIG_FILE.partition("/")[0]
-    unknown = _passed_over(said) if foreign else []
+    unknown = _remove_unknown(values) if foreign else []
     try:
-        file = ConfigFile.model_validate(said)
+        file = ConfigFile.model_validate(values)
     except ValidationError as error:
         raise _invalid(path, [_detail(item) for item in error.errors(include_url=False)]) from None
     twice = _repeated([doc_type.name for doc_type in file.custom_doc_types])
     if twice:
-        raise _invalid(path, [FieldError("custom_doc_types", f"The name {name!r} is given twice") for name in twice])
+        raise _invalid(path, [FieldError("custom_doc_types", f"The name {name!r} occurs twice") for name in twice])
     return ProjectConfig(
         path=path,
         project_name=file.project_name,
@@ -200,18 +200,18 @@ def read_config(path: Path) -> ProjectConfig:
         ),
         external=file.external_docs,
         custom_doc_types=tuple(file.custom_doc_types),
-        warnings=tuple(f"{key!r} means nothing here and is passed over" for key in unknown),
+        warnings=tuple(f"{key!r} has no effect here and is ignored" for key in unknown),
     )
 
 
-def _passed_over(said: dict[str, Any]) -> list[str]:
-    """Take the keys that mean nothing here out of another tool's configuration; returns their places."""
+def _remove_unknown(values: dict[str, Any]) -> list[str]:
+    """Remove the unknown keys from another tool's configuration; returns their paths."""
     try:
-        ConfigFile.model_validate(said)
+        ConfigFile.model_validate(values)
     except ValidationError as error:
         unknown = [item["loc"] for item in error.errors(include_url=False) if item["type"] == "extra_forbidden"]
         for *above, key in unknown:
-            holder: Any = said
+            holder: Any = values
             for step in above:
                 holder = holder[step]
             del holder[key]
@@ -225,25 +225,26 @@ def _docs_path(file: ConfigFile, path: Path) -> str:
 
 
 def _query_values(file: ConfigFile) -> dict[str, object]:
-    said, links = file.retrieval, file.link_resolution
+    section, links = file.retrieval, file.link_resolution
+    level = section.min_promotion_level
     values = _given(
-        min_relevance_score=said.min_relevance_score,
-        max_results=said.max_results,
-        max_linked_docs=said.max_linked_docs,
+        min_relevance_score=section.min_relevance_score,
+        max_results=section.max_results,
+        max_linked_docs=section.max_linked_docs,
         max_link_depth=links.max_depth,
-        include_critical=None if said.include_critical is None else CriticalInclusion(said.include_critical),
-        min_promotion_level=None if said.min_promotion_level is None else PromotionLevel.of(said.min_promotion_level),
+        include_critical=None if section.include_critical is None else CriticalInclusion(section.include_critical),
+        min_promotion_level=None if level is None else PromotionLevel.of(level),
         follow_related_docs=links.related_docs,
-        max_tokens=said.max_tokens,
+        max_tokens=section.max_tokens,
     )
-    return {**values, **_boosting(said)}
+    return {**values, **_boosting(section)}
 
 
-def _boosting(said: Retrieval) -> dict[str, object]:
-    if said.apply_relevance_boosting is False:
+def _boosting(section: Retrieval) -> dict[str, object]:
+    if section.apply_relevance_boosting is False:
         return {"boosts": None}
-    given = _given(important=said.important_boost, critical=said.critical_boost)
-    if not given and said.apply_relevance_boosting is None:
+    given = _given(important=section.important_boost, critical=section.critical_boost)
+    if not given and section.apply_relevance_boosting is None:
         return {}
     return {"boosts": replace(DEFAULT_BOOSTS, **cast("dict[str, float]", given))}
 
@@ -259,13 +260,13 @@ def _options(defaults: RetrievalOptions, project: Mapping[str, object], call: Ma
 def _traced(
     defaults: RetrievalOptions, project: Mapping[str, object], call: Mapping[str, object]
 ) -> tuple[Traced, ...]:
-    said = _given(**call)
+    given = _given(**call)
     options = _options(defaults, project, call)
     return tuple(
         Traced(
             name := each.name,
             getattr(options, name),
-            Source.CALL if name in said else Source.PROJECT if name in project else Source.DEFAULT,
+            Source.CALL if name in given else Source.PROJECT if name in project else Source.DEFAULT,
         )
         for each in fields(options)
     )
@@ -279,7 +280,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     if len(data) > MAX_CONFIG_BYTES:
         raise _invalid(path, [FieldError("", f"It is larger than {MAX_CONFIG_BYTES} bytes")])
     try:
-        said = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
+        values = json.loads(data.decode("utf-8-sig"), object_pairs_hook=_once)
     except UnicodeDecodeError as error:
         raise _invalid(path, [FieldError("", f"It is not valid UTF-8 at byte {error.start}")]) from None
     except RecursionError:
@@ -289,14 +290,14 @@ def _parsed(path: Path) -> dict[str, Any]:
         raise _invalid(path, [FieldError("", f"It is not valid JSON: {error.msg} ({place})")]) from None
     except ValueError as error:
         raise _invalid(path, [FieldError("", f"It is not valid JSON: {error}")]) from None
-    if not isinstance(said, dict):
+    if not isinstance(values, dict):
         raise _invalid(path, [FieldError("", "It must be a JSON object")])
-    return said
+    return values
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if twice := _repeated([key for key, _ in pairs]):
-        raise ValueError(f"the key {twice[0]!r} is given twice")
+        raise ValueError(f"the key {twice[0]!r} occurs twice")
     return dict(pairs)
 
 
@@ -305,8 +306,8 @@ def _repeated(names: Sequence[str]) -> list[str]:
 
 
 def _invalid(path: Path, details: Sequence[FieldError]) -> SchemaValidationError:
-    said = joined([f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details])
-    return SchemaValidationError(f"The project configuration {path.name!r} cannot be used: {said}", details)
+    problems = joined([f"{detail.field}: {detail.message}" if detail.field else detail.message for detail in details])
+    return SchemaValidationError(f"The project configuration {path.name!r} is invalid: {problems}", details)
 
 
 def _detail(item: ErrorDetails) -> FieldError:
@@ -315,9 +316,9 @@ def _detail(item: ErrorDetails) -> FieldError:
         case "missing":
             return FieldError(place, "Is missing")
         case "extra_forbidden":
-            return FieldError(place, "Is no setting of a project")
+            return FieldError(place, "Is not a setting of a project")
         case "string_pattern_mismatch" if place == "project_name":
-            return FieldError(place, "Must begin with a small letter and hold only small letters, digits and hyphens")
+            return FieldError(place, "Must begin with a lower-case letter; then lower-case letters, digits and hyphens")
         case _:
             return FieldError(place, item["msg"])
 

@@ -1,4 +1,4 @@
-"""All documents of a project taken out of the index: which tenants are meant, what they hold, and the taking out."""
+"""Deletes all documents of a project: selects its tenants, counts their documents, deletes them."""
 
 import asyncio
 from collections.abc import Collection, Sequence
@@ -12,28 +12,31 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.projects.root import external_tenant
 
 TOGETHER = 32
-"""Documents looked at or taken out at once; the store commits them together."""
+"""Documents that are counted or deleted at once; the store commits them together."""
 
 MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Which documents were, or would be, taken out."""
+    """The tenants and numbers of documents that were, or would be, deleted."""
 
     tenants: tuple[Tenant, ...]
     documents: int
     chunks: int
 
 
-def meant(tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None) -> tuple[Tenant, ...]:
-    """Of some tenants those of a project, with the external documents that belong to them.
+def matching_tenants(
+    tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
+) -> tuple[Tenant, ...]:
+    """The tenants of a project, with those of its external documents.
 
     Raises:
-        InvalidInputError: no project is named.
+        InvalidInputError: the name of the project is empty.
     """
     if not project:
-        raise InvalidInputError("A project must be named", [FieldError("project_name", "A project must be named")])
+        message = "project_name must not be empty"
+        raise InvalidInputError(message, [FieldError("project_name", message)])
     of_project = [each for each in tenants if each.project == project and branch in (None, each.branch)]
     if path_hash is None:
         return tuple(of_project)
@@ -42,7 +45,7 @@ def meant(tenants: Collection[Tenant], project: str, branch: str | None, path_ha
 
 
 async def sized(tenants: Sequence[Tenant], documents: DocumentStore) -> Deletion:
-    """What a deletion would take out. Raises: BackendError."""
+    """Count what a deletion would delete. Raises: BackendError."""
     found = chunks = 0
     for tenant in tenants:
         ids = await documents.matching(Filter(tenant), 1_000_000)
@@ -54,7 +57,7 @@ async def sized(tenants: Sequence[Tenant], documents: DocumentStore) -> Deletion
 
 
 async def delete(tenants: Sequence[Tenant], documents: DocumentStore, indexer: Indexer) -> None:
-    """Take out all documents of some tenants. Raises: BackendError (the rest is still there)."""
+    """Delete all documents of some tenants. Raises: BackendError (the rest is still stored)."""
     for tenant in tenants:
         while ids := await documents.matching(Filter(tenant), MANY):
             for start in range(0, len(ids), TOGETHER):

@@ -1,7 +1,7 @@
-"""Kinds of documents: the built-in ones, a project's own, and whether a document's front matter is as its kind wants.
+"""Document types: the built-in ones and a project's own, and validation of front matter by their schemas.
 
-Schemas are JSON Schema 2020-12 and are never fetched from anywhere. What a schema demands is advice: a document that
-does not comply is indexed with a warning.
+Schemas are JSON Schema 2020-12 and are never fetched from the network. A document that does not match its schema is
+indexed anyway, with a warning.
 """
 
 import json
@@ -39,20 +39,20 @@ BUILT_IN_FOLDERS = {
     "tool": "tools",
     "style": "styles",
 }
-"""Folder of each built-in kind, relative to the docs folder."""
+"""Folder of each built-in type, relative to the docs folder."""
 
 MAX_SCHEMA_BYTES = 1 << 20
 MAX_COMPLAINTS = 5
-"""Warnings about one document's front matter; the rest is counted."""
+"""The most warnings about one document's front matter; the others are counted."""
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class DocTypes:
-    """The kinds of documents of one project.
+    """The document types of one project.
 
     Args:
-        infos: one per kind; names are distinct. Of two with the same folder the project's own has it.
+        infos: one per type, with distinct names. If two have the same folder, it belongs to the project's own type.
     """
 
     def __init__(self, infos: Sequence[DocTypeInfo]) -> None:
@@ -64,27 +64,27 @@ class DocTypes:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What of the project's own schemas is passed over."""
+        """The parts of the project's own schemas that are ignored, with the reasons."""
         own = [info for info in self.infos if info.custom]
-        return tuple(f"doc type {info.name!r}: {said}" for info in own for said in not_applied(info.schema))
+        return tuple(f"doc type {info.name!r}: {reason}" for info in own for reason in not_applied(info.schema))
 
     def named(self, name: str) -> DocTypeInfo | None:
-        """The kind of that name."""
+        """The type with this name, or None."""
         return self._by_name.get(name)
 
     def by_folder(self, path: str) -> str:
-        """Kind of a document by where it lies, relative to the docs folder; the innermost declared folder decides."""
+        """The type of a document by its path relative to the docs folder; the innermost declared folder decides."""
         return next((name for folder, name in self._folders if path.startswith(f"{folder}/")), DEFAULT_DOC_TYPE)
 
     def complaints(self, name: str, front_matter: Mapping[str, Json]) -> list[str]:
-        """What the kind's schema has against a front matter; nothing about a kind without one."""
+        """The warnings of the type's schema about a front matter; none if it has no schema."""
         validator = self._validators.get(name)
         if validator is None:
             return []
         try:
             found = list(dict.fromkeys(map(_sentence, errors_of(validator, front_matter))))
         except TooManyStepsError:
-            return [f"The schema of {name!r} takes too long on this front matter, and is not applied"]
+            return [f"The schema of {name!r} takes too long on this front matter and is not applied"]
         except (Unresolvable, TooDeepError, RecursionError) as error:
             return [f"The schema of {name!r} cannot be applied: {error}"]
         more = len(found) - MAX_COMPLAINTS
@@ -92,11 +92,11 @@ class DocTypes:
 
 
 def doc_types_of(config: ProjectConfig, root: Path) -> DocTypes:
-    """The built-in kinds and those of a configuration, which may replace a built-in one of the same name.
+    """The built-in types and those of a configuration, which replace built-in ones of the same name.
 
     Raises:
-        SchemaValidationError: a schema is not one, is not there, or lies outside the repository.
-        FileSystemError: it cannot be read.
+        SchemaValidationError: a schema is invalid, does not exist, or is outside the repository.
+        FileSystemError: a schema cannot be read.
     """
     infos = {info.name: info for info in _built_in()}
     for i, declared in enumerate(config.custom_doc_types):
@@ -112,7 +112,7 @@ def doc_types_of(config: ProjectConfig, root: Path) -> DocTypes:
 
 
 def built_in_doc_types() -> tuple[DocTypeInfo, ...]:
-    """The kinds that every project knows."""
+    """The types that every project has."""
     return _built_in()
 
 
@@ -126,10 +126,10 @@ def _built_in() -> tuple[DocTypeInfo, ...]:
     return tuple(found)
 
 
-def _folder(said: str, place: str) -> str:
-    parts = [part for part in said.replace("\\", "/").split("/") if part not in ("", ".")]
-    if ".." in parts or not parts or said.startswith("/"):
-        raise _unusable(f"{place}.folder", f"{said!r} is no folder below the docs folder")
+def _folder(path: str, place: str) -> str:
+    parts = [part for part in path.replace("\\", "/").split("/") if part not in ("", ".")]
+    if ".." in parts or not parts or path.startswith("/"):
+        raise _unusable(f"{place}.folder", f"{path!r} is not a folder below the docs folder")
     return "/".join(parts)
 
 
@@ -139,7 +139,7 @@ def _schema(declared: CustomDocType, home: Path, root: Path, place: str) -> Mapp
     place = f"{place}.schema_file"
     path = inside(home, declared.schema_file, root)
     if path is None:
-        raise _unusable(place, f"{declared.schema_file!r} does not lie in the repository")
+        raise _unusable(place, f"{declared.schema_file!r} is outside the repository")
     try:
         data = read_start(path, MAX_SCHEMA_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError, NotRegularError):
@@ -160,40 +160,40 @@ def _checked(data: bytes, place: str) -> Mapping[str, Json]:
         if not isinstance(schema, dict):
             raise _unusable(place, "The schema must be a JSON object")
         if schema.get("$schema", _DIALECT).rstrip("#") != _DIALECT:
-            raise _unusable(place, f"Schemas are of the dialect {_DIALECT}")
+            raise _unusable(place, f"The schema must have the dialect {_DIALECT}")
         Draft202012Validator.check_schema(schema)
         if has_too_many_patterns(schema):
             raise _unusable(place, f"The schema has more than {MAX_PATTERNS} patterns")
     except SchemaError as error:
-        raise _unusable(place, f"The schema is no JSON Schema: {error.message[:200]}") from None
+        raise _unusable(place, f"The schema is not a JSON Schema: {error.message[:200]}") from None
     except (ValueError, RecursionError, AttributeError) as error:
         raise _unusable(place, f"The schema is not valid JSON: {error}") from None
     return cast("Mapping[str, Json]", schema)
 
 
 def _unusable(place: str, message: str) -> SchemaValidationError:
-    said = f"The project configuration cannot be used: {place}: {message}"
-    return SchemaValidationError(said, [FieldError(place, message)])
+    sentence = f"The project configuration is invalid: {place}: {message}"
+    return SchemaValidationError(sentence, [FieldError(place, message)])
 
 
 def _sentence(error: ValidationError) -> str:
-    """One complaint, without the value: it may be long, and is in the file anyway."""
+    """One warning, without the value: it may be long, and is in the file anyway."""
     place = ".".join(str(part) for part in error.absolute_path)
     expected: Any = error.validator_value
     match error.validator:
         case "required":
             missing = [name for name in expected if name not in cast("dict[str, object]", error.instance)]
-            said = f"{', '.join(missing)} missing"
+            problem = f"{', '.join(missing)} missing"
         case "const" | "enum":
-            said = f"must be {'one of ' if isinstance(expected, list) else ''}{_words(expected)}"
+            problem = f"must be {'one of ' if isinstance(expected, list) else ''}{_joined(expected)}"
         case "type" | "format":
-            said = f"must be a {_words(expected)}"
+            problem = f"must be a {_joined(expected)}"
         case "additionalProperties":
-            said = "holds keys that its doc type does not know"
+            problem = "has keys that its doc type does not define"
         case _:
-            said = f"is not as {error.validator!r} of its doc type demands"
-    return f"front matter: {place} {said}" if place else f"front matter: {said}"
+            problem = f"does not match {error.validator!r} of its doc type"
+    return f"front matter: {place} {problem}" if place else f"front matter: {problem}"
 
 
-def _words(expected: object) -> str:
+def _joined(expected: object) -> str:
     return ", ".join(str(each) for each in expected) if isinstance(expected, list) else str(expected)

@@ -1,6 +1,6 @@
-"""A file of a project as the draft that is indexed, and a stored document as the project knows it.
+"""Maps a file of a project to the document that is indexed, and a stored document to a project document.
 
-All that filters need is in reserved tags, all that is shown in `Metadata.extra`: any store keeps both.
+What filters need is in reserved tags, and what results show is in `Metadata.extra`: every store keeps both.
 """
 
 import datetime
@@ -23,8 +23,8 @@ from rag_context.projects.records import (
     promotion_tag,
 )
 
-RECIPE = 2
-"""Changes with how a file is read, so that files read the old way are read again."""
+READER_VERSION = 2
+"""Increased when files are read differently, so that all files are read again."""
 
 _DIGEST_CHARS = 32
 _RULES_CHARS = 8
@@ -32,7 +32,7 @@ _RULES_CHARS = 8
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Reads the files of one docs folder for one tenant."""
+    """A docs folder, its tenant, and its document types."""
 
     tenant: Tenant
     docs_root: Path
@@ -40,43 +40,43 @@ class Reader:
 
     @property
     def rules(self) -> str:
-        """Digest of all but the file itself that a document is made from."""
+        """Digest of everything except the file that determines a document: the reader's version and the types."""
         kinds = [[info.name, info.folder, dict(info.schema)] for info in self.doc_types.infos]
-        return _digest(json.dumps([RECIPE, kinds], sort_keys=True))[:_RULES_CHARS]
+        return _digest(json.dumps([READER_VERSION, kinds], sort_keys=True))[:_RULES_CHARS]
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A file that was read: what is indexed of it, and what is wrong with its front matter."""
+    """A file that was read: the document to index, and warnings about its front matter."""
 
-    draft: DocumentInput
+    document: DocumentInput
     warnings: tuple[str, ...]
 
 
 def revision(text: str, rules: str) -> str:
-    """Digest of a file's text and of the rules that it is read by; equal ones make equal documents."""
+    """Digest of a file's text and of the reader's rules; equal revisions make equal documents."""
     return f"{_digest(text)[:_DIGEST_CHARS]}.{rules}"
 
 
 def text_digest(revision: str) -> str:
-    """What a revision says of the text alone; "" where there is none."""
+    """The part of a revision that is the digest of the text; "" if it has none."""
     return revision.partition(".")[0]
 
 
-def drafted(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
-    """A file's draft with all that its project says of it; secrets in the front matter are made unreadable.
+def project_input(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
+    """The document of a project's file, with type, level, tags and metadata; secrets in its front matter are redacted.
 
     Args:
         draft: the file as it was read.
         path: relative to the docs folder.
-        reader: whose it is.
-        rules: of the reader.
+        reader: the docs folder and its tenant.
+        rules: `reader.rules`.
     """
     front = read_front_matter(draft.content)
     doc_type, warnings = _kind(front, path, reader.doc_types)
-    said = {key: _cleaned(value) for key, value in {**front.further, **_said(front)}.items()}
+    values = {key: _redacted(value) for key, value in {**front.further, **_values(front)}.items()}
     extra: dict[str, Json] = {
-        **said,
+        **values,
         "path": path,
         "doc_type": doc_type,
         "promotion_level": front.promotion_level.label,
@@ -94,7 +94,7 @@ def drafted(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read
 
 
 def project_document(stored: Listing | Document) -> ProjectDocument:
-    """A stored document as its project knows it; one that no project wrote is known by its source."""
+    """The project document of a stored document; its path is the source if no project wrote it."""
     extra = stored.metadata.extra
     path = _text(extra, "path") or stored.source
     return ProjectDocument(
@@ -118,19 +118,19 @@ def project_document(stored: Listing | Document) -> ProjectDocument:
 
 
 def _kind(front: FrontMatter, path: str, doc_types: DocTypes) -> tuple[str, tuple[str, ...]]:
-    """Kind of a document, and what is wrong with its front matter."""
+    """The type of a document, and warnings about its front matter."""
     doc_type = front.doc_type or doc_types.by_folder(path)
     if not front.values:
         return doc_type, front.warnings
-    judged = {warning.partition(" must ")[0] for warning in front.warnings}
+    reported = {warning.partition(" must ")[0] for warning in front.warnings}
     found = doc_types.complaints(doc_type, front.values)
-    complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in judged]
+    complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in reported]
     if front.doc_type and front.doc_type != DEFAULT_DOC_TYPE and doc_types.named(front.doc_type) is None:
         complaints = [f"front matter: the doc type {front.doc_type!r} is not declared in the project"]
     return doc_type, (*front.warnings, *complaints)
 
 
-def _said(front: FrontMatter) -> dict[str, Json]:
+def _values(front: FrontMatter) -> dict[str, Json]:
     values: dict[str, Json] = {
         "title": front.title,
         "summary": front.summary,
@@ -142,14 +142,14 @@ def _said(front: FrontMatter) -> dict[str, Json]:
     return {key: value for key, value in values.items() if value}
 
 
-def _cleaned(value: Json) -> Json:
+def _redacted(value: Json) -> Json:
     match value:
         case str():
             return redact(value).content
         case list():
-            return [_cleaned(each) for each in value]
+            return [_redacted(each) for each in value]
         case dict():
-            return {key: _cleaned(each) for key, each in value.items()}
+            return {key: _redacted(each) for key, each in value.items()}
         case _:
             return value
 

@@ -1,8 +1,8 @@
-"""The parts of a document that stand for it where the whole does not fit, made fit to stand below another heading.
+"""Excerpts of documents that do not fit a context as a whole, and the demotion of headings below another one.
 
-The passages that answer the question, and their surroundings within their sections, are looked up one by one, so that
-a document of any size costs the same. The headings of an excerpt are demoted and its open blocks closed, so that
-nothing of it reaches beyond its place.
+An excerpt has the passages that answer the question and the passages around them in their sections. They are read one
+by one, so that a large document costs no more than a small one. The headings of an excerpt are demoted and its open
+blocks closed, so that its Markdown does not affect what follows.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ DOCUMENT_LEVEL = 3
 """Level of the heading that each document of a context stands under."""
 
 HEAD_TOKENS = 24
-"""What the line above a part costs, about: its headings and line numbers."""
+"""The approximate cost of the line above a part, with its headings and line numbers."""
 
 ROUNDS = 2
 """How often parts are extended on both sides, by one passage each time."""
 
 FULL_SHARE = 0.9
 LEAST_TOKENS = 16
-"""Fewer tokens than this say nothing."""
+"""The smallest useful excerpt."""
 
 CHARS_PER_TOKEN = 8
-"""So many characters hold a token at least, as a rule; only of so many is the beginning of a text counted."""
+"""The most characters per token, as a rule: the beginning of a text is cut to so many before tokens are counted."""
 
 DENSE_CHARS_PER_TOKEN = 3.5
-"""So few characters make a token in most texts; where the best passage has fewer, all of its document is taken to have
-as few. What fits by this estimate is counted exactly once, at the end: counting is most of what an excerpt costs."""
+"""The fewest characters per token in most texts; if the best passage has fewer, its density is used for the document.
+Passages are selected by this estimate and counted exactly once, at the end, because counting is the main cost."""
 
 QUOTE_CHARS = 300
 HEADING_CHARS = 200
@@ -48,12 +48,12 @@ GAP = "[...]"
 
 Count = Callable[[str], int]
 Render = Callable[[str], "Rendered"]
-"""Makes a content ready to stand below a document's heading; the same content always gives the same."""
+"""Renders a content for its position below a document's heading. Deterministic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A text as it stands in a context, and its tokens. `parts` are its lines and characters, where it is not whole."""
+    """A text for a context, and its tokens. `lines` and `chars` are set if it is an excerpt."""
 
     text: str
     tokens: int
@@ -62,19 +62,19 @@ class Rendered:
 
 
 def rendered(content: str, count: Count) -> Rendered:
-    """A document's whole content, its headings below the document's own."""
+    """Render a whole document, with its headings below the document's own."""
     text = demoted(content, DOCUMENT_LEVEL)
     return Rendered(text, count(text))
 
 
 def quote_of(passage: Passage) -> Quote:
-    """A passage as a result shows it."""
+    """The quote of a passage in a result."""
     span = passage.chunk.span
     return Quote(_shortened(passage.chunk.text), span.heading, span.start_line, span.end_line)
 
 
 def opening_quote(content: str, first_line: int) -> Quote:
-    """The beginning of a text that nothing was found in; `first_line` is that of the text in its file."""
+    """The beginning of a text without passages in the results; `first_line` is that of the text in its file."""
     shown = _shortened(content[:QUOTE_CHARS])
     return Quote(shown, "", first_line, first_line + content[: len(shown)].rstrip().count("\n"))
 
@@ -82,9 +82,9 @@ def opening_quote(content: str, first_line: int) -> Quote:
 def opening(
     content: str, first_line: int, tokens: int, tokenizer: Tokenizer, whole: Rendered | None = None
 ) -> Rendered | None:
-    """The beginning of a text in at most so many tokens, whole lines where there are several.
+    """The beginning of a text in at most so many tokens, in whole lines if possible.
 
-    `whole` is all of it, where that was rendered: it tells how many characters make a token of this text.
+    `whole` is the rendered text, if available: it gives the number of characters per token.
     """
     if whole is not None:
         likely = content[: int(FULL_SHARE * _density(whole) * max(tokens, 0))]
@@ -106,11 +106,11 @@ class Excerpts:
     """Makes excerpts.
 
     Args:
-        documents: holds the passages.
-        guard: guards it.
-        render: makes a part ready; from any thread.
+        documents: the store of the passages.
+        guard: its breaker and timeouts.
+        render: renders a part; thread-safe.
         tokenizer: counts tokens.
-        deadline: until when more than what was found is looked for.
+        deadline: limits the reading of surrounding passages.
     """
 
     documents: DocumentStore
@@ -119,18 +119,18 @@ class Excerpts:
     tokenizer: Tokenizer
     deadline: Deadline
 
-    async def of(self, asked: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
-        """What stands for documents, each in at most so many tokens; None where that says nothing.
+    async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
+        """The excerpts of documents, each within its share of tokens; None if the share is too small.
 
-        All of them take each step together: what a step costs is above all the way to the store and back.
+        Each step is done for all documents together, because its main cost is the request to the store.
 
         Args:
-            asked: for each document its passages that answer the question, the best first, and its share of the
+            shares: for each document its passages that answer the question, the best first, and its share of the
                 context in tokens.
         """
-        if not asked:
+        if not shares:
             return {}
-        begun = {name: self._begun(found, tokens) for name, (found, tokens) in asked.items()}
+        begun = {name: self._begun(found, tokens) for name, (found, tokens) in shares.items()}
         for turn in range(ROUNDS):
             growing = [each for each in begun.values() if each.kept and each.spent <= FULL_SHARE * each.tokens]
             near = await self._around(growing) if growing else []
@@ -148,7 +148,7 @@ class Excerpts:
         return self._fitted(grown.kept, grown.tokens) if grown.kept else self._trimmed(grown.best, grown.tokens)
 
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
-        """The parts as they stand in a context, without the last added ones where their headings took their place."""
+        """Render the passages, without the last added ones if the headings of the parts need their tokens."""
         while kept:
             made = self._rendered(kept)
             if made.tokens <= tokens:
@@ -168,7 +168,7 @@ class Excerpts:
         return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
 
     async def _around(self, growing: Sequence["_Growing"]) -> list[Passage]:
-        """The passages that stand right before and after those that are kept; () where that fails."""
+        """The passages directly before and after the selected ones; none if the store fails."""
         ends = [end for each in growing for end in each.ends()]
         kept = {passage.chunk.id for each in growing for passage in each.kept.values()}
         store = self.documents
@@ -201,7 +201,7 @@ class Excerpts:
 
 @dataclass(slots=True)
 class _Growing:
-    """What is kept of a document so far, by position, each with the heading of the section that it belongs to."""
+    """The passages that are selected from a document, by position, each with the heading of its section."""
 
     best: Passage
     tokens: int
@@ -211,7 +211,7 @@ class _Growing:
     headings: dict[int, str] = field(default_factory=dict)
 
     def take(self, passage: Passage, heading: str, further_tokens: int = 0) -> bool:
-        """Keep a passage where it fits; returns whether it does."""
+        """Select a passage if it fits; returns whether it does."""
         cost = math.ceil(len(passage.chunk.text) / self.density) + further_tokens
         if self.spent + cost > self.tokens:
             return False
@@ -220,11 +220,11 @@ class _Growing:
         return True
 
     def ends(self) -> list[str]:
-        """Ids of the passages beside which one is missing."""
+        """Ids of the passages with an unselected neighbour."""
         return [passage.chunk.id for at, passage in self.kept.items() if {at - 1, at + 1} - self.kept.keys()]
 
     def extend(self, near: Sequence[Passage], *, beyond_section: bool) -> bool:
-        """Keep those of the passages that belong to this document and fit; returns whether there were any."""
+        """Select those of the passages that are of this document and fit; returns whether there were any."""
         grown = False
         for passage in near:
             position = passage.chunk.position
@@ -242,7 +242,7 @@ def _density(made: Rendered) -> float:
 
 
 def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
-    """Passages by position, those that follow each other together."""
+    """Groups of consecutive passages."""
     run: list[Passage] = []
     for passage in passages:
         if run and passage.chunk.position != run[-1].chunk.position + 1:
@@ -254,7 +254,7 @@ def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
 
 
 def _part(run: Sequence[Passage]) -> Quote:
-    """Passages in a row as one text; what two of them share stands there once."""
+    """Consecutive passages as one text; overlaps are included once."""
     text, end = "", run[0].chunk.span.start
     for passage in run:
         chunk = passage.chunk
@@ -270,12 +270,12 @@ def _head(quote: Quote) -> str:
 
 
 def _is_within(heading: str, section: str) -> bool:
-    """Whether a heading path lies in a section, or right above it."""
+    """Whether a heading path is in a section, or above it."""
     return heading == section or heading.startswith(f"{section} > ") or section.startswith(f"{heading} > ")
 
 
 def _cut(text: str, tokens: int, tokenizer: Tokenizer) -> str:
-    """The beginning of a text: so many tokens, back to the last whole line where that leaves half of them."""
+    """The beginning of a text of so many tokens, cut at the last line end if that leaves at least half of them."""
     offsets = tokenizer.offsets(text)
     if len(offsets) <= tokens:
         return text
@@ -303,11 +303,11 @@ _PARSER = MarkdownIt("commonmark").disable("inline")
 
 
 def demoted(text: str, below: int) -> str:
-    """`text` with its headings below level `below`, ready to stand in a larger text.
+    """`text` with its headings below level `below`, for inclusion in a larger text.
 
     Args:
         text: Markdown without front matter.
-        below: level of the heading it is put under; H1 becomes the next one, none becomes deeper than H6.
+        below: level of the heading above it; H1 becomes the next level, and none becomes deeper than H6.
     """
     text = _LINE_END.sub("\n", text).strip("\n").rstrip()
     if not text:
@@ -323,13 +323,13 @@ def demoted(text: str, below: int) -> str:
 
 
 def _headings(text: str) -> list[Token]:
-    """The headings of a text in its place, the one behind it included."""
+    """The headings of a text, and the heading that follows it in a context."""
     tokens = _PARSER.parse(f"{_BEFORE}{text}{_BEHIND}")
     return [token for token in tokens if token.type == "heading_open"]
 
 
 def _is_closed(text: str, headings: list[Token]) -> bool:
-    """Whether the heading behind a text is one, and no part of what the text left open."""
+    """Whether the heading after a text is parsed as a heading, and not as part of an open block of the text."""
     behind = _BEFORE_LINES + text.count("\n") + _BEHIND_LINES
     return bool(headings) and headings[-1].level == 0 and headings[-1].map == [behind, behind + 1]
 
@@ -344,7 +344,7 @@ def _closed(text: str) -> str:
 
 
 def _sink(heading: Token, lines: list[str], below: int) -> None:
-    """Write a heading of `lines` below another level, on one line."""
+    """Demote a heading of `lines`, and write it on one line."""
     assert heading.map is not None  # noqa: S101  (blocks have one)
     start, end = (line - _BEFORE_LINES for line in heading.map)
     if start >= len(lines):

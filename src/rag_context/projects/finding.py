@@ -1,4 +1,4 @@
-"""From a question to the documents whose chunks answer it: filtered in the store, one match per document."""
+"""Finds the documents whose chunks answer a query: filtered in the store, one match per document."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -24,21 +24,21 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
 
 Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
-"""Answers a query, come what may."""
+"""Answers a query; it raises no `BackendError`."""
 
 PASSAGES_PER_DOCUMENT = 4
-"""Most chunks of one document that a search returns, so that a large one leaves room for the others."""
+"""Most chunks of one document in the results of a search, so that a large document does not fill them."""
 
 FIRST_CHUNKS = 20
 SPARE_DOCUMENTS = 2
-"""Documents looked at for each one wanted: a boost may lift one from behind."""
+"""Candidates per requested document: a boost may lift one from below."""
 
 WIDENED = 4
-"""How much more is asked for, once, where documents that fill no place took those of the ones that are wanted."""
+"""The factor of the limit of a second search, if too few documents of the first one count as results."""
 
 
-class Known(Protocol):
-    """What is known of a tenant's documents without their texts."""
+class DocumentLookup(Protocol):
+    """Looks up a tenant's documents, without their texts."""
 
     def by_id(self, document_id: str) -> ProjectDocument | None: ...
 
@@ -51,7 +51,7 @@ class Known(Protocol):
         ...
 
     def related(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
-        """The documents that the front matter names."""
+        """The documents that the front matter lists as related."""
         ...
 
     async def links(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
@@ -59,41 +59,37 @@ class Known(Protocol):
         ...
 
 
-class Unlisted:
-    """Nothing is known; what is found speaks for itself. Fits `Known`."""
+class EmptyLookup:
+    """A `DocumentLookup` without documents, for when the list cannot be read."""
 
     def by_id(self, _document_id: str) -> None: ...
 
     def critical(self) -> tuple[ProjectDocument, ...]:
-        """None that is known."""
         return ()
 
     def superseded_by(self, _path: str) -> tuple[str, ...]:
-        """None that is known."""
         return ()
 
     def related(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        """None that is known."""
         return ()
 
     async def links(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        """None that is known."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Every document that was found, once, in the order of the search, and the answer it came from."""
+    """The documents that a search found, each once, in its order; and the answer that they come from."""
 
     matches: tuple[Match, ...]
     answer: Answer
 
 
 def query_for(question: str | Vector, options: RetrievalOptions, tenant: Tenant) -> Query | None:
-    """What the search is asked; None where the options leave nothing that could be found.
+    """The query of a search; None if the options exclude every document.
 
     Raises:
-        InvalidInputError: the question is blank, or the vector is none.
+        InvalidInputError: the question is blank, or the vector is invalid.
     """
     where = _visible(options, tenant)
     if isinstance(question, str):
@@ -120,23 +116,23 @@ async def find(
     deadline: Deadline,
     *,
     first: Answer,
-    catalogue: Known,
+    lookup: DocumentLookup,
     aside: Collection[str] = (),
 ) -> Found:
-    """Documents enough to choose `max_results` from, as far as one more search can find them in time.
+    """Find enough documents for `max_results`, with a second, wider search if the first found too few.
 
     Args:
         ask: the search.
-        query: what was asked first.
-        options: how many documents are wanted, of what kind, boosted by how much.
-        deadline: when the answer must be out; what was found by then stands.
+        query: the query of the first search.
+        options: number and types of the documents, and boosts.
+        deadline: limits the second search; if it is over, the results of the first are returned.
         first: the answer to `query`.
-        catalogue: knows the documents.
-        aside: paths of documents that stand elsewhere and fill no place.
+        lookup: the tenant's documents.
+        aside: paths of documents that are in the context anyway and do not count as results.
     """
-    matches = _matches(first.results, options, catalogue)
-    wanted = sum(match.document.path not in aside for match in matches)
-    if wanted >= options.max_results or len(first.results) < query.limit:
+    matches = _matches(first.results, options, lookup)
+    counted = sum(match.document.path not in aside for match in matches)
+    if counted >= options.max_results or len(first.results) < query.limit:
         return Found(tuple(matches), first)
     try:
         async with asyncio.timeout(deadline.remaining_s):
@@ -145,16 +141,16 @@ async def find(
         return Found(tuple(matches), first)
     if further.level > first.level:
         return Found(tuple(matches), first)
-    return Found(tuple(_matches(further.results, options, catalogue)), further)
+    return Found(tuple(_matches(further.results, options, lookup)), further)
 
 
 def first_limit(options: RetrievalOptions) -> int:
-    """How many chunks to ask for."""
+    """The limit of the first search, in chunks."""
     return max(FIRST_CHUNKS, PASSAGES_PER_DOCUMENT * SPARE_DOCUMENTS * options.max_results)
 
 
 def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
-    """What the options let through, for the store to filter before it scores; None where that is nothing."""
+    """The filter for the options, which the store applies before it scores; None if they exclude every document."""
     groups: list[tuple[str, ...]] = []
     if options.doc_types:
         groups.append(tuple(dict.fromkeys(map(doc_type_tag, options.doc_types))))
@@ -167,12 +163,12 @@ def _visible(options: RetrievalOptions, tenant: Tenant) -> Filter | None:
 
 
 def lets_through(options: RetrievalOptions, level: PromotionLevel) -> bool:
-    """Whether documents of this level may be found."""
+    """Whether the options include documents of this level."""
     return level >= options.min_promotion_level and (not options.promotion_levels or level in options.promotion_levels)
 
 
 def _direction(vector: Vector) -> Vector:
-    """A caller's vector as searches need it: float32, of length 1."""
+    """A caller's vector as float32, normalised to length 1."""
     given = np.asarray(vector, dtype=np.float64)
     if given.ndim != 1 or not given.size or not np.isfinite(given).all():
         raise InvalidInputError("The query vector must be one row of finite numbers")
@@ -182,16 +178,16 @@ def _direction(vector: Vector) -> Vector:
     return (given / norm).astype(np.float32)
 
 
-def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Known) -> list[Match]:
-    """One match per document that holds; ranked by its best chunk, with all its chunks that were found."""
+def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentLookup) -> list[Match]:
+    """One match per document that is not superseded: ranked by its best chunk, with all its chunks in the results."""
     best = max((result.ranked.fused for result in results), default=0.0)
     by_document: dict[str, list[tuple[int, Result]]] = {}
-    for place, result in enumerate(results):
-        by_document.setdefault(result.passage.document_id, []).append((place, result))
+    for position, result in enumerate(results):
+        by_document.setdefault(result.passage.document_id, []).append((position, result))
     matches = []
     for document_id, found in by_document.items():
-        document = catalogue.by_id(document_id) or _described(found[0][1].passage)
-        if catalogue.superseded_by(document.path) and not options.include_superseded:
+        document = lookup.by_id(document_id) or _described(found[0][1].passage)
+        if lookup.superseded_by(document.path) and not options.include_superseded:
             continue
         boost = boost_of(document.promotion_level, options.boosts)
         raw = max(result.ranked.score for _, result in found)
@@ -202,7 +198,7 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Kn
                 rank=(fused / best if best > 0.0 else 0.0) + boost,
                 raw=raw,
                 boosted=min(1.0, raw + boost),
-                place=found[0][0],
+                position=found[0][0],
                 passages=tuple(result.passage for _, result in found),
             )
         )
@@ -210,8 +206,8 @@ def _matches(results: Sequence[Result], options: RetrievalOptions, catalogue: Kn
 
 
 def _described(passage: Passage) -> ProjectDocument:
-    """A document as its passage tells of it: what has come since the catalogue was read is not in it."""
-    said = Listing(
+    """A document from the fields of its passage, for one that is too new for the list of documents."""
+    listing = Listing(
         id=passage.document_id,
         title=passage.title,
         content_type=passage.content_type,
@@ -221,4 +217,4 @@ def _described(passage: Passage) -> ProjectDocument:
         metadata=passage.metadata,
         indexed=True,
     )
-    return project_document(said)
+    return project_document(listing)

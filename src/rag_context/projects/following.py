@@ -1,4 +1,4 @@
-"""A project that is followed: its documents, its external ones, and the branch that is checked out."""
+"""Follows one project: its documents, its external documents, the branch that is checked out, its configuration."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from rag_context.files.reading import IGNORE_FILES
 from rag_context.ingest.indexer import Indexer
 from rag_context.projects.documents import Reader
 from rag_context.projects.external import external_scope
-from rag_context.projects.listing import Catalogues
+from rag_context.projects.listing import DocumentLists
 from rag_context.projects.opening import Activation
 from rag_context.projects.root import current_branch, head_file, is_checking_out
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document
@@ -22,10 +22,10 @@ CHECKOUT_S = 10.0
 """Longest wait for git to finish a checkout."""
 
 STOP_S = 3.0
-"""Longest wait for what is being indexed when the following ends; the next activation does the rest."""
+"""Longest wait for files that are being indexed when following stops; the next activation indexes the rest."""
 
 RULES_EVERY_S = 1.0
-"""How often it is looked whether the configuration or an ignore file was edited."""
+"""How often to check whether the configuration or an ignore file was edited."""
 
 _STEP_S = 0.05
 
@@ -33,20 +33,20 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
-    """What followers work with."""
+class FollowingTools:
+    """The dependencies of all followers."""
 
     indexer: Indexer
-    catalogues: Catalogues
+    document_lists: DocumentLists
     watch: Watch
     max_bytes: int
 
 
 @dataclass(slots=True)
 class FollowState:
-    """How far the following of a project is: the first reconciliations, and the last change since.
+    """The state of following a project: its first synchronisations, and the last change.
 
-    `waiting` counts the folders, the external one included, whose first reconciliation is not over.
+    `waiting` counts the folders, including the external one, whose first synchronisation is not finished.
     """
 
     waiting: int
@@ -54,12 +54,12 @@ class FollowState:
     first: SyncReport | None = None
     first_external: SyncReport | None = None
     latest: SyncReport | None = None
-    trouble: str | None = None
-    """Why the configuration cannot be used since it was edited; what it said before holds on."""
+    problem: str | None = None
+    """Why the edited configuration is invalid; the previous one stays in force. None if it is valid."""
 
     @property
     def complete(self) -> bool:
-        """Whether every file was looked at once."""
+        """Whether every file was compared with the index once."""
         return not self.waiting
 
 
@@ -67,23 +67,23 @@ class Following:
     """Follows one project from `start` to `stop`.
 
     Args:
-        activation: which.
-        tools: what it works with.
-        kin: tenants that may hold the same files, which lend vectors.
-        changed: told when another branch was checked out, from when on nothing is indexed; and when a file was edited
-            that says which files are documents, or what they mean.
+        activation: the project.
+        tools: its dependencies.
+        related_tenants: tenants that may have the same files; their vectors are reused.
+        changed: called after another branch was checked out, when indexing stops; and after an edit of the
+            configuration, a schema or an ignore file.
     """
 
     def __init__(
         self,
         activation: Activation,
-        tools: Tools,
+        tools: FollowingTools,
         *,
-        kin: Sequence[Tenant],
+        related_tenants: Sequence[Tenant],
         changed: Callable[["Following"], None],
     ) -> None:
         self.activation = activation
-        self._kin = kin
+        self._related_tenants = related_tenants
         self._tools = tools
         self._changed = changed
         self.has_left_branch = False
@@ -100,21 +100,21 @@ class Following:
         self.state = FollowState(waiting=len(self._followers))
 
     def start(self, progress: Progress) -> None:
-        """Begin."""
+        """Start the background tasks."""
 
-        def both(said: SyncProgress) -> None:
-            self.state.progress = said
-            progress(said)
+        def both(synced: SyncProgress) -> None:
+            self.state.progress = synced
+            progress(synced)
 
         for follower in self._followers:
             follower.first.add_done_callback(self._note_first)
-            self._run(follower.run(both if follower is self._followers[0] else _unheard))
+            self._run(follower.run(both if follower is self._followers[0] else _ignore_progress))
         if not self.activation.branch_is_given:
             self._run(self._watch_branch())
         self._run(self._watch_rules())
 
-    async def settled(self, timeout_s: float) -> bool:
-        """Wait for the first reconciliation; False where it takes longer. Raises: BackendError."""
+    async def wait_first(self, timeout_s: float) -> bool:
+        """Wait for the first synchronisation; returns False if it takes longer. Raises: BackendError."""
         firsts = [follower.first for follower in self._followers]
         done, waiting = await asyncio.wait(firsts, timeout=timeout_s)
         for first in done:
@@ -123,7 +123,7 @@ class Following:
         return not waiting
 
     async def stop(self) -> None:
-        """Follow nothing any more; what was begun is finished."""
+        """Stop following, after the files that are being indexed."""
         self._stop.set()
         for follower in self._followers:
             follower.stop()
@@ -137,13 +137,20 @@ class Following:
     def _synchroniser(self, tenant: Tenant, root: Path, scope: Scope) -> Synchroniser:
         tools = self._tools
         reader = Reader(tenant, root, self.activation.kinds)
-        same_name = [each for each in self._kin if each.project == tenant.project]
-        same_root = [each for each in self._kin if each.path_hash == tenant.path_hash]
-        kin = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
-        return Synchroniser(reader, tools.indexer, tools.catalogues, kin=kin, scope=scope, max_bytes=tools.max_bytes)
+        same_name = [each for each in self._related_tenants if each.project == tenant.project]
+        same_root = [each for each in self._related_tenants if each.path_hash == tenant.path_hash]
+        related_tenants = tuple(dict.fromkeys([*(each for each in same_name if each not in same_root), *same_root]))
+        return Synchroniser(
+            reader,
+            tools.indexer,
+            tools.document_lists,
+            related_tenants=related_tenants,
+            scope=scope,
+            max_bytes=tools.max_bytes,
+        )
 
     def _follower(self, synchroniser: Synchroniser) -> Follower:
-        return Follower(synchroniser, told=self._note, goes_on=self.is_on_branch, watch=self._tools.watch)
+        return Follower(synchroniser, on_report=self._note, should_continue=self.is_on_branch, watch=self._tools.watch)
 
     def _note_first(self, first: "asyncio.Future[SyncReport]") -> None:
         if first.cancelled() or first.exception() is not None:
@@ -160,7 +167,7 @@ class Following:
         logger.info("project %s (%s): %s", self.activation.tenant.project, self.activation.tenant.branch, counts)
 
     async def is_on_branch(self) -> bool:
-        """Whether the files are still those of the branch; waits for a checkout to end."""
+        """Whether the branch of the activation is checked out; waits for a checkout to finish."""
         if self.activation.branch_is_given:
             return True
         root = self.activation.repository_root
@@ -176,7 +183,7 @@ class Following:
         return False
 
     async def _watch_branch(self) -> None:
-        """Notice a checkout that changes no document."""
+        """Detect a checkout that changes no document."""
         head = await asyncio.to_thread(head_file, self.activation.repository_root)
         if not head.is_file():
             return
@@ -188,9 +195,9 @@ class Following:
             logger.warning("a checkout is noticed only when a document changes: %s", error)
 
     async def _watch_rules(self) -> None:
-        """Notice an edited configuration, schema or ignore file outside the docs folder.
+        """Detect edits of the configuration, a schema or an ignore file outside the docs folder.
 
-        They lie in many folders, of which each would need a watch of its own: looking at them costs less.
+        They are in many folders, and each would need a watch of its own: polling costs less.
         """
         files = await asyncio.to_thread(rule_files, self.activation)
         seen = await asyncio.to_thread(_stamps, files)
@@ -216,7 +223,7 @@ class Following:
 
 
 def rule_files(activation: Activation) -> tuple[Path, ...]:
-    """The files outside the docs folder that say which files are documents and what they mean; they may be missing."""
+    """The configuration, schemas and ignore files outside the docs folder; some of them may not exist."""
     config = activation.config
     schemas = [config.path.parent / each.schema_file for each in config.custom_doc_types if each.schema_file]
     roots = [activation.docs_root, *([activation.external_root] if activation.external_root is not None else [])]
@@ -227,7 +234,7 @@ def rule_files(activation: Activation) -> tuple[Path, ...]:
 
 
 def _stamps(files: Sequence[Path]) -> tuple[tuple[int, int, int] | None, ...]:
-    """What the system says of files without reading them."""
+    """The modification time, size and inode of each file; None if it does not exist."""
 
     def stamp(path: Path) -> tuple[int, int, int] | None:
         try:
@@ -246,5 +253,5 @@ def _branch(root: Path) -> str | None:
         return None
 
 
-def _unheard(_progress: SyncProgress) -> None:
-    """External documents make no progress that anybody waits for."""
+def _ignore_progress(_progress: SyncProgress) -> None:
+    """The progress of external documents is not reported."""

@@ -1,7 +1,7 @@
-"""What a document says of itself in the YAML block at its top: read with suspicion, never a reason to leave it out.
+"""Reads the front matter of a document, the YAML block at its top; an invalid one causes warnings only.
 
-YAML is read as its 1.2 core schema has it: `no` is a word, `2026-11-22` and `12:30` are texts. Anchors, aliases and
-tags are refused, so that a short block cannot grow into a long one or into anything but plain values.
+YAML is read by its 1.2 core schema: `no`, `2026-11-22` and `12:30` are strings. Anchors, aliases and tags are
+rejected, so that a short block cannot expand into a long one or into anything but plain values.
 """
 
 import datetime
@@ -40,7 +40,7 @@ _OPENING = re.compile(r"\ufeff?---[ \t]*+\r?\n")
 
 
 class _Loader(_Safe):
-    """Knows null, true and false, and numbers; everything else is text."""
+    """Resolves null, booleans and numbers; everything else is a string."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, list[tuple[str, re.Pattern[str]]]]] = {}  # type: ignore[misc]
 
@@ -56,7 +56,7 @@ for _tag, _pattern, _first in (
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """A document's front matter. `values` are all of it as JSON; the other fields what of it could be understood.
+    """A document's front matter. `values` are all keys as JSON; the other fields are the keys with a meaning.
 
     `body_start` is the offset of the text behind it; `exists` whether there is any.
     """
@@ -77,32 +77,32 @@ class FrontMatter:
 
     @property
     def further(self) -> dict[str, Json]:
-        """The keys that have no meaning here."""
+        """The keys without a meaning."""
         return {key: value for key, value in self.values.items() if key not in _STANDING}
 
 
 class _UnreadableError(Exception):
-    """Why a front matter cannot be read."""
+    """The front matter cannot be read; the message says why."""
 
 
 def read_front_matter(content: str) -> FrontMatter:
-    """The front matter of a document; what is wrong with it is in `warnings`, and the document has its text anyway."""
+    """Read the front matter of a document; `warnings` say what is wrong with it."""
     start, end = front_matter(content)
     if end == 0:
         unclosed = _OPENING.match(content) is not None
-        said = ("front matter: has no closing line, or is only a rule at the top; read as text",) if unclosed else ()
-        return FrontMatter(warnings=said)
+        warning = "front matter: has no closing line, or is only a rule at the top; read as text"
+        return FrontMatter(warnings=(warning,) if unclosed else ())
     line_end = content.find("\n", end)
     body_start = len(content) if line_end < 0 else line_end + 1
     try:
         values, repeated = _values(content[start:end])
     except _UnreadableError as error:
         return FrontMatter(body_start, exists=True, warnings=(f"front matter: {error}",))
-    warnings = [f"front matter: {key!r} is given twice; the last one counts" for key in repeated]
-    return _understood(body_start, values, warnings)
+    warnings = [f"front matter: {key!r} occurs twice; the last one counts" for key in repeated]
+    return _interpreted(body_start, values, warnings)
 
 
-def _understood(body_start: int, values: Mapping[str, Json], warnings: list[str]) -> FrontMatter:
+def _interpreted(body_start: int, values: Mapping[str, Json], warnings: list[str]) -> FrontMatter:
     return FrontMatter(
         body_start=body_start,
         exists=True,
@@ -121,38 +121,38 @@ def _understood(body_start: int, values: Mapping[str, Json], warnings: list[str]
 
 
 def _values(text: str) -> tuple[dict[str, Json], list[str]]:
-    """The block as JSON, and the keys that it gives twice. Raises: _UnreadableError."""
+    """The block as JSON, and the keys that occur twice. Raises: _UnreadableError."""
     if len(text) > MAX_FRONT_MATTER_CHARS:
-        raise _UnreadableError(f"is longer than {MAX_FRONT_MATTER_CHARS} characters; passed over")
+        raise _UnreadableError(f"is longer than {MAX_FRONT_MATTER_CHARS} characters; ignored")
     try:
         _check_plain(text)
         node = yaml.compose(text, Loader=_Loader)
-        said: object = yaml.load(text, Loader=_Loader)  # noqa: S506  (a loader of plain values)
+        loaded: object = yaml.load(text, Loader=_Loader)  # noqa: S506  (a loader of plain values)
     except yaml.MarkedYAMLError as error:
         place = f" (line {error.problem_mark.line + 2})" if error.problem_mark else ""
-        raise _UnreadableError(f"is not valid YAML: {error.problem}{place}; passed over") from None
+        raise _UnreadableError(f"is not valid YAML: {error.problem}{place}; ignored") from None
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise _UnreadableError("is not valid YAML; passed over") from None
-    if said is None:
+        raise _UnreadableError("is not valid YAML; ignored") from None
+    if loaded is None:
         return {}, []
-    if not isinstance(said, dict) or not isinstance(node, yaml.MappingNode):
-        raise _UnreadableError("is not made of `key: value` lines; passed over")
+    if not isinstance(loaded, dict) or not isinstance(node, yaml.MappingNode):
+        raise _UnreadableError("is not made of `key: value` lines; ignored")
     keys = Counter(str(key.value) for key, _ in node.value)
     repeated = sorted(key for key, count in keys.items() if count > 1)
-    return {str(key): _json(value) for key, value in said.items()}, repeated
+    return {str(key): _json(value) for key, value in loaded.items()}, repeated
 
 
 def _check_plain(text: str) -> None:
-    """Look at the events first: nothing is built of what could be large or strange. Raises: _UnreadableError."""
+    """Check the parser's events before any object is built from them. Raises: _UnreadableError."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise _UnreadableError("holds a YAML anchor or alias, which is not read; passed over")
+            raise _UnreadableError("has a YAML anchor or alias, which is not supported; ignored")
         if getattr(event, "tag", None):
-            raise _UnreadableError("holds a YAML tag, which is not read; passed over")
+            raise _UnreadableError("has a YAML tag, which is not supported; ignored")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise _UnreadableError(f"is nested more than {MAX_DEPTH} levels deep; passed over")
+            raise _UnreadableError(f"is nested more than {MAX_DEPTH} levels deep; ignored")
 
 
 def _json(value: object) -> Json:
@@ -180,11 +180,11 @@ def _line(values: Mapping[str, Json], key: str, longest: int, warnings: list[str
 
 
 def _doc_type(values: Mapping[str, Json], warnings: list[str]) -> str | None:
-    said = _line(values, "doc_type", MAX_TAG_CHARS, warnings)
-    if said is not None and not _DOC_TYPE.fullmatch(said):
-        warnings.append("front matter: doc_type must be a name of small letters, digits, hyphens and underscores")
+    doc_type = _line(values, "doc_type", MAX_TAG_CHARS, warnings)
+    if doc_type is not None and not _DOC_TYPE.fullmatch(doc_type):
+        warnings.append("front matter: doc_type must be a name of lower-case letters, digits, hyphens and underscores")
         return None
-    return said
+    return doc_type
 
 
 def _date(values: Mapping[str, Json], warnings: list[str]) -> datetime.date | None:
@@ -213,8 +213,8 @@ def _promotion(values: Mapping[str, Json], warnings: list[str]) -> PromotionLeve
 
 def _tags(values: Mapping[str, Json], warnings: list[str]) -> tuple[str, ...]:
     value = values.get("tags")
-    said: Json = [*value.split(",")] if isinstance(value, str) else value
-    tags = [tag[:MAX_TAG_CHARS] for tag in _listed(said, "tags", warnings)]
+    listed: Json = [*value.split(",")] if isinstance(value, str) else value
+    tags = [tag[:MAX_TAG_CHARS] for tag in _listed(listed, "tags", warnings)]
     kept = [tag for tag in dict.fromkeys(tags) if not tag.startswith(RESERVED_TAGS)]
     if len(kept) < len(set(tags)):
         warnings.append(f"front matter: tags that begin with {' or '.join(RESERVED_TAGS)} are reserved; left out")
@@ -225,14 +225,14 @@ def _tags(values: Mapping[str, Json], warnings: list[str]) -> tuple[str, ...]:
 
 def _texts(values: Mapping[str, Json], key: str, most: int, warnings: list[str]) -> tuple[str, ...]:
     value = values.get(key)
-    said = list(_listed([value] if isinstance(value, str) else value, key, warnings))
-    if len(said) > most:
-        warnings.append(f"front matter: {key} names more than {most}; the rest is left out")
-    return tuple(dict.fromkeys(said[:most]))
+    texts = list(_listed([value] if isinstance(value, str) else value, key, warnings))
+    if len(texts) > most:
+        warnings.append(f"front matter: {key} has more than {most} entries; the rest is left out")
+    return tuple(dict.fromkeys(texts[:most]))
 
 
 def _listed(value: Json, key: str, warnings: list[str]) -> Iterator[str]:
-    """The texts of a list; numbers count as the texts they are written as."""
+    """The strings of a list; numbers count as strings."""
     if value is None:
         return
     if not isinstance(value, list) or any(isinstance(each, (list, dict, bool)) for each in value):

@@ -1,6 +1,6 @@
-"""An answer in a chat model's words, held to its context: what it cites must stand there.
+"""Has a chat model write an answer from a context, and checks that every cited document is in that context.
 
-Generation adds an answer to a context and never takes anything away from it.
+The context is returned in any case; generation only adds the answer.
 """
 
 import re
@@ -20,8 +20,8 @@ Where the documents do not hold the answer, say so. The documents are quotations
 NO_MODEL = "No answer was written: no chat model is configured (chat.url); the context is complete"
 NOTHING_TO_SAY = "No answer was written: there is no document in the context"
 FAILED = "No answer was written: {}; the context is complete"
-INVENTED = "The answer named documents that are not in the context, which were taken out: {}"
-UNCITED = "The answer names no document of the context; check it against the sources"
+INVENTED = "The answer cited documents that are not in the context; these citations were removed: {}"
+UNCITED = "The answer cites no document of the context; check it against the sources"
 
 _SHOWN = 5
 _BRACKETS = re.compile(
@@ -30,7 +30,7 @@ _BRACKETS = re.compile(
 """A citation, or a Markdown link, which is how many models write one."""
 _ROUND = re.compile(r"(?P<lead>[ \t]?)\((?P<inside>[^()\[\]\n]{1,1000})\)")
 _CODE = re.compile(r"(?P<lead>[ \t]?)`(?P<inside>[^`\n]{1,1000})`")
-"""Citations as some models write them all the same: in round brackets, and as code."""
+"""Citations in the forms that some models use instead: in round brackets, and as code."""
 
 _STEPS = re.compile(r"^(?:\.{0,2}/)+")
 _SEPARATOR = re.compile(r"\s*[;,]\s*")
@@ -39,7 +39,7 @@ _PATH_LIKE = re.compile(r"[^\[\]]+\.(?:md|mdx|markdown|txt|rst|adoc)", re.IGNORE
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An answer, the paths that it cites (all in the context), and what is to be said of it. None: no answer."""
+    """An answer (None: none was written), the paths that it cites (all in the context), and remarks about it."""
 
     answer: str | None = None
     citations: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class Written:
 
 
 async def write_answer(question: str, context: RagContext, chat: ChatModel | None) -> Written:
-    """Have a question answered from its context; whatever fails is told in `remarks`."""
+    """Have the chat model answer a question from its context; `remarks` say what failed."""
     if chat is None:
         return Written(remarks=(NO_MODEL,))
     paths = [document.path for document in context.all_sources]
@@ -61,11 +61,11 @@ async def write_answer(question: str, context: RagContext, chat: ChatModel | Non
 
 
 def checked(text: str, paths: Sequence[str]) -> Written:
-    """An answer whose citations were compared with the documents of its context.
+    """Check the citations of an answer against the documents of its context, and remove invented ones.
 
     Args:
-        text: what the model wrote.
-        paths: the documents that it was shown.
+        text: the answer of the model.
+        paths: the documents of the context.
     """
     found = _Citations(frozenset(paths))
     answer = _BRACKETS.sub(found.kept, text)
@@ -81,7 +81,7 @@ def checked(text: str, paths: Sequence[str]) -> Written:
 
 
 class _Citations:
-    """What an answer names: documents that it was shown, and others; each once, in reading order."""
+    """The citations of an answer, to documents of the context and to others; each once, in reading order."""
 
     def __init__(self, known: frozenset[str]) -> None:
         self._known = known
@@ -89,13 +89,13 @@ class _Citations:
         self.invented: dict[str, None] = {}
 
     def kept(self, match: re.Match[str]) -> str:
-        """What stays of a citation."""
+        """The replacement of a citation: without invented documents."""
         whole = _path(match["inside"])
         parts = [whole] if whole in self._known else [_path(part) for part in _SEPARATOR.split(whole)]  # commas in it
-        real, made_up = self._told_apart(parts)
+        real, made_up = self._separated(parts)
         if match["target"] is None:
             return match[0] if not made_up else f"{match['lead']}[{', '.join(real)}]" if real else ""
-        _, made_up_target = self._told_apart([_target(match["target"])])
+        _, made_up_target = self._separated([_target(match["target"])])
         if not made_up and not made_up_target:
             return match[0]
         if real or made_up:
@@ -103,17 +103,17 @@ class _Citations:
         return f"{match['lead']}{match['inside']}"
 
     def plain(self, match: re.Match[str]) -> str:
-        """What stays of round brackets or code: paths of documents that were not shown go, all else stays."""
+        """The replacement of round brackets or code: without paths of invented documents, else unchanged."""
         parts = [_target(part) for part in _SEPARATOR.split(match["inside"])]
         if not all(part in self._known or (_PATH_LIKE.fullmatch(part) and " " not in part) for part in parts):
             return match[0]
-        real, made_up = self._told_apart(parts)
+        real, made_up = self._separated(parts)
         if not made_up:
             return match[0]
         opening, closing = match[0][len(match["lead"])], match[0][-1]
         return f"{match['lead']}{opening}{', '.join(real)}{closing}" if real else ""
 
-    def _told_apart(self, parts: Sequence[str]) -> tuple[list[str], list[str]]:
+    def _separated(self, parts: Sequence[str]) -> tuple[list[str], list[str]]:
         real = [part for part in parts if part in self._known]
         made_up = [part for part in parts if part not in self._known and _PATH_LIKE.fullmatch(part)]
         self.cited.update(dict.fromkeys(real))
@@ -121,11 +121,11 @@ class _Citations:
         return real, made_up
 
 
-def _target(said: str) -> str:
-    """The path of a link; "" for an address of the web. A document's own links may begin with steps upwards."""
-    return "" if ":" in said else _STEPS.sub("", _path(unquote(said)))
+def _target(href: str) -> str:
+    """The path of a link; "" for a URL. Links copied from a document may begin with `../`."""
+    return "" if ":" in href else _STEPS.sub("", _path(unquote(href)))
 
 
-def _path(said: str) -> str:
-    """A path as it may be cited: with an anchor, or as code."""
-    return said.strip(" `").partition("#")[0]
+def _path(cited: str) -> str:
+    """The path of a citation, without an anchor and without code marks."""
+    return cited.strip(" `").partition("#")[0]

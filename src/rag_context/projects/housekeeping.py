@@ -1,4 +1,4 @@
-"""What a server does for projects unasked: follow again those it followed, and end tenants that nothing is left of."""
+"""Background work of a server on projects: follows them again after a restart, and removes those without files."""
 
 import asyncio
 import logging
@@ -16,14 +16,14 @@ from rag_context.projects.config import read_config
 from rag_context.projects.root import has_branch, path_hash
 
 MAX_RESUMED = 32
-"""Projects that are followed again; of more, those that were used last."""
+"""The most projects that are followed again; of more, those that were used last."""
 
 LOOK_EVERY_S = 3600.0
 SEEN_S = 3600.0
-"""How long this process itself must have seen that files are gone: what a disk that is not mounted yet looks like."""
+"""How long this process must have found the files missing: a disk that is not mounted yet looks the same."""
 
 RESUME_EVERY_S = 30.0
-"""A project that could not be followed again is tried again after this long."""
+"""The interval at which projects are tried that could not be followed again."""
 
 SHORTEST_S = 0.2
 CATCHING_UP = "its files have not been compared with the index yet since the server started"
@@ -33,12 +33,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is done unasked.
+    """The settings of this background work.
 
     Args:
-        follow: whether projects are followed again that were followed before.
-        grace: how long after its last sign of life a tenant is removed.
-        adopts: whether all that is stored belongs to this machine, also where no record says so.
+        follow: whether projects are followed again after a restart.
+        grace: how long a tenant without files is kept, after they disappeared and after its last use.
+        adopts: whether stored projects without a record belong to this machine too.
     """
 
     follow: bool = True
@@ -57,10 +57,10 @@ class Housekeeping:
         self._rules = rules
         self._clock = clock
         self._seen_gone: dict[Tenant, float] = {}
-        """Since when this process has seen that nothing is left of a tenant."""
+        """Since when this process has found the files of a tenant missing."""
 
     async def run(self) -> None:
-        """Everything, until cancelled."""
+        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._resume())
             group.create_task(self._look())
@@ -68,11 +68,13 @@ class Housekeeping:
     async def _resume(self) -> None:
         if not self._rules.follow:
             return
-        records = [each for each in await self._projects.remembered.records() if each.is_followed and each.config_path]
+        records = [
+            each for each in await self._projects.project_records.records() if each.is_followed and each.config_path
+        ]
         waiting = {record.tenant: record for record in records[:MAX_RESUMED]}
         self._projects.resuming.update(dict.fromkeys(waiting, CATCHING_UP))
         for record in records[MAX_RESUMED:]:
-            logger.warning("project %s is not followed again: too many are", record.tenant.project)
+            logger.warning("project %s is not followed again: too many projects are followed", record.tenant.project)
         while waiting:
             for tenant, record in list(waiting.items()):
                 if tenant not in self._projects.resuming:  # activated or forgotten meanwhile
@@ -95,29 +97,29 @@ class Housekeeping:
             try:
                 await self.look()
             except BackendError as error:
-                logger.info("old projects are looked for later: %s", error)
+                logger.info("projects without files cannot be checked now: %s", error)
             await asyncio.sleep(every_s)
 
     async def look(self) -> None:
-        """Look once which tenants are gone, and remove those whose grace is over. Raises: BackendError."""
-        remembered = self._projects.remembered
+        """Check the files of all tenants once, and remove tenants whose grace period is over. Raises: BackendError."""
+        project_records = self._projects.project_records
         if self._rules.adopts:
-            await self._adopt({record.tenant for record in await remembered.records()})
-        await remembered.flush()
-        for record in await remembered.records():
+            await self._adopt({record.tenant for record in await project_records.records()})
+        await project_records.flush()
+        for record in await project_records.records():
             reason = await asyncio.to_thread(why_gone, record)
             if reason is None:
                 self._seen_gone.pop(record.tenant, None)
                 if record.gone_since is not None:
-                    await remembered.note_gone(record.tenant, None)
+                    await project_records.note_gone(record.tenant, None)
             else:
                 await self._note_gone(record, reason)
 
     async def _note_gone(self, record: ProjectRecord, reason: str) -> None:
-        now, tenant = self._projects.remembered.now(), record.tenant
+        now, tenant = self._projects.project_records.now(), record.tenant
         seen_s = self._clock() - self._seen_gone.setdefault(tenant, self._clock())
         if record.gone_since is None:
-            await self._projects.remembered.note_gone(tenant, now)
+            await self._projects.project_records.note_gone(tenant, now)
             end = removal_time(now, record, self._rules.grace)
             logger.info("project %s (%s): %s; removed after %s", tenant.project, tenant.branch, reason, end.isoformat())
             return
@@ -136,41 +138,41 @@ class Housekeeping:
         )
 
     async def _adopt(self, recorded: set[Tenant]) -> None:
-        """Remember where the files of tenants lie that were stored before there were records."""
+        """Record the folders of tenants that an older version stored without a record."""
         for tenant in await self._projects.tenants.known():
             if tenant in recorded or not tenant.path_hash:
                 continue
-            documents = (await self._projects.catalogues.of(tenant)).documents
+            documents = (await self._projects.document_lists.of(tenant)).documents
             root = await asyncio.to_thread(_root_of, tenant, documents[0].docs_folder) if documents else None
             if root is not None:
-                last_used = self._projects.remembered.now()
-                await self._projects.remembered.put(
+                last_used = self._projects.project_records.now()
+                await self._projects.project_records.put(
                     ProjectRecord(tenant=tenant, root=str(root), config_path="", last_used=last_used)
                 )
 
 
 def why_gone(record: ProjectRecord) -> str | None:
-    """Why nothing is left of a project on disk; None where it is there, or that cannot be told now. Blocking."""
+    """Why the files of a project no longer exist; None if they exist or cannot be checked now. Blocking."""
     root = Path(record.root)
     try:
         if not root.is_dir():
-            return f"the folder {record.root!r} is gone"
+            return f"the folder {record.root!r} no longer exists"
         if record.config_path:
             config = Path(record.config_path)
             if not config.is_file():
-                return f"its configuration {record.config_path!r} is gone"
+                return f"its configuration {record.config_path!r} no longer exists"
             name = read_config(config).project_name
             if name != record.tenant.project:
-                return f"its configuration calls it {name!r} now"
+                return f"its configuration has the project name {name!r} now"
         if not record.is_forced and not has_branch(root, record.tenant.branch):
-            return f"the branch {record.tenant.branch!r} is gone"
+            return f"the branch {record.tenant.branch!r} no longer exists"
     except (OSError, RagContextError):
         return None
     return None
 
 
 def removal_time(gone_since: datetime, record: ProjectRecord, grace: timedelta) -> datetime:
-    """When a tenant that is gone is removed: a grace after it went, or after somebody last used it."""
+    """When a tenant without files is removed: a grace period after they disappeared, and after its last use."""
     try:
         return max(gone_since, record.last_used) + grace
     except OverflowError:
@@ -178,7 +180,7 @@ def removal_time(gone_since: datetime, record: ProjectRecord, grace: timedelta) 
 
 
 def _root_of(tenant: Tenant, docs_folder: str) -> Path | None:
-    """The repository's root above a docs folder, which need not be there any more: the folder of that hash."""
+    """The repository's root above a docs folder, by its path hash; the folders need not exist any more."""
     docs = Path(docs_folder)
     try:
         return next((each for each in (docs, *docs.parents) if path_hash(each) == tenant.path_hash), None)

@@ -1,8 +1,7 @@
-"""Links of a Markdown text, read from its syntax tree, and following them from document to document.
+"""Reads the links of a Markdown text from its syntax tree, and follows them from document to document.
 
-What only looks like a link (in code, in a comment) is not one. `[[wiki]]` links and `<a href>` count; the former keep
-their brackets, so that they can be told apart when they are resolved. Following goes breadth first; it ends on any
-graph.
+Text in code or comments is not a link. `[[wiki]]` links and `<a href>` count; the former keep their brackets, because
+they are resolved differently. Links are followed breadth first, and each document is visited once.
 """
 
 import re
@@ -18,14 +17,14 @@ from rag_context.ingest.chunking.markdown import fences
 from rag_context.projects.records import ProjectDocument
 
 MAX_LINKS = 10_000
-"""Links read of one document; nobody follows more."""
+"""The most links of one document."""
 
 MAX_EFFORT = 30_000_000
-"""Characters that the parser may have to look at for the brackets of one paragraph (some 0.2 s)."""
+"""Characters that the parser may have to read for the brackets of one paragraph (some 0.2 s)."""
 
 _MAX_NESTING = 100
 MAX_PARSED_CHARS = 100_000
-"""Of a longer text only the paragraphs are parsed that may hold a link: parsing all of it would take seconds."""
+"""In a longer text, only paragraphs that may have a link are parsed: parsing all of it would take seconds."""
 
 _MARKS = ("](", "]:", "[[", "<")
 _WIKI = re.compile(r"(?<!!)\[\[([^\[\]|\n]{1,500})(?:\|[^\[\]\n]{0,500})?\]\]")
@@ -35,10 +34,10 @@ _BRACKET = re.compile(r"[\[\]]")
 
 
 def links(body: str) -> tuple[str, ...]:
-    """Targets of the inline, reference and autolinks of a text without front matter, each once, in reading order.
+    """The targets of the inline, reference and autolinks of a text without front matter, each once, in reading order.
 
-    Percent-encoded, and otherwise as they are written; images, `data:` and `javascript:` are left out, and so is a
-    paragraph whose brackets would keep the parser busy for long.
+    They are percent-encoded, and otherwise as written. Images, `data:` and `javascript:` are left out, and so are
+    paragraphs whose brackets would take the parser too long.
     """
     if not any(mark in body for mark in _MARKS):
         return ()
@@ -62,7 +61,7 @@ def _targets(blocks: Iterable[Token], parser: MarkdownIt, references: EnvType) -
 
 
 def _of_pieces(pieces: Iterable[Token]) -> Iterator[str]:
-    """The links of a paragraph; the text of a wiki link may be cut into several pieces."""
+    """The links of a paragraph; the text of a wiki link may be split into several tokens."""
     plain = ""
     for token in pieces:
         if token.type == "text":
@@ -86,7 +85,7 @@ def _anchors(html: str) -> Iterator[str]:
 
 
 def _promising(body: str) -> str:
-    """The paragraphs that may hold a link or say where one leads; none of them is in a code fence."""
+    """The paragraphs outside code fences that may have a link or the definition of one."""
     kept: list[str] = []
     end = 0
     for start, after in (*fences(body), (len(body), len(body))):
@@ -96,7 +95,7 @@ def _promising(body: str) -> str:
 
 
 def _effort(text: str) -> int:
-    """Characters between each opening bracket and the one that closes it, or the end; the parser reads all of them."""
+    """The sum of characters between each opening bracket and its closing one, or the end; the parser reads them all."""
     opened: list[int] = []
     effort = 0
     for match in _BRACKET.finditer(text):
@@ -109,7 +108,7 @@ def _effort(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A document that was reached, by which document's link, in how many steps (from 1)."""
+    """A document that a link leads to, the document with the link, and the number of steps (from 1)."""
 
     document: ProjectDocument
     linked_from: str
@@ -124,12 +123,12 @@ async def follow(
     max_depth: int,
     max_count: int,
 ) -> list[Link]:
-    """The documents that links lead to, nearest first, in reading order; every document is entered once at most.
+    """Follow links: the documents that they lead to, nearest first, in reading order, each once.
 
     Args:
-        sources: where to begin; never among what is reached.
+        sources: the documents to begin with; they are not in the result.
         targets: the documents that a document links to.
-        passed: paths of documents that are gone through and not listed, since they stand elsewhere already.
+        passed: paths of documents whose links are followed but which are not in the result.
         max_depth: most steps from a source.
         max_count: most documents listed.
     """

@@ -1,4 +1,4 @@
-"""What documents a project has, without their texts: read from the store once, then only what changed."""
+"""The list of a project's documents, without their texts: read from the store once, then only what changed."""
 
 import asyncio
 from collections import Counter
@@ -21,7 +21,7 @@ from rag_context.projects.records import ProjectDocument, PromotionLevel
 PAGE = 500
 MAX_DOCUMENTS = 1_000_000
 FEW = 20
-"""Up to so many changed documents are read one by one; more, by listing all of them."""
+"""Up to so many changed documents are read one by one; for more of them, the whole list is read."""
 
 REMEMBERED_TENANTS = 64
 REMEMBERED_LINKS = 200_000
@@ -35,7 +35,7 @@ class _Entry:
 
 
 class _LinkReader:
-    """Reads the links of stored documents, and remembers them for as long as the document stays as it is."""
+    """Reads the links of stored documents, with a cache by document version."""
 
     def __init__(self, documents: DocumentStore) -> None:
         self._documents = documents
@@ -43,9 +43,9 @@ class _LinkReader:
         self._reading: dict[tuple[str, str], asyncio.Task[tuple[str, ...]]] = {}
 
     async def of(self, document_id: str, content_hash: str) -> tuple[str, ...]:
-        """Targets as they are written; () for a document that is not there. Raises: BackendError.
+        """The link targets as written; () if the document does not exist. Raises: BackendError.
 
-        Whoever cannot wait for a long document finds its links read the next time.
+        If a caller is cancelled, the reading continues, and the next call finds the links in the cache.
         """
         key = document_id, content_hash
         known = self._known.get(key)
@@ -68,7 +68,7 @@ class _LinkReader:
     def _end(self, key: tuple[str, str], done: "asyncio.Task[tuple[str, ...]]") -> None:
         self._reading.pop(key, None)
         if not done.cancelled():
-            done.exception()  # for those who still wait; nobody may
+            done.exception()  # marks it as retrieved: asyncio logs it otherwise if no caller waits any more
 
 
 class DocumentList:
@@ -90,12 +90,12 @@ class DocumentList:
         return self._by_path.get(path)
 
     def by_id(self, document_id: str) -> ProjectDocument | None:
-        """The document of that id."""
+        """The document with this id, or None."""
         entry = self.entries.get(document_id)
         return None if entry is None else entry.document
 
     def by_text(self, digest: str) -> ProjectDocument | None:
-        """A document that was made from a file with that `text_digest`."""
+        """A document of a file with this `text_digest`, or None."""
         return self._by_text.get(digest)
 
     def critical(self) -> tuple[ProjectDocument, ...]:
@@ -103,9 +103,9 @@ class DocumentList:
         return tuple(each for each in self.documents if each.promotion_level is PromotionLevel.CRITICAL)
 
     def superseded_by(self, path: str) -> tuple[str, ...]:
-        """Paths of the documents that replace this one; () for a document that holds.
+        """Paths of the documents that replace this one; () if it is current.
 
-        Documents that replace each other in a circle all hold: to hide every one of them would help nobody.
+        Documents that replace each other in a circle all count as current, because hiding all of them would lose them.
         """
         return self._superseded.get(path, ())
 
@@ -115,8 +115,8 @@ class DocumentList:
         return Counter(document.doc_type for document in self.documents)
 
     def related(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        """The existing documents that the front matter names as `related_docs`, in its order, itself excluded."""
-        return self._existing(document, (_reference(said, document) for said in document.related))
+        """The existing documents that the front matter lists as `related_docs`, in its order, itself excluded."""
+        return self._existing(document, (_reference(path, document) for path in document.related))
 
     async def links(self, document: ProjectDocument) -> tuple[ProjectDocument, ...]:
         """The existing documents that the text links to, in reading order, each once, itself excluded.
@@ -135,12 +135,12 @@ class DocumentList:
         return targets
 
     def _resolved(self, document: ProjectDocument, hrefs: Sequence[str]) -> tuple[ProjectDocument, ...]:
-        """Where links lead; those of a large document are thousands, so a thread looks, and once per catalogue."""
+        """The targets of links. A large document has thousands, so this runs in a thread, once per list."""
         folder = PurePosixPath(document.docs_folder).name
-        return self._existing(document, (self._meant(href, document.path, folder) for href in hrefs))
+        return self._existing(document, (self._candidates(href, document.path, folder) for href in hrefs))
 
-    def _meant(self, href: str, path: str, folder: str) -> tuple[str, ...]:
-        """The paths that a link may mean; a wiki link may name a document anywhere, if only one has the name."""
+    def _candidates(self, href: str, path: str, folder: str) -> tuple[str, ...]:
+        """The possible targets of a link; a wiki link may name a document in any folder, if the name is unique."""
         name = wiki_name(href)
         if name is None:
             return tuple(spelt for path in link_candidates(href, path, folder) for spelt in spellings(path))
@@ -151,7 +151,7 @@ class DocumentList:
     def _existing(
         self, document: ProjectDocument, candidates: Iterable[tuple[str, ...]]
     ) -> tuple[ProjectDocument, ...]:
-        """Of each group of candidates the first that there is."""
+        """The first existing document of each group of candidates."""
         found: dict[str, ProjectDocument] = {}
         for group in candidates:
             target = next((self._by_path[path] for path in group if path in self._by_path), None)
@@ -169,7 +169,7 @@ class DocumentList:
 
     @cached_property
     def _by_name(self) -> Mapping[str, tuple[str, ...]]:
-        """Paths by the file's name without its ending, and by title."""
+        """Paths by file name without suffix, and by title."""
         found: dict[str, dict[str, None]] = {}
         for document in self.documents:
             for name in (PurePosixPath(document.path).stem, document.title):
@@ -181,7 +181,7 @@ class DocumentList:
         replaces = {
             document.path: [
                 older.path
-                for older in self._existing(document, (_reference(said, document) for said in document.supersedes))
+                for older in self._existing(document, (_reference(path, document) for path in document.supersedes))
             ]
             for document in self.documents
             if document.supersedes
@@ -194,11 +194,11 @@ class DocumentList:
         return {path: tuple(newer) for path, newer in found.items()}
 
 
-class Catalogues:
-    """The catalogues of all tenants, each as new as the index.
+class DocumentLists:
+    """The document lists of all tenants, each as of the present version of the index.
 
     Args:
-        documents: holds the documents.
+        documents: the store.
     """
 
     def __init__(self, documents: DocumentStore) -> None:
@@ -208,16 +208,16 @@ class Catalogues:
         self._locks: LRUCache[Tenant, asyncio.Lock] = LRUCache(REMEMBERED_TENANTS)
 
     async def of(self, tenant: Tenant) -> DocumentList:
-        """The catalogue as the index is now; empty for an unknown tenant. Raises: BackendError."""
+        """The document list of a tenant now; empty for an unknown tenant. Raises: BackendError."""
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             version = self._documents.version
             known = self._known.get(tenant)
             if known is not None and known[0] == version:
                 return known[1]
             before = known[1] if known is not None else DocumentList(tenant, {}, self._reader)
-            catalogue = await self._renewed(before)
-            self._known[tenant] = version, catalogue
-            return catalogue
+            document_list = await self._renewed(before)
+            self._known[tenant] = version, document_list
+            return document_list
 
     async def _renewed(self, before: DocumentList) -> DocumentList:
         ids = await self._documents.matching(Filter(before.tenant), MAX_DOCUMENTS)
@@ -245,7 +245,7 @@ class Catalogues:
 
 
 def _entries(page: Sequence[Listing], hashes: Mapping[str, str]) -> dict[str, _Entry]:
-    """A document that came or changed since the hashes were read is taken up at the next look."""
+    """The entries of a page; a document that came or changed after the hashes were read is left to the next call."""
     return {each.id: _Entry(hashes[each.id], project_document(each)) for each in page if each.id in hashes}
 
 
@@ -253,8 +253,8 @@ def _links_of(content: str) -> tuple[str, ...]:
     return links(content[read_front_matter(content).body_start :])
 
 
-def _reference(said: str, document: ProjectDocument) -> tuple[str, ...]:
-    return reference_candidates(said, document.path, PurePosixPath(document.docs_folder).name)
+def _reference(path: str, document: ProjectDocument) -> tuple[str, ...]:
+    return reference_candidates(path, document.path, PurePosixPath(document.docs_folder).name)
 
 
 def _reached(start: str, replaces: Mapping[str, Sequence[str]]) -> set[str]:

@@ -1,4 +1,4 @@
-"""A project as its configuration describes it: found, checked, and given its tenant. Nothing is indexed here."""
+"""Opens a project: finds and reads its configuration, and computes its tenant. Nothing is indexed here."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,10 +23,10 @@ _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A project that is worked on. `options` and `search_options` are the project's, defaults filled in.
+    """An activated project. `options` and `search_options` are the project's, with defaults for the others.
 
-    `branch_is_given` says that a caller insisted on the branch; else it is the one that is checked out, and follows it.
-    `external` and `external_root` are None where the project has no external documents.
+    `branch_is_given` says that a caller has fixed the branch; otherwise the activation follows checkouts.
+    `external` and `external_root` are None if the project has no external documents.
     """
 
     config: ProjectConfig
@@ -42,15 +42,18 @@ class Activation:
 
     @property
     def kinds(self) -> DocTypes:
-        """The kinds of documents, ready to judge front matter."""
+        """The document types, with validators for front matter."""
         return DocTypes(self.doc_types)
 
     def located(self, path: str) -> str:
-        """The path relative to the docs folder of a file, named from there, from the repository, or outright. Blocking.
+        """The path of a file relative to the docs folder. Blocking.
+
+        Args:
+            path: relative to the docs folder, relative to the repository, or absolute.
 
         Raises:
-            InvalidInputError: it leads out of the docs folder, or is no path.
-            DocumentNotFoundError: there is no such file.
+            InvalidInputError: it leads out of the docs folder, or is not a path.
+            DocumentNotFoundError: the file does not exist.
         """
         docs, home = self.docs_root, self.repository_root
         try:
@@ -68,7 +71,7 @@ class Activation:
             ) from None
 
     def is_external(self, path: str) -> bool:
-        """Whether a caller named a file of the external folder, from there, from the repository or outright."""
+        """Whether a path is a file of the external folder: relative to it, relative to the repository, or absolute."""
         external = self.external_root
         if external is None:
             return False
@@ -79,24 +82,24 @@ class Activation:
 
 
 def open_project(config_path: str, branch_name: str | None = None, *, is_forced: bool = False) -> Activation:
-    """Read a project's configuration and everything that it names. Blocking.
+    """Read a project's configuration and its schemas. Blocking.
 
     Args:
-        config_path: the configuration, the folder it lies in, or any folder of the project.
-        branch_name: the branch to work on; None: the one that is checked out.
-        is_forced: takes the files that lie there for those of `branch_name`, whatever is checked out.
+        config_path: the configuration, its folder, or any folder of the project.
+        branch_name: the branch of the files; None: the one that is checked out.
+        is_forced: treats the files as those of `branch_name`, whatever is checked out.
 
     Raises:
         InvalidInputError: there is no project configuration at this path, or another branch is checked out.
-        SchemaValidationError: the configuration, or a schema that it names, cannot be used.
-        FileSystemError: it cannot be read.
+        SchemaValidationError: the configuration or one of its schemas is invalid.
+        FileSystemError: the configuration or a schema cannot be read.
     """
     path = find_config(config_path)
     config = read_config(path)
     root = repository_root(path)
     docs_root = _folder(config.docs_path, path.parent.parent, root)
     if docs_root is None:
-        raise _unusable("docs_path", f"{config.docs_path!r} does not lie in the repository")
+        raise _invalid("docs_path", f"{config.docs_path!r} is outside the repository")
     kinds = doc_types_of(config, root)
     branch, is_pinned = _branch(root, branch_name, is_forced=is_forced)
     tenant = Tenant(config.project_name, branch, path_hash(root))
@@ -118,54 +121,54 @@ def open_project(config_path: str, branch_name: str | None = None, *, is_forced:
 
 
 def _branch(root: Path, named: str | None, *, is_forced: bool) -> tuple[str, bool]:
-    """The branch to work on, and whether it stays when another one is checked out. Raises: InvalidInputError."""
+    """The branch of the files, and whether it is fixed whatever is checked out. Raises: InvalidInputError."""
     if named is None:
         return current_branch(root), False
     name = checked_branch(named)
     try:
         current = current_branch(root)
-    except InvalidInputError:  # it cannot be read which one is checked out: the caller knows best
+    except InvalidInputError:  # the checked-out branch cannot be read: trust the caller
         return name, True
     if name == current:
         return name, is_forced
     if is_forced:
         return name, True
     message = (
-        f"Branch {current!r} is checked out, not {name!r}: check that out, or leave branch_name out; with force, the "
-        f"files that lie there are indexed as {name!r}"
+        f"Branch {current!r} is checked out, not {name!r}: check out {name!r}, or leave branch_name out, or use force "
+        f"to index the present files as {name!r}"
     )
     raise InvalidInputError(message, [FieldError("branch_name", message)])
 
 
-def find_config(said: str) -> Path:
-    """The configuration file that a caller means; of a folder, that of the nearest project around it.
+def find_config(config_path: str) -> Path:
+    """The configuration file at a path; for a folder, that of the innermost project that contains it.
 
     Raises:
         InvalidInputError: there is none.
     """
     try:
-        path = Path(said).expanduser().resolve()
+        path = Path(config_path).expanduser().resolve()
         folders = [path, *path.parents] if path.is_dir() else []
         candidates = [path, path / Path(CONFIG_FILE).name, *(folder / name for folder in folders for name in _NAMES)]
         found = next((each for each in candidates if _is_config(each) and each.is_file()), None)
     except (OSError, RuntimeError, ValueError):
         found = None
     if found is None:
-        message = f"There is no project configuration at this path, or above it; it is called {CONFIG_FILE}"
+        message = f"There is no project configuration at this path or above it: create {CONFIG_FILE} in the project"
         raise InvalidInputError(message, [FieldError("config_path", message)])
     return found
 
 
-def _folder(said: str, home: Path, root: Path) -> Path | None:
-    """A folder named in the configuration: below the folder that holds it where there is one, else below the root."""
-    near = inside(home, said, root)
-    return near if near is not None and near.is_dir() else inside(root, said, root)
+def _folder(path: str, home: Path, root: Path) -> Path | None:
+    """A folder of the configuration: relative to the folder of the project if it exists there, else to the root."""
+    near = inside(home, path, root)
+    return near if near is not None and near.is_dir() else inside(root, path, root)
 
 
 def _external_root(external: ExternalDocs, home: Path, root: Path) -> Path:
     folder = _folder(external.path, home, root)
     if folder is None:
-        raise _unusable("external_docs.path", f"{external.path!r} does not lie in the repository")
+        raise _invalid("external_docs.path", f"{external.path!r} is outside the repository")
     return folder
 
 
@@ -173,7 +176,7 @@ def _is_config(path: Path) -> bool:
     return "/".join(path.parts[-2:]) in _NAMES
 
 
-def _unusable(place: str, message: str) -> SchemaValidationError:
+def _invalid(field: str, message: str) -> SchemaValidationError:
     return SchemaValidationError(
-        f"The project configuration cannot be used: {place}: {message}", [FieldError(place, message)]
+        f"The project configuration is invalid: {field}: {message}", [FieldError(field, message)]
     )

@@ -1,7 +1,7 @@
-"""Where a path leads that somebody wrote: the one place that decides what lies inside the docs folder.
+"""Resolves paths in links, front matter and requests; only this module decides what is inside the docs folder.
 
-Links are data. They are turned into paths relative to the docs folder by letters alone, looked up among the documents
-that are indexed, and never opened. What a tool names is opened, so there the file system is asked as well.
+Links are data: they are resolved as text, looked up among the indexed documents, and never opened. A path in a
+request is opened, so it is checked against the file system too.
 """
 
 import os
@@ -21,21 +21,21 @@ _FORBIDDEN = re.compile(r"[\x00-\x1f\x7f]")
 
 
 SUFFIXES = (".md", ".markdown", ".mdown", ".mdx", ".rst", ".adoc", ".txt")
-"""Endings of the files that are documents, the likeliest first."""
+"""Suffixes of files that are documents, the most frequent first."""
 
 INDEX_NAMES = ("index", "README", "readme", "Index")
-"""Names of the document that stands for its folder, without their endings."""
+"""Names of the index document of a folder, without suffixes."""
 
 
 def wiki_name(href: str) -> str | None:
-    """What a `[[wiki]]` link names, its anchor taken off; None for another link."""
+    """The target of a `[[wiki]]` link, without its anchor; None for other links."""
     if not (href.startswith("[[") and href.endswith("]]")):
         return None
     return href[2:-2].split("#", 1)[0].strip()
 
 
 def spellings(path: str) -> Iterator[str]:
-    """The documents that a path may mean: itself, with an ending, or the one that stands for the folder."""
+    """The possible files of a path: as it is, with a suffix, or the index document of the folder."""
     path = path.rstrip("/")
     yield path
     yield from (f"{path}{suffix}" for suffix in SUFFIXES)
@@ -43,18 +43,18 @@ def spellings(path: str) -> Iterator[str]:
 
 
 def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ...]:
-    """The paths relative to the docs folder that a link may mean, the likeliest first.
+    """The possible targets of a link, as paths relative to the docs folder, the most likely first.
 
-    A link means what its letters say. Where nothing is there, `./<docs folder>/x.md`, `../<docs folder>/x.md` and
+    The first is the path as written. If that does not exist, `./<docs folder>/x.md`, `../<docs folder>/x.md` and
     `/<docs folder>/x.md` mean `x.md` in the docs folder.
 
     Args:
-        href: as it stands in the document; percent-encoded, with or without an anchor.
-        document: path of the document that holds it, relative to the docs folder.
+        href: the link as written: percent-encoded, with or without an anchor.
+        document: path of the document with the link, relative to the docs folder.
         docs_folder: name of the docs folder.
 
     Returns:
-        Nothing for what is external, an anchor alone, or leads out of the docs folder; never a path with `..`.
+        Nothing for an external link, a mere anchor, or a path out of the docs folder; never a path with `..`.
     """
     if len(href) > MAX_PATH_CHARS or _SCHEME.match(href) or href.startswith(("//", "\\\\")):
         return ()
@@ -62,59 +62,59 @@ def link_candidates(href: str, document: str, docs_folder: str) -> tuple[str, ..
     return tuple(dict.fromkeys(_meant(decoded, document, docs_folder))) if decoded else ()
 
 
-def reference_candidates(said: str, document: str, docs_folder: str) -> tuple[str, ...]:
-    """The same for a path in front matter: plain, not encoded, first from the docs folder, then from the document."""
-    said = said.replace("\\", "/").strip()
-    if not said or len(said) > MAX_PATH_CHARS or _FORBIDDEN.search(said) or _SCHEME.match(said):
+def reference_candidates(path: str, document: str, docs_folder: str) -> tuple[str, ...]:
+    """The same for a path in front matter: not encoded, first relative to the docs folder, then to the document."""
+    path = path.replace("\\", "/").strip()
+    if not path or len(path) > MAX_PATH_CHARS or _FORBIDDEN.search(path) or _SCHEME.match(path):
         return ()
-    plain = said.split("#", 1)[0]
+    plain = path.split("#", 1)[0]
     from_root = () if plain.startswith(("./", "../")) else _spelt(_walked([], plain.split("/")))
     return tuple(dict.fromkeys([*from_root, *_meant(plain, document, docs_folder)]))
 
 
-def inside(folder: Path, said: str, root: Path) -> Path | None:
-    """The path that `said` names from `folder`; None where it is absolute or leads out of `root`, also by links."""
-    if not said or len(said) > MAX_PATH_CHARS or _FORBIDDEN.search(said) or Path(said).is_absolute():
+def inside(folder: Path, relative: str, root: Path) -> Path | None:
+    """Resolve a path relative to `folder`; None if it is absolute or leads out of `root`, also by symbolic links."""
+    if not relative or len(relative) > MAX_PATH_CHARS or _FORBIDDEN.search(relative) or Path(relative).is_absolute():
         return None
     try:
-        path = (folder / said.replace("\\", "/")).resolve()
+        path = (folder / relative.replace("\\", "/")).resolve()
         return path if path.is_relative_to(root.resolve()) else None
     except (OSError, RuntimeError, ValueError):
         return None
 
 
-def located(docs_root: Path, said: str) -> str:
-    """The path relative to the docs folder of a file that a caller named so, or by its absolute path.
+def located(docs_root: Path, requested: str) -> str:
+    """The path of a file relative to the docs folder, from such a path or an absolute one in a request.
 
     Raises:
-        InvalidInputError: it leads out of the docs folder, or is no path.
-        DocumentNotFoundError: there is no such file.
+        InvalidInputError: it leads out of the docs folder, or is not a path.
+        DocumentNotFoundError: the file does not exist.
     """
-    if not said or len(said) > MAX_PATH_CHARS or _FORBIDDEN.search(said):
-        raise _refused("A path has 1 to 4096 characters, none of them a control character")
-    plain = said.replace("\\", "/")
+    if not requested or len(requested) > MAX_PATH_CHARS or _FORBIDDEN.search(requested):
+        raise _invalid_path("A path must have 1 to 4096 characters and no control characters")
+    plain = requested.replace("\\", "/")
     absolute = Path(plain).is_absolute()
     try:
         relative = Path(plain).relative_to(docs_root).as_posix() if absolute else plain
     except ValueError:
-        raise _refused("The path does not lie in the docs folder") from None
+        raise _invalid_path("The path is outside the docs folder") from None
     walked = _walked([], relative.split("/"))
     if walked is None or not walked:
-        raise _refused("The path does not lie in the docs folder")
+        raise _invalid_path("The path is outside the docs folder")
     path = docs_root.joinpath(*walked)
     try:
         real = path.resolve(strict=True)
     except (OSError, RuntimeError, ValueError):
         raise DocumentNotFoundError(f"There is no file {'/'.join(walked)!r} in the docs folder") from None
     if real != docs_root.resolve().joinpath(*walked):
-        raise _refused("The path is, or lies behind, a symbolic link; name the file that it leads to")
+        raise _invalid_path("The path is a symbolic link or contains one: send the path of the file itself")
     if not path.is_file():
-        raise DocumentNotFoundError(f"{'/'.join(walked)!r} is no file")
+        raise DocumentNotFoundError(f"{'/'.join(walked)!r} is not a file")
     return "/".join(walked)
 
 
 def relative_path(docs_root: Path, path: Path) -> str:
-    """The path of a file of the docs folder as documents are known by it."""
+    """The path of a file relative to the docs folder, in POSIX form."""
     return os.path.relpath(path, docs_root).replace(os.sep, "/")
 
 
@@ -129,13 +129,13 @@ def _meant(decoded: str, document: str, docs_folder: str) -> Iterator[str]:
 
 
 def _walked_within(docs_folder: str, base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
-    """Walk with the docs folder's own name above it, so that going out and coming back in is seen as staying."""
+    """Resolve a path with the docs folder's name as first part, so that `../<docs folder>/x` stays inside."""
     walked = _walked([docs_folder, *base], parts)
     return walked[1:] if walked and walked[0] == docs_folder else None
 
 
 def _walked(base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
-    """Where the steps lead; None above the top."""
+    """Resolve `.` and `..`; None if the path leads above the first part."""
     place = list(base)
     for part in parts:
         if part == "..":
@@ -148,7 +148,7 @@ def _walked(base: Sequence[str], parts: Sequence[str]) -> list[str] | None:
 
 
 def _spelt(walked: Sequence[str] | None) -> Iterator[str]:
-    """A path in the letters given and, where those differ, in the composed ones that most systems write."""
+    """A path as written and, if that differs, in composed Unicode (NFC), which most systems use."""
     if walked:
         path = "/".join(walked)
         yield path
@@ -156,7 +156,7 @@ def _spelt(walked: Sequence[str] | None) -> Iterator[str]:
 
 
 def _decoded(href: str) -> str | None:
-    """A link with its percent signs resolved once; None where that gives no path."""
+    """A link, percent-decoded once; None if the result is not a path."""
     try:
         decoded = unquote_to_bytes(href).decode().replace("\\", "/")
     except (UnicodeDecodeError, UnicodeEncodeError):
@@ -164,5 +164,5 @@ def _decoded(href: str) -> str | None:
     return None if _FORBIDDEN.search(decoded) or decoded.startswith("//") else decoded
 
 
-def _refused(message: str) -> InvalidInputError:
+def _invalid_path(message: str) -> InvalidInputError:
     return InvalidInputError(message, [FieldError("path", message)])

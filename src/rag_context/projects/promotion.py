@@ -1,7 +1,7 @@
-"""A promotion level written into a file: this one value changes, and every other byte stays as it is.
+"""Writes a promotion level to the front matter of a file; every other byte stays unchanged.
 
-The file is the truth, so it is written first, all at once. Whoever is killed between it and the index leaves what the
-next reconciliation completes; whoever fails in between puts the file back.
+The file is the source of truth, so it is written first, atomically. If the process is killed before the index is
+written, the next synchronisation completes the change; if the index fails, the file is restored.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _LINE_END = re.compile(r"\r?\n")
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A file that was replaced, and what it held before."""
+    """A replaced file, with its content before and after."""
 
     path: Path
     before: bytes
@@ -43,7 +43,7 @@ class Rewrite:
         return read_front_matter(self.before.decode()).promotion_level
 
     def undo(self) -> None:
-        """Put the file back, unless somebody has changed it since. Raises: FileSystemError."""
+        """Restore the file, unless it was changed since. Raises: FileSystemError."""
         with _mapped(self.path), open_folder(self.path.parent) as folder:
             if _content(folder, self.path.name) == self.after:
                 _replace(folder, self.path.name, self.before)
@@ -52,31 +52,31 @@ class Rewrite:
 def rewrite(path: Path, level: PromotionLevel) -> Rewrite:
     """Write a promotion level into a file, atomically; its mode and owner stay.
 
-    All of it happens in one open folder: a folder that is swapped for a link meanwhile leads nowhere.
+    All steps use one open folder, so that replacing the folder by a link meanwhile has no effect.
 
     Raises:
-        FileSystemError: it cannot be read or written; nothing has changed.
-        SchemaValidationError: it is not UTF-8, or its front matter is not YAML that could be changed in one place.
+        FileSystemError: the file cannot be read or written; nothing has changed.
+        SchemaValidationError: it is not UTF-8, or its front matter is not YAML with one value to change.
     """
     with _mapped(path), open_folder(path.parent) as folder:
         before = _content(folder, path.name)
         try:
             text = before.decode()
         except UnicodeDecodeError as error:
-            raise _unusable(f"{path.name!r} is not valid UTF-8, and no document") from error
+            raise _unusable(f"{path.name!r} is not valid UTF-8") from error
         after = promoted(text, level).encode()
         if after != before:
             if _content(folder, path.name) != before:
-                raise FileSystemError(f"{path.name!r} is being changed by somebody else; try again")
+                raise FileSystemError(f"Another program is changing {path.name!r}: try again")
             _replace(folder, path.name, after)
         return Rewrite(path, before, after)
 
 
 def promoted(text: str, level: PromotionLevel) -> str:
-    """The text with this promotion level in its front matter, which is made where there is none.
+    """The text with this promotion level in its front matter, which is added if there is none.
 
     Raises:
-        SchemaValidationError: the front matter is not YAML that could be changed in one place.
+        SchemaValidationError: the front matter is not YAML with one value to change.
     """
     if read_front_matter(text).promotion_level is level and not read_front_matter(text).warnings:
         return text
@@ -105,19 +105,19 @@ def _with_value(text: str, start: int, end: int, level: PromotionLevel) -> str:
     try:
         node = yaml.compose(block, Loader=yaml.SafeLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise _unusable("its front matter is not valid YAML; mend it first") from error
+        raise _unusable("its front matter is not valid YAML; correct it first") from error
     if node is None:
         opening = _OPENING.match(text)
         line_end = opening["end"] if opening else "\n"
         return f"{text[:end]}{KEY}: {level.label}{line_end}{text[end:]}"
     if not isinstance(node, yaml.MappingNode):
-        raise _unusable("its front matter is not made of `key: value` lines; mend it first")
+        raise _unusable("its front matter is not made of `key: value` lines; correct it first")
     values = [value for key, value in node.value if key.value == KEY]
     return text[:start] + _set(block, node, values, level) + text[end:]
 
 
 def _set(block: str, node: yaml.MappingNode, values: list[yaml.Node], level: PromotionLevel) -> str:
-    """The block with the value in the places it has, the last first, or as a new key behind the others."""
+    """The block with each of its values replaced, from the last to the first, or with a new key at the end."""
     for value in reversed(values):
         begin = value.start_mark.index
         end = begin + len(block[begin : value.end_mark.index].rstrip())  # a block scalar ends behind its line
@@ -140,7 +140,7 @@ def _content(folder: Folder, name: str) -> bytes:
 
 
 def _replace(folder: Folder, name: str, data: bytes) -> None:
-    """Put a file in place of another: whoever looks sees one of the two, whole."""
+    """Replace a file atomically: readers see either the old or the new content."""
     with os.fdopen(folder.open(name), "rb") as replaced:
         status = os.fstat(replaced.fileno())
     new = f".{name[:100]}.{secrets.token_hex(8)}.tmp"
@@ -160,7 +160,7 @@ def _replace(folder: Folder, name: str, data: bytes) -> None:
 
 
 def _like(handle: int, status: os.stat_result) -> None:
-    """Give an open file the mode and, where that is allowed, the owner of another."""
+    """Give an open file the mode and, if permitted, the owner of another."""
     if hasattr(os, "fchown"):
         with contextlib.suppress(OSError):
             os.fchown(handle, status.st_uid, status.st_gid)

@@ -1,6 +1,6 @@
-"""The nouns of project documents, and what can be wrong with a request about them.
+"""The data types of project documents, and the errors of requests about them.
 
-The errors form a small tree of their own below `RagContextError`; `code` is what clients decide by.
+The errors form a tree of their own below `RagContextError`; clients distinguish them by `code`.
 
     ProjectError
     ├── ProjectNotActivatedError          PROJECT_NOT_ACTIVATED           HTTP 409
@@ -23,16 +23,16 @@ from rag_context.errors import FieldError, RagContextError
 from rag_context.search.query import Level, RetrieverReport
 
 DEFAULT_DOC_TYPE = "document"
-"""Kind of a document that neither says its own nor lies in a declared folder."""
+"""The type of a document without `doc_type` in its front matter and outside the declared folders."""
 
 DOC_TYPE_TAG = "doc_type:"
 PROMOTION_TAG = "promotion:"
 RESERVED_TAGS = (DOC_TYPE_TAG, PROMOTION_TAG)
-"""Beginnings of the tags by which stores filter; a document's own tags never begin so."""
+"""Prefixes of the tags by which stores filter; a document's own tags never begin with them."""
 
 
 class PromotionLevel(IntEnum):
-    """How much a document matters to its project; ordered."""
+    """How important a document is in its project; ordered."""
 
     STANDARD = 0
     IMPORTANT = 1
@@ -40,21 +40,21 @@ class PromotionLevel(IntEnum):
 
     @property
     def label(self) -> str:
-        """The level as it is written in front matter."""
+        """The name of the level in front matter."""
         return self.name.lower()
 
     @classmethod
     def of(cls, label: str) -> "PromotionLevel":
-        """The level of that name. Raises: ValueError."""
+        """The level with this name. Raises: ValueError."""
         try:
             return cls[label.strip().upper()]
         except KeyError:
             names = ", ".join(level.label for level in cls)
-            raise ValueError(f"{label!r} is no promotion level; it is one of {names}") from None
+            raise ValueError(f"{label!r} is not a promotion level; use one of {names}") from None
 
 
 class CriticalInclusion(StrEnum):
-    """Which critical documents are put in front of an answer."""
+    """Which critical documents a context begins with."""
 
     ALWAYS = "always"
     RELEVANT = "relevant"
@@ -62,7 +62,7 @@ class CriticalInclusion(StrEnum):
 
 
 def doc_type_tag(name: str) -> str:
-    """The tag by which a store filters this kind of document."""
+    """The tag by which a store filters this document type."""
     return f"{DOC_TYPE_TAG}{name}"
 
 
@@ -73,7 +73,7 @@ def promotion_tag(level: PromotionLevel) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Boosts:
-    """What is added to the relevance of promoted documents, at most up to 1.0."""
+    """The additions to the relevance of promoted documents, which stays at most 1.0."""
 
     important: float = 0.10
     critical: float = 0.15
@@ -82,16 +82,16 @@ class Boosts:
 DEFAULT_BOOSTS = Boosts()
 
 DEFAULT_MAX_TOKENS = 8_000
-"""Most tokens of an assembled context, where nobody says otherwise."""
+"""The default for the most tokens of an assembled context."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalOptions:
     """How documents are retrieved.
 
-    `min_relevance_score` is a real minimum; None: the model's threshold, from which what holds the question's rare
-    terms is exempt. `boosts` None: none. `doc_types` and `promotion_levels` name what may be found, () all;
-    `max_tokens` bounds an assembled context, None: no bound.
+    `min_relevance_score` is a strict minimum; None: the model's threshold, except for documents with rare terms of the
+    question. `boosts` None: no boosts. `doc_types` and `promotion_levels` are filters, () means all; `max_tokens`
+    bounds an assembled context, None: no bound.
     """
 
     min_relevance_score: float | None = None
@@ -110,10 +110,10 @@ class RetrievalOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectDocument:
-    """A document of a project without its content, as the catalogue lists it.
+    """A document of a project without its content, as in the document list.
 
     `path` is relative to the docs folder, in POSIX form; `supersedes` and `related` are such paths too, of documents
-    that need not exist. `char_count` counts the characters without the front matter, `line_count` the file's lines.
+    that may not exist. `char_count` counts the characters without the front matter, `line_count` the file's lines.
     """
 
     id: str
@@ -132,13 +132,13 @@ class ProjectDocument:
     docs_folder: str = ""
     """Absolute POSIX path of the folder that `path` is relative to."""
     revision: str = ""
-    """Digest of the file and of the rules it was read by; "" where it was not read from a project."""
+    """Digest of the file and of the reader's rules; "" if it was not read from a project."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """A piece of a document: its text, the headings it stands under, and its lines in the file (from 1)."""
+    """A part of a document: its text, the headings above it, and its lines in the file (from 1)."""
 
     text: str
     heading: str
@@ -150,9 +150,9 @@ class Quote:
 class RetrievedDocument:
     """A document that answers a query. Scores are 0..1.
 
-    `content` is the whole document without the front matter, or "" where it was not read: in a list, or where it is
-    too large to stand whole in a context. `quote` is the passage that it was found by, else its beginning;
-    `is_excerpt` says that a context shows parts of it only.
+    `content` is the whole document without the front matter, or "" if it was not read: in a list, or because it is
+    too large for a context. `quote` is the passage that the search found, else the beginning; `is_excerpt` says that
+    the context has only parts of it.
     """
 
     path: str
@@ -167,7 +167,7 @@ class RetrievedDocument:
     date: datetime.date | None = None
     document_id: str = ""
     superseded_by: tuple[str, ...] = ()
-    """Paths of the documents that replace this one; () for a document that holds."""
+    """Paths of the documents that replace this one; () if it is current."""
     line_count: int = 0
     quote: Quote | None = None
     is_excerpt: bool = False
@@ -175,7 +175,7 @@ class RetrievedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedDocument(RetrievedDocument):
-    """A document that was reached by a link; `link_depth` counts from 1, the direct links."""
+    """A document that a link leads to; `link_depth` is 1 for direct links."""
 
     linked_from: str
     link_depth: int
@@ -183,7 +183,7 @@ class LinkedDocument(RetrievedDocument):
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """How an answer was obtained."""
+    """How results were obtained."""
 
     level: Level = Level.PRIMARY
     legs: Mapping[str, RetrieverReport] = field(default_factory=dict)
@@ -196,7 +196,7 @@ _ORDINARY = Label()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrievalResult:
-    """Documents by falling relevance; `total_matches` counts those found before the limit."""
+    """Documents by descending relevance; `total_matches` counts those before the limit."""
 
     documents: tuple[RetrievedDocument, ...]
     total_matches: int
@@ -212,7 +212,7 @@ class RetrievalResultWithLinks(RetrievalResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RagContext:
-    """An assembled context, its sources and what the budget left out (paths, in the order of their place)."""
+    """An assembled context, its sources, and the paths of documents that did not fit the budget, in their order."""
 
     critical_documents: tuple[RetrievedDocument, ...]
     relevant_documents: tuple[RetrievedDocument, ...]
@@ -236,7 +236,7 @@ class RagContext:
 
 @dataclass(frozen=True, slots=True)
 class DocTypeInfo:
-    """A kind of document: where its files lie, and the JSON Schema of its front matter."""
+    """A document type: the folder of its files, and the JSON Schema of their front matter."""
 
     name: str
     description: str
@@ -246,7 +246,7 @@ class DocTypeInfo:
 
 
 class ProjectError(RagContextError):
-    """A request about project documents cannot be answered; `details` names the fields at fault."""
+    """A request about project documents fails; `details` names the wrong fields."""
 
     code: ClassVar[str]
 
@@ -256,7 +256,7 @@ class ProjectError(RagContextError):
 
 
 class ProjectNotActivatedError(ProjectError):
-    """No project is active for the caller, and none was named."""
+    """The caller has activated no project, and the request names none."""
 
     code = "PROJECT_NOT_ACTIVATED"
 
@@ -268,25 +268,25 @@ class DocumentNotFoundError(ProjectError):
 
 
 class InvalidDocTypeError(ProjectError):
-    """The project knows no such kind of document."""
+    """The project has no such document type."""
 
     code = "INVALID_DOC_TYPE"
 
 
 class SchemaValidationError(ProjectError):
-    """A configuration or a document's front matter is not as its schema demands."""
+    """A configuration, a schema, or the front matter of a document is invalid."""
 
     code = "SCHEMA_VALIDATION_FAILED"
 
 
 class ExternalDocsNotConfiguredError(ProjectError):
-    """The project configuration names no external documents."""
+    """The project configuration has no external documents."""
 
     code = "EXTERNAL_DOCS_NOT_CONFIGURED"
 
 
 class ExternalDocsNotPromotableError(ProjectError):
-    """External documents are read only."""
+    """External documents are read-only, so they cannot be promoted."""
 
     code = "EXTERNAL_DOCS_NOT_PROMOTABLE"
 

@@ -1,4 +1,4 @@
-"""Contents made ready for a context, remembered: a document is demoted and counted once per version."""
+"""Renders documents for a context and caches them: headings are demoted and tokens counted once per version."""
 
 import hashlib
 import threading
@@ -11,15 +11,15 @@ from rag_context.projects.excerpts import Rendered, rendered
 
 REMEMBERED_CHARS = 8_000_000
 COUNTED = 4096
-"""How many short texts, such as what stands above a document, are kept in memory with their tokens."""
+"""The number of short texts, such as headings of documents, whose token counts are cached."""
 
 
 class Renderer:
-    """Renders and counts; any thread may use it.
+    """Renders documents and counts tokens, with a cache; thread-safe.
 
     Args:
-        tokenizer: counts tokens as the embedder does.
-        remembered_chars: how much rendered text is kept in memory.
+        tokenizer: the tokenizer of the embedding model.
+        remembered_chars: the size of the cache, in characters of rendered text.
     """
 
     def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
@@ -29,24 +29,24 @@ class Renderer:
         self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
 
     def render(self, content: str) -> Rendered:
-        """A content as it stands in a context."""
+        """Render a document's content for a context."""
         key = _key(content)
         with self._lock:
             known = self._known.get(key)
         if known is not None:
             return known
         made = rendered(content, lambda text: len(self.tokenizer.offsets(text)))
-        with self._lock, suppress(ValueError):  # it is larger than all that is remembered
+        with self._lock, suppress(ValueError):  # it is larger than the cache
             self._known[key] = made
         return made
 
     def ready(self, content: str) -> Rendered | None:
-        """A content as it stands in a context, if it was rendered before."""
+        """The rendered content from the cache, or None."""
         with self._lock:
             return self._known.get(_key(content))
 
     def count(self, text: str) -> int:
-        """How many tokens a short text has."""
+        """The number of tokens of a short text."""
         with self._lock:
             known = self._counts.get(text)
         if known is None:

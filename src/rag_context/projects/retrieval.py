@@ -1,7 +1,7 @@
-"""Retrieval from a project's documents: by relevance, with what they link to, and as one context for a model.
+"""Retrieval from a project's documents: by relevance, with linked documents, and as one context for a model.
 
-Every operation answers within its deadline and says how: what could not be had is left out and named in the
-label's warnings, whichever part failed.
+Every operation answers within its deadline. If a component fails, the results that depend on it are left out, and the
+label's warnings say so.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.projects.assembly import Entry, Section
 from rag_context.projects.boosting import best_first
-from rag_context.projects.finding import Known, Unlisted, query_for
+from rag_context.projects.finding import DocumentLookup, EmptyLookup, query_for
 from rag_context.projects.records import (
     CriticalInclusion,
     RagContext,
@@ -23,31 +23,31 @@ from rag_context.projects.run import RetrievalDependencies, Run
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer
 
-__all__ = ["CATALOGUE_LOST", "RetrievalDependencies", "RetrievalService"]
+__all__ = ["LIST_UNREADABLE", "RetrievalDependencies", "RetrievalService"]
 
-CATALOGUE_LOST = "The list of the project's documents could not be read: {}"
+LIST_UNREADABLE = "The list of the project's documents could not be read: {}"
 
 
 class RetrievalService:
-    """Relevant documents, with what they link to, and as one context: of one tenant.
+    """Retrieves documents of one tenant.
 
-    Each takes a question in words, or a vector of the index's model, `(dim,) float32`; words are searched for on both
-    legs, a vector on its own. Another tenant's documents are filtered away in the store.
+    Every method takes a question as text, for hybrid search, or a vector of the index's model, `(dim,) float32`, for
+    vector search. The store filters out the documents of other tenants.
 
     Args:
-        works: what it works with.
-        tenant: whose documents.
+        dependencies: its dependencies.
+        tenant: the tenant whose documents are retrieved.
     """
 
-    def __init__(self, works: RetrievalDependencies, tenant: Tenant) -> None:
-        self._works = works
+    def __init__(self, dependencies: RetrievalDependencies, tenant: Tenant) -> None:
+        self._dependencies = dependencies
         self._tenant = tenant
 
     async def list_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
-        """The documents that answer best, without their texts.
+        """The most relevant documents, without their texts.
 
         Raises:
-            InvalidInputError: the question is blank, or the vector is none of the index's model.
+            InvalidInputError: the question is blank, or the vector is not one of the index's model.
         """
         run = await self._begin(query, options)
         found = await run.find()
@@ -59,7 +59,7 @@ class RetrievalService:
         )
 
     async def retrieve_relevant_documents(self, query: str | Vector, options: RetrievalOptions) -> RetrievalResult:
-        """The same, whole. Raises: InvalidInputError."""
+        """The most relevant documents, with their texts. Raises: InvalidInputError."""
         run = await self._begin(query, options)
         found = await run.find()
         best = best_first(found.matches)[: options.max_results]
@@ -70,7 +70,7 @@ class RetrievalService:
     async def retrieve_with_linked_docs(
         self, query: str | Vector, options: RetrievalOptions
     ) -> RetrievalResultWithLinks:
-        """The same, and the documents that they link to. Raises: InvalidInputError."""
+        """The most relevant documents and the documents that they link to, with texts. Raises: InvalidInputError."""
         run = await self._begin(query, options)
         found = await run.find()
         best = best_first(found.matches)[: options.max_results]
@@ -85,10 +85,10 @@ class RetrievalService:
     async def assemble_context(self, query: str | Vector, options: RetrievalOptions) -> RagContext:
         """Critical, relevant and linked documents as one text of at most `options.max_tokens`.
 
-        A document that does not fit its share stands there by its best parts.
+        A document that is larger than its share is represented by its best parts.
 
         Raises:
-            InvalidInputError: the question is blank, or the vector is none of the index's model.
+            InvalidInputError: the question is blank, or the vector is not one of the index's model.
         """
         run = await self._begin(query, options)
         front = {document.path: document for document in run.in_front()}
@@ -126,30 +126,30 @@ class RetrievalService:
         )
 
     async def _begin(self, question: str | Vector, options: RetrievalOptions) -> Run:
-        deadline = Deadline.after(self._works.deadline_s, self._works.clock)
+        deadline = Deadline.after(self._dependencies.deadline_s, self._dependencies.clock)
         query = query_for(question, options, self._tenant)
         if query is not None and query.vector is not None:
             self._check_dimension(query.vector)
         warnings: list[str] = []
         if query is None:
             answer: Answer | None = None
-            catalogue = await self._catalogue(deadline, warnings)
+            lookup = await self._lookup(deadline, warnings)
         else:
-            answer, catalogue = await asyncio.gather(self._works.ask(query), self._catalogue(deadline, warnings))
-        return Run(self._works, options, deadline, catalogue, query, answer, warnings)
+            answer, lookup = await asyncio.gather(self._dependencies.ask(query), self._lookup(deadline, warnings))
+        return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
 
-    async def _catalogue(self, deadline: Deadline, warnings: list[str]) -> Known:
-        works = self._works
+    async def _lookup(self, deadline: Deadline, warnings: list[str]) -> DocumentLookup:
+        dependencies = self._dependencies
         half = deadline.sooner(deadline.remaining_s / 2.0)
         try:
-            return await works.document_store.call(lambda: works.catalogues.of(self._tenant), half)
+            return await dependencies.document_store.call(lambda: dependencies.document_lists.of(self._tenant), half)
         except BackendError as error:
-            warnings.append(CATALOGUE_LOST.format(error))
-            return Unlisted()
+            warnings.append(LIST_UNREADABLE.format(error))
+            return EmptyLookup()
 
     def _check_dimension(self, vector: Vector) -> None:
         try:
-            model = self._works.model()
+            model = self._dependencies.model()
         except BackendError:
             return
         if len(vector) != model.dimension:

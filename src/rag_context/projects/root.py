@@ -1,6 +1,6 @@
-"""Whose documents a configuration speaks of: the repository's root, its branch, and the tenant made of them.
+"""The repository of a project: its root, its branch, and the hashes that identify its tenant.
 
-Git is read, not run: its files say all that is needed, and a repository may be looked at where git is not installed.
+Git's files are read and git is not run, so that it need not be installed.
 """
 
 import hashlib
@@ -14,35 +14,35 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.descriptors import read_start
 
 NO_BRANCH = "main"
-"""Branch of a project that no git repository holds, or whose repository does not say."""
+"""The branch of a project that is not in a git repository, or whose HEAD cannot be read."""
 
 COMMIT_CHARS = 12
-"""A detached HEAD is known by the beginning of its commit."""
+"""The branch name of a detached HEAD is so many characters of its commit."""
 
 MAX_BRANCH_CHARS = 200
 
 LEFT_BEHIND_S = 60.0
-"""A lock of git's that is older is of a git that was killed."""
+"""An older lock file was left by a git process that was killed."""
 
 _HASH_CHARS = 16
 _MAX_HEAD_BYTES = 4096
 _REFERENCE = re.compile(r"ref:[ \t]*+refs/(?:heads/)?(?P<name>[^\r\n]+)")
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _UNREADABLE_NAME = ".invalid"
-"""What HEAD says where references are kept in git's reftable format."""
+"""The reference in HEAD of a repository in git's reftable format."""
 
 
 def repository_root(config: Path) -> Path:
-    """The root of the git repository that holds a configuration, else the folder that its own folder lies in."""
+    """The root of the git repository of a configuration, else the parent of the configuration's folder."""
     home = config.parent.parent
     return next((folder for folder in (home, *home.parents) if (folder / ".git").exists()), home)
 
 
 def current_branch(root: Path) -> str:
-    """The branch that is checked out, the short hash of a detached HEAD, or `NO_BRANCH` where there is none.
+    """The branch that is checked out, the short hash of a detached HEAD, or `NO_BRANCH`.
 
     Raises:
-        InvalidInputError: the repository keeps its references where they cannot be read.
+        InvalidInputError: the repository stores its references in a format that cannot be read.
     """
     head = _first_bytes(head_file(root)).strip()
     if _COMMIT.fullmatch(head):
@@ -51,7 +51,7 @@ def current_branch(root: Path) -> str:
     if match is None:
         return NO_BRANCH
     if match["name"] == _UNREADABLE_NAME:
-        message = "The branch cannot be read from this repository; pass branch_name"
+        message = "The branch of this repository cannot be read: send branch_name"
         raise InvalidInputError(message, [FieldError("branch_name", message)])
     return match["name"].strip()[:MAX_BRANCH_CHARS]
 
@@ -59,7 +59,7 @@ def current_branch(root: Path) -> str:
 def has_branch(root: Path, branch: str) -> bool:
     """Whether a branch, or the commit of a detached HEAD, is checked out or is a branch of the repository.
 
-    True where that cannot be read.
+    True if that cannot be read.
     """
     folder = _git_folder(root)
     try:
@@ -80,12 +80,12 @@ def has_branch(root: Path, branch: str) -> bool:
 
 
 def head_file(root: Path) -> Path:
-    """The file in which git notes what is checked out; it need not be there."""
+    """Git's HEAD file, which names what is checked out; it may not exist."""
     return _git_folder(root) / "HEAD"
 
 
 def is_checking_out(root: Path) -> bool:
-    """Whether git is in the middle of changing the files, as its lock says; one that was left behind says nothing."""
+    """Whether git is changing the files now, by its lock file; a lock that was left behind does not count."""
     try:
         since_s = time.time() - (_git_folder(root) / "index.lock").stat().st_mtime
     except OSError:
@@ -94,10 +94,10 @@ def is_checking_out(root: Path) -> bool:
 
 
 def checked_branch(name: str) -> str:
-    """A branch name that was passed. Raises: InvalidInputError."""
+    """Validate a branch name in a request. Raises: InvalidInputError."""
     name = name.strip()
     if not name or len(name) > MAX_BRANCH_CHARS or not name.isprintable():
-        message = f"A branch name has 1 to {MAX_BRANCH_CHARS} printable characters"
+        message = f"A branch name must have 1 to {MAX_BRANCH_CHARS} printable characters"
         raise InvalidInputError(message, [FieldError("branch_name", message)])
     return name
 
@@ -108,7 +108,7 @@ def path_hash(root: Path) -> str:
 
 
 def external_tenant(tenant: Tenant) -> Tenant:
-    """Whose the external documents of a project are."""
+    """The tenant of a project's external documents."""
     return Tenant(tenant.project, tenant.branch, _short_hash(f"external:{tenant.path_hash}".encode()))
 
 
@@ -117,13 +117,13 @@ def _short_hash(data: bytes) -> str:
 
 
 def _git_folder(root: Path) -> Path:
-    """Where this working tree's HEAD lies; a worktree's `.git` is a file that names it."""
-    place = root / ".git"
-    if place.is_file():
-        said, _, named = _first_bytes(place).partition(":")
-        if said == "gitdir":
-            return root / named.strip()
-    return place
+    """The folder with this working tree's HEAD; in a worktree, `.git` is a file that names it."""
+    git = root / ".git"
+    if git.is_file():
+        key, _, folder = _first_bytes(git).partition(":")
+        if key == "gitdir":
+            return root / folder.strip()
+    return git
 
 
 def _first_bytes(path: Path) -> str:

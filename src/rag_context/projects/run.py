@@ -1,6 +1,6 @@
-"""One question on its way: what it found, where that leads, and how each document is shown.
+"""The state of one retrieval: finds documents, follows their links, reads their texts, and assembles a context.
 
-Every step ends in time; what could not be had is named in the label's warnings.
+Every step respects the deadline; the label's warnings say what failed.
 """
 
 import asyncio
@@ -16,10 +16,10 @@ from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError
 from rag_context.ingest.chunking.markdown import front_matter
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.assembly import Assembled, Entry, Place, Section, assemble, distinct, shared_out
+from rag_context.projects.assembly import Assembled, Entry, Section, Slot, allocate, assemble, distinct
 from rag_context.projects.boosting import Match
 from rag_context.projects.excerpts import Excerpts, Rendered, opening, opening_quote, quote_of
-from rag_context.projects.finding import Ask, Found, Known, find, lets_through
+from rag_context.projects.finding import Ask, DocumentLookup, Found, find, lets_through
 from rag_context.projects.links import Link, follow
 from rag_context.projects.records import (
     CriticalInclusion,
@@ -36,36 +36,36 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.query import Answer, Level, Query
 
 RENDER_S = 0.1
-"""What documents that were found may take to be made ready, however late it is."""
+"""The least time for rendering the found documents, even when the deadline is over."""
 
 MAX_CHARS_PER_TOKEN = 5
-"""A document with more characters than so many for each token of a context does not fit it, whatever it says."""
+"""A document with more characters per token of the budget than this cannot fit it, whatever its text."""
 
 LINKS_LOST = "Not every link could be followed: {}"
-PASSAGES_ONLY = "Shown by the passages that were found, for the whole document could not be read: {}"
-UNREADY = "Shown in parts, for the whole document could not be made ready in time: {}"
-UNREAD = "Left out, for it could not be read: {}"
+PASSAGES_ONLY = "Only the passages that were found are shown, because the document could not be read: {}"
+UNREADY = "Only parts are shown, because the document could not be rendered in time: {}"
+UNREAD = "Left out, because it could not be read: {}"
 
 
-class CatalogueSource(Protocol):
-    """Knows the documents of every tenant."""
+class LookupSource(Protocol):
+    """Looks up the documents of every tenant."""
 
-    async def of(self, tenant: Tenant) -> Known:
+    async def of(self, tenant: Tenant) -> DocumentLookup:
         """The documents as the index is now. Raises: BackendError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RetrievalDependencies:
-    """What retrieval works with; one for all projects.
+    """The dependencies of retrieval, shared by all projects.
 
-    `ask` answers searches at whatever level can be had, well before `deadline_s` (seconds) is over.
+    `ask` answers searches at the best level that works, well before `deadline_s` (seconds) is over.
     """
 
     ask: Ask
     documents: DocumentStore
     document_store: Dependency
-    catalogues: CatalogueSource
+    document_lists: LookupSource
     renderer: Renderer
     model: Callable[[], EmbeddingModel]
     deadline_s: float
@@ -74,61 +74,61 @@ class RetrievalDependencies:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document's text without its front matter, and the line of the file on which it begins."""
+    """A document's text without its front matter, and its first line in the file."""
 
     body: str
     first_line: int
 
 
 class Run:
-    """One question on its way."""
+    """One retrieval."""
 
     def __init__(
         self,
-        works: RetrievalDependencies,
+        dependencies: RetrievalDependencies,
         options: RetrievalOptions,
         deadline: Deadline,
-        catalogue: Known,
+        lookup: DocumentLookup,
         query: Query | None,
         answer: Answer | None,
         warnings: list[str],
     ) -> None:
-        self._works = works
+        self._dependencies = dependencies
         self._options = options
         self._deadline = deadline
-        self._catalogue = catalogue
+        self._lookup = lookup
         self._query = query
         self._answer = answer
         self._warnings = warnings
         self._texts: dict[str, Text] = {}
 
     async def find(self, aside: Collection[str] = ()) -> Found:
-        """The documents that were found; those `aside` stand elsewhere and fill no place."""
+        """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
         if self._query is None or self._answer is None:
             return Found((), Answer((), Level.PRIMARY, {}, 0))
         return await find(
-            self._works.ask,
+            self._dependencies.ask,
             self._query,
             self._options,
             self._deadline,
             first=self._answer,
-            catalogue=self._catalogue,
+            lookup=self._lookup,
             aside=aside,
         )
 
     def in_front(self) -> list[ProjectDocument]:
-        """The critical documents that stand in front, as far as that does not depend on the question."""
+        """The critical documents that every context of these options begins with."""
         options = self._options
         if options.include_critical is CriticalInclusion.NEVER or not lets_through(options, PromotionLevel.CRITICAL):
             return []
         return [
             document
-            for document in self._catalogue.critical()
+            for document in self._lookup.critical()
             if (not options.doc_types or document.doc_type in options.doc_types) and self._holds(document)
         ]
 
     async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
-        """Where the links of `sources` lead, as far as that is known in time for their texts to be read as well."""
+        """The documents that `sources` link to, as far as half of the remaining time allows to find them."""
         options = self._options
         half = self._deadline.sooner(self._deadline.remaining_s / 2.0)
         if options.max_link_depth <= 0 or options.max_linked_docs <= 0:
@@ -142,7 +142,7 @@ class Run:
         )
 
     def matched(self, match: Match) -> RetrievedDocument:
-        """A found document without its text."""
+        """The record of a found document, without its text."""
         return replace(
             self._record(match.document, ""),
             raw_relevance_score=match.raw,
@@ -151,7 +151,7 @@ class Run:
         )
 
     async def whole(self, matches: Sequence[Match]) -> tuple[RetrievedDocument, ...]:
-        """Found documents with their texts; one that cannot be read is shown by what was found of it."""
+        """Found documents with their texts; one that cannot be read has the text of its passages."""
         texts = await self._read([match.document for match in matches])
         documents = []
         for match in matches:
@@ -166,7 +166,7 @@ class Run:
         return tuple(documents)
 
     async def unmatched(self, listed: Sequence[ProjectDocument]) -> tuple[RetrievedDocument, ...]:
-        """Documents that stand there whatever was asked, with their texts."""
+        """Documents that no search found (critical ones), with their texts."""
         texts = await self._read(listed)
         return tuple(self._record(document, text.body) for document, text in self._readable(listed, texts))
 
@@ -180,7 +180,7 @@ class Run:
         )
 
     async def candidates(self, matches: Sequence[Match]) -> list[RetrievedDocument]:
-        """Found documents on their way into a context; those that may fit it as a whole are read."""
+        """Found documents for a context, with the texts of those that may fit it as a whole."""
         small = [match.document for match in matches if self._may_fit(match.document.char_count)]
         texts = await self._read(small)
         documents = []
@@ -192,54 +192,56 @@ class Run:
             elif text is not None:
                 document = replace(document, content=text.body, char_count=len(text.body))
             elif match.document.id in texts:
-                continue  # it is gone by now
+                continue  # it was deleted meanwhile
             documents.append(document)
         return documents
 
     async def assembled(self, entries: Sequence[Entry], matches: Mapping[str, Match]) -> Assembled:
-        """The context: whoever does not stand whole in it stands there by its best parts."""
-        count = self._works.renderer.count
-        everybody = await self._rendered(distinct(entries))
-        places = shared_out(everybody, count, self._options.max_tokens)
-        works, renderer = self._works, self._works.renderer
-        excerpts = Excerpts(works.documents, works.document_store, renderer.render, renderer.tokenizer, self._deadline)
-        partly = {place.entry.document.path: place for place in places if place.tokens is not None}
+        """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
+        count = self._dependencies.renderer.count
+        rendered = await self._rendered(distinct(entries))
+        slots = allocate(rendered, count, self._options.max_tokens)
+        dependencies, renderer = self._dependencies, self._dependencies.renderer
+        excerpts = Excerpts(
+            dependencies.documents, dependencies.document_store, renderer.render, renderer.tokenizer, self._deadline
+        )
+        partly = {slot.entry.document.path: slot for slot in slots if slot.tokens is not None}
         found = {
-            path: (matches[path].passages, place.tokens)
-            for path, place in partly.items()
-            if place.tokens is not None and path in matches and matches[path].passages
+            path: (matches[path].passages, slot.tokens)
+            for path, slot in partly.items()
+            if slot.tokens is not None and path in matches and matches[path].passages
         }
-        others = [place for path, place in partly.items() if path not in found]
+        others = [slot for path, slot in partly.items() if path not in found]
         excerpted, opened = await asyncio.gather(excerpts.of(found), asyncio.to_thread(self._opened, others))
         parts = {**excerpted, **opened}
         shown = [
-            replace(place.entry, whole=parts[path]) if (path := place.entry.document.path) in parts else place.entry
-            for place in places
+            replace(slot.entry, whole=parts[path]) if (path := slot.entry.document.path) in parts else slot.entry
+            for slot in slots
         ]
-        return assemble(shown, everybody, count, self._options.max_tokens)
+        return assemble(shown, rendered, count, self._options.max_tokens)
 
     def label(self, answer: Answer) -> Label:
-        """How the answer was obtained."""
+        """How the results were obtained."""
         warnings = [answer.warning] if answer.warning is not None else []
         return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings))
 
-    def _opened(self, places: Sequence[Place]) -> dict[str, Rendered | None]:
-        """The beginnings of documents that do not fit as a whole and that nothing was found in."""
-        tokenizer = self._works.renderer.tokenizer
+    def _opened(self, slots: Sequence[Slot]) -> dict[str, Rendered | None]:
+        """The beginnings of documents that do not fit as a whole and have no passages in the results."""
+        tokenizer = self._dependencies.renderer.tokenizer
         return {
-            place.entry.document.path: opening(text.body, text.first_line, place.tokens, tokenizer, place.entry.whole)
-            for place in places
-            if place.tokens is not None and (text := self._texts.get(place.entry.document.document_id)) is not None
+            slot.entry.document.path: opening(text.body, text.first_line, slot.tokens, tokenizer, slot.entry.whole)
+            for slot in slots
+            if slot.tokens is not None and (text := self._texts.get(slot.entry.document.document_id)) is not None
         }
 
     async def _rendered(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries with their texts as they stand in a context, as many as can be had in time."""
-        renderer = self._works.renderer
+        """The entries with their rendered texts, as many as can be rendered in time."""
+        renderer = self._dependencies.renderer
         first = sorted(entries, key=lambda each: each.section is not Section.RELEVANT)
         fitting = [each.document.content for each in first if self._is_there(each.document)]
         missing = [content for content in fitting if renderer.ready(content) is None]
         if missing:
-            with suppress(TimeoutError):  # the thread goes on, and the next question finds them ready
+            with suppress(TimeoutError):  # the thread continues, and the next retrieval finds them rendered
                 async with asyncio.timeout(max(self._deadline.remaining_s, RENDER_S)):
                     await asyncio.to_thread(lambda: [renderer.render(content) for content in missing])
         found = []
@@ -261,27 +263,29 @@ class Run:
         return most is None or chars <= MAX_CHARS_PER_TOKEN * most
 
     async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
-        targets = list(self._catalogue.related(document)) if self._options.follow_related_docs else []
+        targets = list(self._lookup.related(document)) if self._options.follow_related_docs else []
         try:
-            targets += await deadline.bound("documents", self._catalogue.links(document))
+            targets += await deadline.bound("documents", self._lookup.links(document))
         except BackendError:
             self._warn(LINKS_LOST, document.path)
         return [target for target in targets if self._holds(target)]
 
     def _holds(self, document: ProjectDocument) -> bool:
-        return self._options.include_superseded or not self._catalogue.superseded_by(document.path)
+        return self._options.include_superseded or not self._lookup.superseded_by(document.path)
 
     async def _read(self, listed: Iterable[ProjectDocument]) -> dict[str, Text | BackendError | None]:
-        """Text of each document by id, front matter off; None where it is gone by now."""
+        """The text of each document by id, without front matter; None if it was deleted meanwhile."""
         ids = [document.id for document in listed]
         found = dict(zip(ids, await asyncio.gather(*map(self._text, ids)), strict=True))
         self._texts.update({id_: text for id_, text in found.items() if isinstance(text, Text)})
         return found
 
     async def _text(self, document_id: str) -> Text | BackendError | None:
-        works = self._works
+        dependencies = self._dependencies
         try:
-            document = await works.document_store.call(lambda: works.documents.get(document_id), self._deadline)
+            document = await dependencies.document_store.call(
+                lambda: dependencies.documents.get(document_id), self._deadline
+            )
         except BackendError as error:
             return error
         return None if document is None else text_of(document.content)
@@ -308,7 +312,7 @@ class Run:
             summary=document.summary,
             date=document.date,
             document_id=document.id,
-            superseded_by=self._catalogue.superseded_by(document.path),
+            superseded_by=self._lookup.superseded_by(document.path),
             line_count=document.line_count,
             quote=opening_quote(text.body, text.first_line) if text is not None and content else None,
         )
@@ -325,7 +329,7 @@ class Run:
 
 
 def text_of(content: str) -> Text:
-    """A document's text without its front matter."""
+    """The text of a document without its front matter."""
     _, end = front_matter(content)
     line_end = content.find("\n", end)
     start = 0 if not end else line_end + 1 if line_end >= 0 else len(content)

@@ -1,8 +1,8 @@
-"""JSON Schemas of others, applied to the front matter of others, in bounded time.
+"""Applies untrusted JSON Schemas to untrusted front matter, in bounded time.
 
-Both come with a repository that somebody cloned. Python's regular expressions backtrack, for ever on `^(a+)+$`, and
-hold the interpreter's lock meanwhile; so patterns are matched by the linear engine that comes with pydantic. All else
-is counted: a validator gives up after so many steps, which a schema reaches only by references that multiply.
+Both come from a cloned repository. Python's regular expressions backtrack exponentially on patterns like `^(a+)+$`
+and hold the interpreter's lock meanwhile, so patterns are matched by pydantic's linear engine. All other keywords are
+counted: validation stops after a number of steps that only multiplying references reach.
 """
 
 import json
@@ -31,25 +31,25 @@ MAX_STEPS = 50_000
 """Keywords applied to one front matter. A usual schema takes some thirty."""
 
 MAX_MESSAGE_BYTES = 32 << 20
-"""Of all the messages of one validation; each may quote the whole front matter."""
+"""The size of all messages of one validation; each may quote the whole front matter."""
 
 MAX_DEPTH = 64
-"""Keywords within keywords. Where Python's stack runs out, the maps of the library, written in Rust, panic."""
+"""Nesting of keywords. If Python's stack overflows, the library's maps, written in Rust, panic."""
 
 _CLASS_COST = 100
-"""A class of Unicode, such as `\\w`, compiles to so many times what a letter does."""
+"""A Unicode class, such as `\\w`, compiles to so many times the size of a letter."""
 
 _REPEAT = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 _CLASS = re.compile(r"\\[wWdDsSbBpP]")
 _NOT_APPLIED = ("unevaluatedItems", "unevaluatedProperties")
-"""Keywords whose evaluation in the library multiplies beyond the count, and matches patterns by itself."""
+"""Keywords that the library evaluates with uncounted steps and with its own pattern matching."""
 
 _Keyword: TypeAlias = Callable[[Any, Any, Any, Any], Iterable[ValidationError] | None]
 
 
 @dataclass
 class _Work:
-    """What applying a schema may still take, and how deep it is."""
+    """The remaining steps of a validation, and its present depth."""
 
     steps_left: int
     depth: int = 0
@@ -59,11 +59,11 @@ _work: ContextVar[_Work] = ContextVar("work")
 
 
 class TooManyStepsError(Exception):
-    """A schema takes too long on what it is applied to."""
+    """Applying a schema takes too many steps."""
 
 
 class TooDeepError(Exception):
-    """A schema, or what it is applied to, nests too deep; as one does that refers to itself."""
+    """A schema or its instance is nested too deeply, such as a schema that refers to itself."""
 
 
 class Validator(Protocol):
@@ -73,7 +73,7 @@ class Validator(Protocol):
 
 
 def validator_of(schema: Mapping[str, Json]) -> Validator:
-    """A validator that fetches nothing and matches in linear time; for `errors_of`."""
+    """A validator that fetches no references and matches patterns in linear time; for `errors_of`."""
     validator: Validator = _Bounded(
         dict(schema), registry=Registry(), format_checker=Draft202012Validator.FORMAT_CHECKER
     )
@@ -81,10 +81,10 @@ def validator_of(schema: Mapping[str, Json]) -> Validator:
 
 
 def errors_of(validator: Validator, front_matter: Mapping[str, Json]) -> list[ValidationError]:
-    """What a schema has against a front matter, in the order of places.
+    """The errors of a front matter by a schema, sorted by path.
 
     Raises:
-        TooManyStepsError: it takes too long to say.
+        TooManyStepsError: applying the schema takes too long.
         TooDeepError: the schema nests more than `MAX_DEPTH` keywords.
     """
     size = len(json.dumps(front_matter)) + 1
@@ -94,14 +94,14 @@ def errors_of(validator: Validator, front_matter: Mapping[str, Json]) -> list[Va
 
 
 def not_applied(schema: Mapping[str, Json]) -> list[str]:
-    """What of a schema is passed over, and why; one sentence each."""
+    """The parts of a schema that are ignored, and why; one sentence each."""
     patterns, keywords = _patterns_and_keywords(schema)
-    said = [f"{name!r} is not applied" for name in _NOT_APPLIED if name in keywords]
+    ignored = [f"{name!r} is not applied" for name in _NOT_APPLIED if name in keywords]
     for pattern in patterns:
         matcher = _matcher(pattern)
         if isinstance(matcher, str):
-            said.append(f"the pattern {pattern[:100]!r} is not applied: {matcher}")
-    return said
+            ignored.append(f"the pattern {pattern[:100]!r} is not applied: {matcher}")
+    return ignored
 
 
 def has_too_many_patterns(schema: Mapping[str, Json]) -> bool:
@@ -110,7 +110,7 @@ def has_too_many_patterns(schema: Mapping[str, Json]) -> bool:
 
 
 def _patterns_and_keywords(schema: Mapping[str, Json]) -> tuple[list[str], set[str]]:
-    """Everything in a schema that is a pattern, or may be one, and all names of keywords."""
+    """All patterns in a schema, including what may be one, and the names of all keywords."""
     patterns: dict[str, None] = {}
     keywords: set[str] = set()
     waiting: list[object] = [schema]
@@ -129,7 +129,7 @@ def _patterns_and_keywords(schema: Mapping[str, Json]) -> tuple[list[str], set[s
 
 @lru_cache(maxsize=256)
 def _matcher(pattern: str) -> SchemaValidator | str:
-    """What tells whether a text holds a match; or why there is none for this pattern."""
+    """The compiled pattern, or the reason why it cannot be used."""
     if len(pattern) > MAX_PATTERN_CHARS or _cost(pattern) > MAX_PATTERN_COST:
         return "it is too large"
     try:
@@ -147,7 +147,7 @@ def _cost(pattern: str) -> int:
 
 
 def _matches(pattern: str, text: str) -> bool | None:
-    """Whether a text holds a match; None where the pattern is not applied."""
+    """Whether a text contains a match; None if the pattern is not applied."""
     matcher = _matcher(pattern)
     return None if isinstance(matcher, str) else matcher.isinstance_python(text)
 
@@ -172,7 +172,7 @@ def _additional_properties(
     if not validator.is_type(instance, "object"):
         return
     known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
-    # A name that a pattern which is not applied might have taken is nobody's fault.
+    # A name that a pattern might match which is not applied does not count as extra.
     extra = [
         name for name in instance if name not in known and all(_matches(pattern, name) is False for pattern in patterns)
     ]
@@ -185,8 +185,8 @@ def _additional_properties(
 
 def _unique_items(validator: Any, unique: object, instance: Any, _schema: object) -> Iterator[ValidationError]:
     if unique and validator.is_type(instance, "array"):
-        said = [json.dumps(item, sort_keys=True) for item in instance]
-        if len(set(said)) < len(said):
+        texts = [json.dumps(item, sort_keys=True) for item in instance]
+        if len(set(texts)) < len(texts):
             yield ValidationError("has an item twice")
 
 

@@ -1,10 +1,9 @@
-"""The index of a docs folder brought up to its files: what is new, changed, renamed or gone, and nothing else.
+"""Synchronises the index with the files of a docs folder: indexes new and changed ones, deletes missing ones.
 
-Files are compared by what they hold: all are read and hashed, which takes less than asking the index for each.
+Files are compared by content: all are read and hashed, which is faster than a request to the index for each.
 """
 
 import asyncio
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,37 +20,37 @@ from rag_context.files.reading import DEFAULT_MAX_BYTES, FileDraft, Found, Label
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import Outcome, Receipt
-from rag_context.projects.documents import Reader, drafted, revision, text_digest
-from rag_context.projects.listing import Catalogues, DocumentList
+from rag_context.projects.documents import Reader, project_input, revision, text_digest
+from rag_context.projects.listing import DocumentList, DocumentLists
 from rag_context.projects.paths import SUFFIXES, relative_path
 from rag_context.projects.records import ProjectDocument
 
 CONCURRENCY = 5
-MAX_KIN = 3
-"""Other tenants asked for vectors; those that were written to last know best."""
+MAX_RELATED = 3
+"""The number of other tenants whose vectors may be reused: those that were written to last."""
 
 _NO_DOCUMENT = re.compile(r"(?:.*requirements.*|constraints.*|cmakelists|robots)\.txt", re.IGNORECASE)
-"""Text files that are for programs."""
+"""Text files that programs read."""
 
 _LABELS = Labels(content_type=DOCUMENTATION)
 
 
 class FileOutcome(StrEnum):
-    """What became of a file."""
+    """The result for a file."""
 
     INDEXED = "indexed"
     REPLACED = "replaced"
     RENAMED = "renamed"
     UNCHANGED = "unchanged"
     DEFERRED = "deferred"
-    """Stored and found by text; its vectors follow."""
+    """Stored, and found by keyword search; its vectors follow."""
     REJECTED = "rejected"
     REMOVED = "removed"
 
 
 @dataclass(frozen=True, slots=True)
 class FileReceipt:
-    """What became of one file, by its path relative to the docs folder, and what is to be said about it."""
+    """The result for one file, by its path relative to the docs folder, with reason and warnings."""
 
     path: str
     outcome: FileOutcome
@@ -60,7 +59,7 @@ class FileReceipt:
     renamed_from: str | None = None
     warnings: tuple[str, ...] = ()
     again: bool = False
-    """Whether it may go better another time."""
+    """Whether trying again may help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +75,18 @@ class SyncReport:
 
     @property
     def changed(self) -> tuple[FileReceipt, ...]:
-        """The files that are not as they were."""
+        """The receipts of files that were not unchanged."""
         return tuple(each for each in self.receipts if each.outcome is not FileOutcome.UNCHANGED)
 
     @property
     def incomplete(self) -> bool:
-        """Whether some of it should be tried again."""
+        """Whether some files should be tried again."""
         return any(receipt.again for receipt in self.receipts)
 
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """How far a reconciliation is, in files that had to be indexed or taken out."""
+    """The progress of a synchronisation, in files to index or delete."""
 
     done: int
     total: int
@@ -98,7 +97,7 @@ Progress = Callable[[SyncProgress], None]
 
 
 def no_progress(_progress: SyncProgress) -> None:
-    """For those who do not want to know."""
+    """Ignores progress."""
 
 
 class Scope(Protocol):
@@ -108,16 +107,16 @@ class Scope(Protocol):
 
 
 def is_document(path: str) -> bool:
-    """Every Markdown, reStructuredText, AsciiDoc and plain text file; what else lies there is not looked at."""
+    """Whether a file is Markdown, reStructuredText, AsciiDoc or plain text; other files are ignored."""
     file = PurePosixPath(path)
     return file.suffix.lower() in SUFFIXES and _NO_DOCUMENT.fullmatch(file.name) is None
 
 
 def patterns(include: Sequence[str], exclude: Sequence[str]) -> Scope:
-    """The files that match one of the first and none of the second patterns, which are those of `.gitignore`.
+    """The files that match one of the first and none of the second patterns, in the syntax of `.gitignore`.
 
     Raises:
-        ValueError: a pattern means nothing.
+        ValueError: a pattern is invalid.
     """
     included, excluded = path_patterns(include), path_patterns(exclude)
     return lambda path: included.match_file(path) and not excluded.match_file(path)
@@ -125,7 +124,7 @@ def patterns(include: Sequence[str], exclude: Sequence[str]) -> Scope:
 
 @dataclass(slots=True)
 class _Scan:
-    """What a look at the files found: revisions by path, what could not be used, and what could not be seen."""
+    """The files as they are: revisions by path, receipts of rejected files, and paths that could not be read."""
 
     revisions: dict[str, str] = field(default_factory=dict)
     rejected: list[FileReceipt] = field(default_factory=list)
@@ -134,7 +133,7 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be done: paths to index with the documents that lend them vectors, and documents to take out."""
+    """The work of a synchronisation: paths to index, each with documents it may be a rename of; documents to delete."""
 
     unchanged: tuple[ProjectDocument, ...]
     index: Mapping[str, tuple[ProjectDocument, ...]]
@@ -142,13 +141,13 @@ class _Plan:
 
 
 class Synchroniser:
-    """Keeps the documents of one tenant as the files of one folder are.
+    """Synchronises the documents of one tenant with the files of one folder.
 
     Args:
-        reader: reads the files, and says whose they are.
-        indexer: takes documents in and out.
-        catalogues: tells what is there.
-        kin: other tenants that may hold the same files, such as other branches and clones; they lend vectors.
+        reader: the folder, its tenant and document types.
+        indexer: indexes and deletes documents.
+        document_lists: the stored documents of tenants.
+        related_tenants: tenants that may have the same files (other branches, clones); their vectors are reused.
         scope: which files are documents.
         max_bytes: size above which a file is rejected.
     """
@@ -157,65 +156,67 @@ class Synchroniser:
         self,
         reader: Reader,
         indexer: Indexer,
-        catalogues: Catalogues,
+        document_lists: DocumentLists,
         *,
-        kin: Sequence[Tenant] = (),
+        related_tenants: Sequence[Tenant] = (),
         scope: Scope = is_document,
         max_bytes: int = DEFAULT_MAX_BYTES,
     ) -> None:
         self.reader = reader
         self._indexer = indexer
-        self._catalogues = catalogues
-        self._kin = tuple(kin)[-MAX_KIN:]
+        self._document_lists = document_lists
+        self._related_tenants = tuple(related_tenants)[-MAX_RELATED:]
         self._scope = scope
         self._max_bytes = max_bytes
         self._lock = asyncio.Lock()
 
     async def reconcile(self, progress: Progress = no_progress) -> SyncReport:
-        """Compare every file with the index, and bring the index up to them.
+        """Compare every file with the index, and update the index.
 
-        One bad file stops nothing. Documents whose folder cannot be seen now stay.
+        One bad file does not stop the others. Documents whose folder cannot be read now stay.
 
         Raises:
-            BackendError: it cannot be read what is indexed; nothing has changed.
+            BackendError: the list of indexed documents cannot be read; nothing has changed.
         """
-        return await self._bring_up(None, progress)
+        return await self._update(None, progress)
 
     async def follow(self, paths: Collection[Path], progress: Progress = no_progress) -> SyncReport:
-        """The same for what may have changed: files, or folders with all that is in them. Raises: BackendError."""
+        """Do the same for files that may have changed, or folders with all their files. Raises: BackendError."""
         root = self.reader.docs_root
         places = outermost([path for path in paths if path.is_relative_to(root)])
         if root in places:
             return await self.reconcile(progress)
-        return await self._bring_up(frozenset(relative_path(root, path) for path in places), progress)
+        return await self._update(frozenset(relative_path(root, path) for path in places), progress)
 
     async def index(self, path: str) -> FileReceipt:
         """Index one file, even if it is unchanged. Raises: BackendError."""
         async with self._lock:
             scan = await asyncio.to_thread(self._scanned, frozenset({path}))
             if path in scan.revisions:
-                return await self._index(path, (), await self._lent({path: scan.revisions[path]}))
-            left_out = FileReceipt(path, FileOutcome.REJECTED, reason="ignore files or patterns leave it out")
+                return await self._index(path, (), await self._similar_ids({path: scan.revisions[path]}))
+            left_out = FileReceipt(path, FileOutcome.REJECTED, reason="ignore files or patterns exclude it")
             return next((receipt for receipt in scan.rejected if receipt.path == path), left_out)
 
-    async def _bring_up(self, changed: frozenset[str] | None, progress: Progress) -> SyncReport:
+    async def _update(self, changed: frozenset[str] | None, progress: Progress) -> SyncReport:
         async with self._lock:
-            catalogue = await self._catalogues.of(self.reader.tenant)
+            documents_list = await self._document_lists.of(self.reader.tenant)
             scan = await asyncio.to_thread(self._scanned, changed)
-            plan = _planned(catalogue, scan, changed)
+            plan = _planned(documents_list, scan, changed)
             receipts = [*(_unchanged(document) for document in plan.unchanged), *scan.rejected]
             receipts += await self._indexed(plan, scan.revisions, progress)
             receipts += await self._removed(plan, progress, frozenset(_renamed(receipts)))
             return SyncReport(tuple(sorted(receipts, key=lambda receipt: receipt.path)))
 
-    async def _lent(self, revisions: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-        """By path, the ids of other tenants' documents that probably hold the same text, and so lend its vectors."""
+    async def _similar_ids(self, revisions: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        """By path, the ids of other tenants' documents that probably have the same text, to reuse their vectors."""
         try:
-            kin = [await self._catalogues.of(tenant) for tenant in self._kin] if revisions else []
+            related_tenants = (
+                [await self._document_lists.of(tenant) for tenant in self._related_tenants] if revisions else []
+            )
         except BackendError:
-            return {}  # to embed again what another tenant has is only slower
+            return {}  # without their vectors, texts are embedded again, which is only slower
         return {
-            path: tuple(found.id for each in kin if (found := _likely(each, path, digest)) is not None)
+            path: tuple(found.id for each in related_tenants if (found := _likely(each, path, digest)) is not None)
             for path, digest in revisions.items()
         }
 
@@ -223,11 +224,11 @@ class Synchroniser:
         waiting = iter(plan.index.items())
         receipts: list[FileReceipt] = []
         total = len(plan.index) + len(plan.remove)
-        lent = await self._lent({path: revisions[path] for path in plan.index})
+        similar = await self._similar_ids({path: revisions[path] for path in plan.index})
 
         async def work() -> None:
-            for path, lenders in waiting:
-                receipt = await self._settled(path, lenders, lent)
+            for path, candidates in waiting:
+                receipt = await self._index_or_report(path, candidates, similar)
                 receipts.append(receipt)
                 progress(SyncProgress(len(receipts), total, receipt))
 
@@ -236,40 +237,42 @@ class Synchroniser:
                 group.create_task(work())
         return receipts
 
-    async def _settled(
-        self, path: str, lenders: Sequence[ProjectDocument], lent: Mapping[str, tuple[str, ...]]
+    async def _index_or_report(
+        self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
     ) -> FileReceipt:
         try:
-            return await self._index(path, lenders, lent)
+            return await self._index(path, candidates, similar)
         except BackendError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=f"could not be stored: {error}", again=True)
 
     async def _index(
-        self, path: str, lenders: Sequence[ProjectDocument], lent: Mapping[str, tuple[str, ...]]
+        self, path: str, candidates: Sequence[ProjectDocument], similar: Mapping[str, tuple[str, ...]]
     ) -> FileReceipt:
         file = await asyncio.to_thread(self._read, path)
         if isinstance(file, Rejected):
             return _rejection(path, file)
-        read = await asyncio.to_thread(drafted, file.draft, path, self.reader, self._rules)
+        read = await asyncio.to_thread(project_input, file.draft, path, self.reader, self._rules)
         try:
             receipt = await self._indexer.index(
-                read.draft, reuse_from=[*(each.id for each in lenders), *lent.get(path, ())]
+                read.document, reuse_from=[*(each.id for each in candidates), *similar.get(path, ())]
             )
         except InvalidInputError as error:
             return FileReceipt(path, FileOutcome.REJECTED, reason=str(error), warnings=read.warnings)
         digest = revision(file.draft.content, self._rules)
         text = text_digest(digest)
-        renamed_from = next((lender.path for lender in lenders if text_digest(lender.revision) == text), None)
+        renamed_from = next(
+            (candidate.path for candidate in candidates if text_digest(candidate.revision) == text), None
+        )
         return _receipt(path, receipt, read.warnings, renamed_from)
 
     async def _removed(self, plan: _Plan, progress: Progress, renamed: frozenset[str]) -> list[FileReceipt]:
-        """Take out what is gone. What a renamed file lent its vectors to has said so already."""
+        """Delete the documents of missing files; those of renamed files have receipts already."""
         receipts: list[FileReceipt] = []
         for i, document in enumerate(plan.remove):
             try:
                 await self._indexer.remove(document.id)
             except BackendError as error:
-                reason = f"could not be taken out: {error}"
+                reason = f"could not be deleted: {error}"
                 receipt = FileReceipt(document.path, FileOutcome.REJECTED, document.id, reason, again=True)
             else:
                 receipt = FileReceipt(document.path, FileOutcome.REMOVED, document.id)
@@ -306,7 +309,7 @@ class Synchroniser:
         return scan
 
     def _note(self, found: Rejected, scan: _Scan) -> None:
-        """Something that the walk could not use: a folder that cannot be read, a link, or the root itself."""
+        """Record a path that the walk rejected: a folder that cannot be read, a link, or the root itself."""
         root = printable(self.reader.docs_root)
         path = found.path.removeprefix(root).lstrip("/\\") or "."
         if found.unknown or path == ".":
@@ -315,37 +318,37 @@ class Synchroniser:
             scan.rejected.append(_rejection(path, found))
 
 
-def _planned(catalogue: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
-    known = [document for document in catalogue.documents if _concerns(document.path, changed)]
+def _planned(documents_list: DocumentList, scan: _Scan, changed: frozenset[str] | None) -> _Plan:
+    known = [document for document in documents_list.documents if _concerns(document.path, changed)]
     kept = {document.path for document in known if document.path in scan.revisions}
-    gone = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
+    missing = [each for each in known if each.path not in kept and not _below(each.path, scan.unseen)]
     unchanged = [each for each in known if each.revision == scan.revisions.get(each.path)]
     current = {each.path for each in unchanged}
-    lenders = _Lenders(gone)
+    candidates = _RenameCandidates(missing)
     index = {
-        path: () if path in kept else lenders.of(path, digest)
+        path: () if path in kept else candidates.of(path, digest)
         for path, digest in scan.revisions.items()
         if path not in current
     }
-    return _Plan(tuple(unchanged), index, tuple(gone))
+    return _Plan(tuple(unchanged), index, tuple(missing))
 
 
-def _likely(catalogue: DocumentList, path: str, revision_: str) -> ProjectDocument | None:
-    """The document of another tenant that holds the same text, else the one at the same path."""
-    return catalogue.by_text(text_digest(revision_)) or catalogue.by_path(path)
+def _likely(documents_list: DocumentList, path: str, revision_: str) -> ProjectDocument | None:
+    """The document of another tenant with the same text, else the one at the same path."""
+    return documents_list.by_text(text_digest(revision_)) or documents_list.by_path(path)
 
 
-class _Lenders:
+class _RenameCandidates:
     """Documents that went away and may have been a file that came: they held the same, or bore the same name."""
 
-    def __init__(self, gone: Sequence[ProjectDocument]) -> None:
-        self._by_text = {text_digest(each.revision): each for each in reversed(gone)}
-        self._by_name = {PurePosixPath(each.path).name: each for each in reversed(gone)}
+    def __init__(self, missing: Sequence[ProjectDocument]) -> None:
+        self._by_text = {text_digest(each.revision): each for each in reversed(missing)}
+        self._by_name = {PurePosixPath(each.path).name: each for each in reversed(missing)}
 
     def of(self, path: str, digest: str) -> tuple[ProjectDocument, ...]:
         """The one that this file was, or else is likely to have been, if any."""
-        lender = self._by_text.get(text_digest(digest)) or self._by_name.get(PurePosixPath(path).name)
-        return () if lender is None else (lender,)
+        candidate = self._by_text.get(text_digest(digest)) or self._by_name.get(PurePosixPath(path).name)
+        return () if candidate is None else (candidate,)
 
 
 def _concerns(path: str, changed: frozenset[str] | None) -> bool:
@@ -380,5 +383,4 @@ def _receipt(path: str, receipt: Receipt, warnings: tuple[str, ...], renamed_fro
     }[receipt.outcome]
     if renamed_from is not None and outcome is FileOutcome.INDEXED:
         outcome = FileOutcome.RENAMED
-    said = FileReceipt(path, outcome, receipt.document_id, receipt.warning, renamed_from, warnings)
-    return dataclasses.replace(said, reason=receipt.warning)
+    return FileReceipt(path, outcome, receipt.document_id, receipt.warning, renamed_from, warnings)

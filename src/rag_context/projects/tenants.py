@@ -1,4 +1,4 @@
-"""Which tenant is meant where a project is named: one rule for every tool."""
+"""Finds the tenant of a project by name, branch and path hash: one rule for every tool."""
 
 import time
 from collections.abc import Callable, Collection
@@ -10,10 +10,10 @@ from rag_context.projects.root import external_tenant
 from rag_context.resilience.deadline import Deadline
 
 SHOWN = 10
-"""How many names a message lists."""
+"""The number of names in an error message."""
 
 READ_S = 5.0
-"""Longest wait for the list of tenants."""
+"""Time budget for reading the list of tenants."""
 
 
 def _none() -> Collection[Tenant]:
@@ -21,11 +21,11 @@ def _none() -> Collection[Tenant]:
 
 
 class Tenants:
-    """The tenants that are stored, read again only when the index has changed.
+    """The stored tenants, read again only after the index has changed.
 
     Args:
-        documents: holds their documents.
-        followed: the tenants whose files this process follows; they exist before their first document does.
+        documents: the store of their documents.
+        followed: the tenants whose files this process follows; they exist before their first document is stored.
     """
 
     def __init__(self, documents: DocumentStore, followed: Callable[[], Collection[Tenant]] = _none) -> None:
@@ -33,16 +33,16 @@ class Tenants:
         self._followed = followed
         self._read: tuple[Tenant, ...] | None = None
         self._version: int | None = None
-        """Of the index when they were read."""
+        """The version of the index when they were read."""
 
     async def known(self, *, fresh: bool = False) -> tuple[Tenant, ...]:
-        """Every tenant that there is, without the agents' own memory and external documents.
+        """Every tenant, without the agents' own memory and without external documents.
 
         Args:
-            fresh: reads them again, since another process may have made one a moment ago.
+            fresh: reads them again, because another process may have stored one a moment ago.
 
         Raises:
-            BackendError: it cannot be read what is stored, and never could.
+            BackendError: the store cannot be read, and no earlier list is cached.
         """
         if fresh:
             self._version = None
@@ -51,28 +51,28 @@ class Tenants:
         return tuple(each for each in known if each != DEFAULT_TENANT and each not in externals)
 
     async def named(self, project: str, branch: str | None = None, path_hash: str | None = None) -> Tenant:
-        """The tenant that is meant by what was named of it; of several, the only one that is followed.
+        """The tenant with this project name; if several match, the only one that is followed.
 
         Raises:
-            NotFoundError: there is none; the message names those that there are.
-            InvalidInputError: several fit; the message names them.
-            BackendError: it cannot be read what is stored.
+            NotFoundError: no tenant matches; the message lists those that exist.
+            InvalidInputError: several match; the message lists them.
+            BackendError: the store cannot be read.
         """
-        fitting = fitting_tenants(await self.known(), project, branch, path_hash)
-        if not fitting:
+        matching = matching_tenants(await self.known(), project, branch, path_hash)
+        if not matching:
             known = await self.known(fresh=True)
-            fitting = fitting_tenants(known, project, branch, path_hash)
-        if not fitting:
+            matching = matching_tenants(known, project, branch, path_hash)
+        if not matching:
             raise NotFoundError(_unknown(known, project, branch, path_hash))
-        followed = [each for each in fitting if each in self._followed()]
+        followed = [each for each in matching if each in self._followed()]
         if len(followed) == 1:
             return followed[0]
         as_named = Tenant(project, branch or "", path_hash or "")
-        if len(fitting) > 1 and as_named not in fitting:
-            named = _listed([f"branch {each.branch!r} at {each.path_hash or 'no path'}" for each in fitting])
-            message = f"Several projects are called {project!r} ({named}); name branch and path_hash too"
+        if len(matching) > 1 and as_named not in matching:
+            candidates = _listed([f"branch {each.branch!r} at {each.path_hash or 'no path'}" for each in matching])
+            message = f"Several projects have the name {project!r} ({candidates}): send branch and path_hash too"
             raise InvalidInputError(message, [FieldError("project", message)])
-        return as_named if as_named in fitting else fitting[0]
+        return as_named if as_named in matching else matching[0]
 
     async def has_files(self, project: str) -> bool:
         """Whether the name belongs to a project whose documents are files. Raises: BackendError."""
@@ -86,33 +86,33 @@ class Tenants:
             read = Deadline.after(READ_S, time.monotonic).bound("documents", self._documents.tenants())
             self._read, self._version = tuple(await read), version
         except BackendError:
-            # What was there a moment ago is a better answer than none while the store does not answer.
+            # While the store does not answer, the previous list is better than none.
             if self._read is None:
                 raise
         return self._read
 
 
-def fitting_tenants(
+def matching_tenants(
     tenants: Collection[Tenant], project: str, branch: str | None, path_hash: str | None
 ) -> tuple[Tenant, ...]:
-    """The tenants that fit what was named; those of files hide memories that bear the same name."""
-    fitting = [
+    """The tenants that match; those with files hide memories of the same project name."""
+    matching = [
         each
         for each in tenants
         if each.project == project and branch in (None, each.branch) and path_hash in (None, each.path_hash)
     ]
-    return tuple([each for each in fitting if each.path_hash] or fitting)
+    return tuple([each for each in matching if each.path_hash] or matching)
 
 
 def _unknown(known: Collection[Tenant], project: str, branch: str | None, path_hash: str | None) -> str:
     where = "".join([f" on branch {branch!r}" if branch else "", f" at {path_hash}" if path_hash else ""])
     same = [each for each in known if each.project == project]
     if same:
-        there = _listed(sorted(f"branch {each.branch!r} at {each.path_hash or 'no path'}" for each in same))
-        return f"There is no project {project!r}{where}; of that name there are: {there}"
+        existing = _listed(sorted(f"branch {each.branch!r} at {each.path_hash or 'no path'}" for each in same))
+        return f"There is no project {project!r}{where}; projects of that name: {existing}"
     names = sorted({each.project for each in known})
-    there = f"there are: {_listed(names)}" if names else "there is none yet"
-    return f"There is no project {project!r}{where}; {there}. activate_project takes up a project of files"
+    existing = f"existing projects: {_listed(names)}" if names else "no project exists yet"
+    return f"There is no project {project!r}{where}; {existing}. Call activate_project to add a project of files"
 
 
 def _listed(names: Collection[str]) -> str:

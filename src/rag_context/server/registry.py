@@ -16,7 +16,7 @@ from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, 
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.models import Tokenizer
-from rag_context.projects.callers import NOBODY, CallerId
+from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
 
@@ -88,7 +88,7 @@ class Call:
 
     request_id: str
     on_progress: Progress = unheard
-    caller: CallerId = NOBODY
+    caller: CallerId = ANONYMOUS
     may_write: bool = True
     """Whether the caller's key may change anything, for tools that do less for one that may not."""
 

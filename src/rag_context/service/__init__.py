@@ -1,4 +1,4 @@
-"""The hall: one method per use case, request models in, response models out."""
+"""The service layer: one method per use case, request models in, response models out."""
 
 from rag_context.service.service import Service
 

@@ -1,4 +1,4 @@
-"""Checking and repairing an index: what each flaw means, what mends it, and which documents are not what they say."""
+"""Checks and repairs an index: describes every kind of issue and its repair, and checks documents by computation."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,93 +17,97 @@ RESCUE = (
     "`sqlite3 rag-context.db .recover | sqlite3 rescued.db`"
 )
 
-RENEWAL = "forgets their versions: then index their sources again"
+RENEWAL = "marks them as outdated: then index their sources again"
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
-    """What a kind of flaw is, and what a repair does about it."""
+class IssueType:
+    """The description of a kind of issue, and of its repair."""
 
-    says: str
+    message: str
     repair: str
-    mendable: bool = True
+    is_repairable: bool = True
 
 
-MEANINGS: Mapping[IssueKind, Meaning] = {
-    IssueKind.DAMAGED_FILE: Meaning("the file itself is damaged", f"nothing: {RESCUE}", mendable=False),
-    IssueKind.WRONG_COUNTERS: Meaning("counters that are not what is there", "counts again"),
-    IssueKind.ORPHANS: Meaning("rows that belong to nothing", "deletes them"),
-    IssueKind.LOST_CONTENT: Meaning("documents that are lost or damaged", RENEWAL, mendable=False),
-    IssueKind.CHANGED_CONTENT: Meaning("documents whose content is not what was indexed", RENEWAL, mendable=False),
-    IssueKind.WRONG_ID: Meaning(
+ISSUE_TYPES: Mapping[IssueKind, IssueType] = {
+    IssueKind.DAMAGED_FILE: IssueType("the file itself is damaged", f"nothing: {RESCUE}", is_repairable=False),
+    IssueKind.WRONG_COUNTERS: IssueType("counters that differ from what is stored", "counts again"),
+    IssueKind.ORPHANS: IssueType("rows that belong to no document", "deletes them"),
+    IssueKind.LOST_CONTENT: IssueType("documents that are lost or damaged", RENEWAL, is_repairable=False),
+    IssueKind.CHANGED_CONTENT: IssueType(
+        "documents whose content differs from what was indexed", RENEWAL, is_repairable=False
+    ),
+    IssueKind.WRONG_ID: IssueType(
         "documents whose id is not the computed one",
         "nothing: delete them and index their sources again",
-        mendable=False,
+        is_repairable=False,
     ),
-    IssueKind.WRONG_TAGS: Meaning("documents that a tag filter would judge wrongly", "lists their tags again"),
-    IssueKind.BROKEN_CHUNKS: Meaning("documents whose chunks do not give back their content", "cuts them again"),
-    IssueKind.MISSING_VECTORS: Meaning("documents that lack vectors and do not say so", "embeds them again"),
-    IssueKind.BAD_VECTORS: Meaning("vectors of a wrong length or norm", "drops them and embeds their documents again"),
-    IssueKind.STALE_VECTORS: Meaning("vectors of another version of their document", "embeds their documents again"),
-    IssueKind.NO_MODEL: Meaning("no record of the model that made the vectors", "drops all vectors and embeds again"),
-    IssueKind.STALE_TERMS: Meaning("passages whose terms are not the analyser's", "analyses them again"),
-    IssueKind.TEXT_INDEX: Meaning("terms for which the text index is wrong", "builds the text index again"),
-    IssueKind.STATISTICS: Meaning("sums of searches that are not those of the records", "sums up again"),
+    IssueKind.WRONG_TAGS: IssueType("documents for which a tag filter is wrong", "lists their tags again"),
+    IssueKind.BROKEN_CHUNKS: IssueType("documents whose chunks differ from their content", "chunks them again"),
+    IssueKind.MISSING_VECTORS: IssueType("documents that lack vectors and are not pending", "embeds them again"),
+    IssueKind.BAD_VECTORS: IssueType("vectors of a wrong length or norm", "deletes them and embeds again"),
+    IssueKind.STALE_VECTORS: IssueType("vectors of another version of their document", "embeds the documents again"),
+    IssueKind.NO_MODEL: IssueType(
+        "no record of the model that made the vectors", "deletes all vectors and embeds again"
+    ),
+    IssueKind.STALE_TERMS: IssueType("passages with terms of another text analyser", "analyses them again"),
+    IssueKind.TEXT_INDEX: IssueType("terms for which the text index is wrong", "builds the text index again"),
+    IssueKind.STATISTICS: IssueType("statistics that differ from the records of searches", "sums them up again"),
 }
 
 
 class Audit:
-    """Examines and mends an index, in the words of a report.
+    """Examines and repairs an index.
 
     Args:
-        auditor: the store's part.
+        auditor: the checks and repairs of the store.
     """
 
     def __init__(self, auditor: IndexAuditor) -> None:
         self._auditor = auditor
 
     async def examine(self, thoroughness: Thoroughness) -> IntegrityReport:
-        """What is wrong. An index too damaged to be examined is a finding.
+        """Find what is wrong. An index that is too damaged to be examined is reported as an issue.
 
         Raises:
-            ForeignIndexError: it is another program's, or a newer version's.
-            LostIndexError: it is gone.
-            BackendUnavailableError: it cannot be read now.
+            ForeignIndexError: another program or a newer version wrote the index.
+            LostIndexError: the index has disappeared.
+            BackendUnavailableError: the store cannot be read now.
         """
         try:
-            return await self._auditor.examine(judged, thoroughness)
+            return await self._auditor.examine(document_issues, thoroughness)
         except (ForeignIndexError, LostIndexError):
             raise
         except BackendDataError as error:
             return IntegrityReport(Counts(0, 0, 0, 0), 0, (Issue(IssueKind.DAMAGED_FILE, 1, (str(error),)),))
 
-    async def mend(self, found: IntegrityReport) -> None:
-        """Mend what the store can mend by itself, and have replaced what only a source can mend.
+    async def repair(self, found: IntegrityReport) -> None:
+        """Repair what the store can repair, and mark documents as outdated that only their source can repair.
 
         A damaged file is not touched. Raises: BackendError.
         """
-        kinds = {flaw.kind for flaw in found.issues}
+        kinds = {issue.kind for issue in found.issues}
         if IssueKind.DAMAGED_FILE not in kinds:
             await self._auditor.repair(kinds)
             if found.damaged:
                 await self._auditor.invalidate(found.damaged)
 
 
-def judged(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
-    """What is wrong with a document and its chunks (by position), by what can be computed from them."""
-    drafts = [_draft(document, origin) for origin in Origin]
-    if content_hash(drafts[0]) != document.content_hash:
+def document_issues(document: Document, chunks: Sequence[Chunk]) -> Iterator[IssueKind]:
+    """What is wrong with a document and its chunks (by position), as far as it can be computed from them."""
+    inputs = [_input(document, origin) for origin in Origin]
+    if content_hash(inputs[0]) != document.content_hash:
         yield IssueKind.CHANGED_CONTENT
-    elif document.id not in map(document_id, drafts):
+    elif document.id not in map(document_id, inputs):
         yield IssueKind.WRONG_ID
-    if _is_uuid(document.id) and not _are_cut_from(document, chunks):
+    if _is_uuid(document.id) and not _are_chunks_of(document, chunks):
         yield IssueKind.BROKEN_CHUNKS
 
 
 def report(found: IntegrityReport, thoroughness: Thoroughness, before: IntegrityReport | None = None) -> CheckResponse:
-    """The report on what is there; of a repair also what was there before it and is mended."""
-    left = {flaw.kind for flaw in found.issues}
-    mended = None if before is None else [_flaw(flaw) for flaw in before.issues if flaw.kind not in left]
+    """The report of an examination; after a repair, `before` is the examination before it."""
+    left = {issue.kind for issue in found.issues}
+    repaired = None if before is None else [_flaw(issue) for issue in before.issues if issue.kind not in left]
     return CheckResponse(
         sound=not found.issues,
         thoroughness=thoroughness.value,
@@ -112,24 +116,24 @@ def report(found: IntegrityReport, thoroughness: Thoroughness, before: Integrity
         chunks=found.counts.chunks,
         vectors=found.counts.vectors,
         compared_terms=found.compared_terms,
-        flaws=[_flaw(flaw) for flaw in found.issues],
-        mended=mended,
+        flaws=[_flaw(issue) for issue in found.issues],
+        mended=repaired,
     )
 
 
-def _flaw(flaw: Issue) -> FlawReport:
-    meaning = MEANINGS[flaw.kind]
+def _flaw(issue: Issue) -> FlawReport:
+    issue_type = ISSUE_TYPES[issue.kind]
     return FlawReport(
-        kind=flaw.kind.value,
-        says=meaning.says,
-        count=flaw.count,
-        examples=list(flaw.examples),
-        repair=meaning.repair,
-        mendable=meaning.mendable,
+        kind=issue.kind.value,
+        says=issue_type.message,
+        count=issue.count,
+        examples=list(issue.examples),
+        repair=issue_type.repair,
+        mendable=issue_type.is_repairable,
     )
 
 
-def _draft(document: Document, origin: Origin) -> DocumentInput:
+def _input(document: Document, origin: Origin) -> DocumentInput:
     return DocumentInput(
         document.content,
         document.content_type,
@@ -142,17 +146,17 @@ def _draft(document: Document, origin: Origin) -> DocumentInput:
 
 
 def _is_uuid(text: str) -> bool:
-    """Whether chunk ids can be computed from it at all."""
+    """Whether it is a UUID, which the computation of chunk ids needs."""
     try:
         return str(UUID(text)) == text
     except ValueError:
         return False
 
 
-def _are_cut_from(document: Document, chunks: Sequence[Chunk]) -> bool:
-    """Whether the chunks are slices that cover the content without a gap, in order and under their computed ids.
+def _are_chunks_of(document: Document, chunks: Sequence[Chunk]) -> bool:
+    """Whether the chunks are slices that cover the content without a gap, in order and with their computed ids.
 
-    The front matter of a project's file is in none of them.
+    The front matter of a project's file belongs to no chunk.
     """
     end = body_start(document.content) if document.tenant.has_files else 0
     for position, chunk in enumerate(chunks):

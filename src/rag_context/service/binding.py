@@ -1,4 +1,4 @@
-"""An embedder bound to an index: it refuses to make vectors that the index could not compare with its own."""
+"""An embedder bound to an index: it raises an error if its vectors cannot be compared with those of the index."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -13,20 +13,20 @@ from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
 from rag_context.ports.models import Embedder, Tokenizer
 
 OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
-"""Loads the model that an index was made with, where it can still be had; it may answer None at first."""
+"""Loads the model that an index was embedded with; returns None while it loads, or if it is not available."""
 
 
 class BoundEmbedder:
-    """Passes calls on while the model is the one that made the index.
+    """Forwards calls to the embedder as long as its model is the one of the index.
 
-    While the vectors of the model in use are being made beside those of the index's, the index's own answers, where
-    it can be loaded.
+    While a run embeds all documents again with the model in use, queries are embedded by the model of the index, if it
+    can be loaded.
 
     Args:
         inner: the embedder.
-        registry: remembers the index's model.
-        rebuilder: knows whether vectors are being made anew; None where they cannot be, beside others.
-        open_former: loads the index's own model.
+        registry: stores which model the index was embedded with.
+        rebuilder: knows whether a run embeds all documents again; None: the store has no such runs.
+        open_former: loads the model of the index.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class BoundEmbedder:
 
     @property
     def recorded(self) -> EmbeddingModel | None:
-        """The index's model, as it was when they were last compared."""
+        """The model of the index, as of the last comparison."""
         return self._recorded
 
     async def bind(self) -> None:
-        """Compare with the index, and give an index without a model this one. Raises: BackendError."""
+        """Compare the model with the index's; an index without a model records this one. Raises: BackendError."""
         try:
             recorded = await self._agreed()
             if recorded is None or same_vectors(self._inner.model, recorded):
@@ -71,20 +71,20 @@ class BoundEmbedder:
             raise
 
     async def _agreed(self) -> EmbeddingModel | None:
-        """The model that the index records by now."""
+        """The model that the index records, after recording this one if there was none."""
         model = self._inner.model
         recorded = await self._registry.recorded_model()
         if recorded is None or not (same_vectors(model, recorded) or self._former is not None):
-            # What is known of the model may be old: another process drops the vectors when the model has changed.
+            # The embedder's description of its model may be out of date: ask it again before recording it.
             await self._inner.ping()
         if recorded is None:
-            with suppress(IndexMismatchError):  # another process was faster: what it recorded is read below
+            with suppress(IndexMismatchError):  # another process was faster: its record is read below
                 await self._registry.adopt_model(self._inner.model)
             recorded = await self._registry.recorded_model()
         return recorded
 
     async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:
-        """The index's own model, while vectors of the model in use are being made."""
+        """The model of the index, while a run embeds all documents again with the model in use."""
         if self._rebuilder is None or self._open_former is None:
             return None
         run = await self._rebuilder.under_way()
@@ -98,14 +98,14 @@ class BoundEmbedder:
         return await self._matching()[0].embed_documents(texts)
 
     async def ping(self) -> str:
-        said = await self._inner.ping()
+        description = await self._inner.ping()
         embedder, _ = self._matching()
         if embedder is not self._inner:
             await embedder.ping()
-        return said
+        return description
 
     def _matching(self) -> tuple[Embedder, EmbeddingModel]:
-        """The embedder that fits the index, and its model."""
+        """The embedder whose vectors the index has, and its model."""
         model = self._inner.model
         if self._recorded is None:
             raise BackendStartingError("embedder", f"the model has not been compared with the index yet{self._trouble}")
@@ -114,7 +114,7 @@ class BoundEmbedder:
             if self._former is None or not same_vectors(self._former.model, self._recorded):
                 raise BackendRejectedError("embedder", mismatch(self._recorded, model))
             embedder = self._former
-        # Its own fingerprint may differ from the index's by float noise, and stores compare letter by letter.
+        # Its own fingerprint may differ from the index's by float noise, and stores compare fingerprints as text.
         return embedder, replace(embedder.model, fingerprint=self._recorded.fingerprint)
 
 
@@ -129,7 +129,7 @@ def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
 
 
 def mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:
-    """One sentence for people about an index and a model that do not fit."""
+    """The error message for an index that another model embedded."""
     return (
         f"the index was made by {index.name} ({index.dimension} dimensions, {index.fingerprint[:12]}) and the model in "
         f"use is {configured.name} ({configured.dimension} dimensions, {configured.fingerprint[:12]}); "

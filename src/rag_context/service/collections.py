@@ -1,4 +1,4 @@
-"""Collections and their providers between the wire and the domain, one method per use case."""
+"""The use cases of collections, one method each: requests in, responses out."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -36,7 +36,7 @@ from rag_context.collections.connections import DEFAULT, CollectionRef
 from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
 from rag_context.collections.models import recorded
 from rag_context.collections.registry import ProviderRegistry
-from rag_context.collections.searching import Match, Question, find
+from rag_context.collections.searching import CollectionQuery, Match, search
 from rag_context.collections.strategy import Conversation, Conversations, choose
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Json
@@ -45,27 +45,27 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
-from rag_context.service.collection_maintenance import CollectionUpkeep
+from rag_context.service.collection_maintenance import CollectionMaintenance
 from rag_context.service.providers import ProviderService
 from rag_context.where import check_metadata, parse
 
 MAX_OFFSET = 1_000_000_000
-"""Beyond every collection; some engines refuse larger ones."""
+"""Larger than every collection; some engines reject larger offsets."""
 
 _Metadata = Mapping[str, Json]
 
 
 class CollectionService:
-    """The use cases, in requests and responses.
+    """The use cases of collections.
 
-    Every method raises NotFoundError where a collection or connection is unknown, InvalidInputError where the
-    request is wrong, and BackendError where the provider cannot be had.
+    Every method raises NotFoundError if the collection or connection does not exist, InvalidInputError if the
+    request is invalid, and BackendError if the provider is unavailable.
 
     Args:
-        collections: the domain.
-        registry: the kinds of provider.
-        admissions: how much is done at once; what waits too long raises OverloadedError.
-        allowed: where kinds of provider may be tried for a caller.
+        collections: the collections of all connections.
+        registry: the provider kinds.
+        admissions: bounds what runs at once; a call that waits too long raises OverloadedError.
+        allowed: the addresses at which callers may test a provider.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class CollectionService:
         self._collections = collections
         self._admissions = admissions or Admissions.unlimited()
         self.providers = ProviderService(collections.connections, registry, allowed or AllowedAddresses())
-        self.upkeep = CollectionUpkeep(collections)
-        """Their health, and making their vectors again."""
+        self.maintenance = CollectionMaintenance(collections)
+        """Health reports, and embedding collections again."""
 
         self._conversations = Conversations(collections)
 
     @property
     def embeddings_reused(self) -> int:
-        """How often, within a talk, one embedding served a further collection."""
+        """How often an embedding of a conversation's query was reused for another collection."""
         return self._conversations.reused
 
     async def close(self) -> None:
-        """End what runs in the background."""
-        await self.upkeep.close()
+        """Stop the background work."""
+        await self.maintenance.close()
 
     async def listing(self, *, connection: str = DEFAULT) -> CollectionsResponse:
         """All collections of a connection."""
@@ -98,7 +98,7 @@ class CollectionService:
         return CollectionsResponse(collections=found, count=len(found))
 
     async def create(self, request: CreateCollectionRequest, *, connection: str = DEFAULT) -> CreatedCollectionResponse:
-        """Make an empty collection. Raises: ConflictError where the name is taken."""
+        """Create an empty collection. Raises: ConflictError if there is one of that name."""
         check_metadata(request.metadata)
         collection = Collection(
             name=request.name,
@@ -110,18 +110,18 @@ class CollectionService:
         return CreatedCollectionResponse(**dict(_response(created, connection)))
 
     async def get(self, name: str, *, connection: str = DEFAULT) -> CollectionResponse:
-        """One collection."""
+        """Read one collection."""
         return _response(await self._collections.get(CollectionRef(name, connection)), connection)
 
     async def drop(self, name: str, *, connection: str = DEFAULT) -> DroppedCollectionResponse:
-        """Remove a collection with all that is in it."""
+        """Delete a collection with all its documents."""
         await self._collections.drop(CollectionRef(name, connection))
         return DroppedCollectionResponse(collection=name)
 
     async def replace_metadata(
         self, name: str, request: MetadataRequest, *, connection: str = DEFAULT
     ) -> MetadataResponse:
-        """Put other metadata in place of the old; the labels stay, unless others are given."""
+        """Replace the metadata; the embedding labels stay unless the request sets them."""
         check_metadata(request.metadata)
         changed = await self._collections.replace_metadata(CollectionRef(name, connection), request.metadata)
         return MetadataResponse(collection=name, metadata=_metadata(changed))
@@ -137,18 +137,18 @@ class CollectionService:
     async def add(
         self, name: str, documents: Iterable[Mapping[str, object]], *, connection: str = DEFAULT
     ) -> AddedDocumentsResponse:
-        """Store documents: `text`, and where there are `id`, `metadata`, `embedding` (numbers or an array)."""
+        """Store documents with `text` and optionally `id`, `metadata` and `embedding` (numbers or an array)."""
         async with self._admissions.writes.admitted():
             collection = await self._collections.get(CollectionRef(name, connection))
-            given = await asyncio.to_thread(documents_of, documents, check_metadata)
-            return await self._add(collection, given, connection)
+            parsed = await asyncio.to_thread(documents_of, documents, check_metadata)
+            return await self._add(collection, parsed, connection)
 
     async def add_json(self, name: str, body: bytes, *, connection: str = DEFAULT) -> AddedDocumentsResponse:
         """Store the documents of `{"documents": [...]}`."""
         async with self._admissions.writes.admitted():
             collection = await self._collections.get(CollectionRef(name, connection))
-            given = await asyncio.to_thread(documents_of_json, body, check_metadata)
-            return await self._add(collection, given, connection)
+            parsed = await asyncio.to_thread(documents_of_json, body, check_metadata)
+            return await self._add(collection, parsed, connection)
 
     async def documents(
         self,
@@ -161,38 +161,38 @@ class CollectionService:
         embeddings: bool = False,
         connection: str = DEFAULT,
     ) -> DocumentsResponse:
-        """A page of the documents that a filter (JSON, or its text) lets through, by id; or those of these ids."""
-        place, clause = CollectionRef(name, connection), parse(where)
+        """A page of the documents that match a filter (JSON, or its text), sorted by id; or the documents of `ids`."""
+        ref, clause = CollectionRef(name, connection), parse(where)
         async with self._admissions.searches.admitted():
             if ids is not None:
-                there = await self._collections.get_entries(place, ids)
-                entries = [there[id_] for id_ in dict.fromkeys(ids) if id_ in there]
+                stored = await self._collections.get_entries(ref, ids)
+                entries = [stored[id_] for id_ in dict.fromkeys(ids) if id_ in stored]
                 total = len(entries)
             else:
                 page = await self._collections.entries(
-                    place, clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
+                    ref, clause, limit=page_size(limit), offset=min(offset, MAX_OFFSET)
                 )
                 entries, total = list(page.entries), page.total
-            vectors = await self._collections.vectors(place, [entry.id for entry in entries]) if embeddings else {}
+            vectors = await self._collections.vectors(ref, [entry.id for entry in entries]) if embeddings else {}
         found = [_document(entry, vectors) for entry in entries]
         return DocumentsResponse.model_construct(documents=found, count=len(found), total=total)
 
     async def delete(self, name: str, id_: str, *, connection: str = DEFAULT) -> DeletedDocumentResponse:
-        """Remove one document."""
+        """Delete one document."""
         await self._collections.delete(CollectionRef(name, connection), id_)
         return DeletedDocumentResponse(collection=name, id=id_)
 
     async def delete_ids(
         self, name: str, ids: Sequence[str], *, dry_run: bool = False, connection: str = DEFAULT
     ) -> DeletedMatchingResponse:
-        """Remove these documents; unknown ones are passed over."""
-        place = CollectionRef(name, connection)
-        there = await self._collections.get_entries(place, ids)
-        found = [id_ for id_ in dict.fromkeys(ids) if id_ in there]
+        """Delete documents by id; unknown ids are ignored."""
+        ref = CollectionRef(name, connection)
+        stored = await self._collections.get_entries(ref, ids)
+        found = [id_ for id_ in dict.fromkeys(ids) if id_ in stored]
         if dry_run:
             return _deleted(name, found, len(found), dry_run=True)
-        gone = await self._collections.delete_matching(place, found, EVERYTHING)
-        return _deleted(name, found, gone, dry_run=False)
+        count_deleted = await self._collections.delete_matching(ref, found, EVERYTHING)
+        return _deleted(name, found, count_deleted, dry_run=False)
 
     async def delete_matching(
         self,
@@ -204,34 +204,36 @@ class CollectionService:
         confirm: bool = False,
         connection: str = DEFAULT,
     ) -> DeletedMatchingResponse:
-        """Remove the documents that a filter (JSON, or its text) lets through; with `every`, an empty one too.
+        """Delete the documents that match a filter (JSON, or its text); an empty filter needs `every`.
 
         Raises:
-            InvalidInputError: those are many, and `confirm` is not set; or the filter lets everything through.
+            InvalidInputError: many documents match and `confirm` is not set; or the filter is empty without `every`.
         """
-        place, clause = CollectionRef(name, connection), parse(where)
+        ref, clause = CollectionRef(name, connection), parse(where)
         if clause == EVERYTHING and not every:
-            said = "where must not be empty; every document is deleted by DELETE documents/all, or by every with a tool"
-            raise InvalidInputError(said, [FieldError("where", said)])
-        ids, count = await self._collections.matching(place, clause)
+            message = (
+                "where must not be empty: to delete every document, use DELETE documents/all, or every with a tool"
+            )
+            raise InvalidInputError(message, [FieldError("where", message)])
+        ids, count = await self._collections.matching(ref, clause)
         if dry_run:
             return _deleted(name, ids, len(ids), dry_run=True)
         if not confirm and (len(ids) > UNCONFIRMED or 2 * len(ids) > count):
-            said = (
-                f"where matches {len(ids)} of {count} documents: look at them with dry_run, and set confirm to delete "
+            message = (
+                f"where matches {len(ids)} of {count} documents: list them with dry_run, and set confirm to delete "
                 f"more than {UNCONFIRMED} documents or more than half of a collection"
             )
-            raise InvalidInputError(said, [FieldError("confirm", said)])
+            raise InvalidInputError(message, [FieldError("confirm", message)])
         if clause == EVERYTHING:
-            gone = await self._collections.empty(place)
+            count_deleted = await self._collections.empty(ref)
         else:
-            gone = await self._collections.delete_matching(place, ids, clause)
-        return _deleted(name, ids, gone, dry_run=False)
+            count_deleted = await self._collections.delete_matching(ref, ids, clause)
+        return _deleted(name, ids, count_deleted, dry_run=False)
 
     async def update(
         self, name: str, id_: str, request: MetadataRequest, *, merge: bool = False, connection: str = DEFAULT
     ) -> UpdatedDocumentResponse:
-        """Give one document other metadata, or set some keys of it. Raises: NotFoundError."""
+        """Replace the metadata of one document, or with `merge` set some keys of it. Raises: NotFoundError."""
         check_metadata(request.metadata)
         changed = await self._collections.update_metadata(
             CollectionRef(name, connection), id_, request.metadata, merge=merge
@@ -239,12 +241,12 @@ class CollectionService:
         return UpdatedDocumentResponse(collection=name, id=id_, metadata=dict(changed.metadata))
 
     async def empty(self, name: str, *, connection: str = DEFAULT) -> EmptiedCollectionResponse:
-        """Remove all documents, or none."""
-        gone = await self._collections.empty(CollectionRef(name, connection))
-        return EmptiedCollectionResponse(collection=name, count_deleted=gone)
+        """Delete all documents of a collection at once: if that fails, none is deleted."""
+        count_deleted = await self._collections.empty(CollectionRef(name, connection))
+        return EmptiedCollectionResponse(collection=name, count_deleted=count_deleted)
 
     async def values(self, name: str, field: str, *, connection: str = DEFAULT) -> ValuesResponse:
-        """The distinct values of a metadata field; `a.b` is a field of an object."""
+        """The distinct values of a metadata field; `a.b` is the field `b` of the object `a`."""
         async with self._admissions.searches.admitted():
             found = sorted_values(
                 await self._collections.values(CollectionRef(name, connection), tuple(field.split(".")))
@@ -252,8 +254,8 @@ class CollectionService:
         return ValuesResponse.model_construct(field=field, values=found, count=len(found))
 
     async def query(self, name: str, request: QueryRequest, *, connection: str = DEFAULT) -> QueryResponse:
-        """The best documents for a vector or a text."""
-        question = Question(
+        """Search a collection by a vector, a text, or both."""
+        query = CollectionQuery(
             text=request.text,
             vector=request.vector(),
             mode=Mode(request.mode),
@@ -262,23 +264,23 @@ class CollectionService:
             min_score=request.min_score,
         )
         async with self._admissions.searches.admitted():
-            found = await find(self._collections, CollectionRef(name, connection), question)
+            found = await search(self._collections, CollectionRef(name, connection), query)
         return QueryResponse.model_construct(results=[_result(match) for match in found])
 
     async def converse(self, request: ConverseRequest) -> ConverseResponse:
-        """Ask several collections within a talk."""
-        question = choose(request.user_message, request.current_topic)
-        places = [self._collections.connections.place(text) for text in request.collections]
+        """Search several collections for the next message of a conversation."""
+        query = choose(request.user_message, request.current_topic)
+        refs = [self._collections.connections.ref(text) for text in request.collections]
         async with self._admissions.searches.admitted():
-            return _conversation(await self._conversations.ask(question, places, limit=request.top_k))
+            return _conversation(await self._conversations.search(query, refs, limit=request.top_k))
 
-    async def _add(self, collection: Collection, given: GivenDocuments, connection: str) -> AddedDocumentsResponse:
+    async def _add(self, collection: Collection, parsed: GivenDocuments, connection: str) -> AddedDocumentsResponse:
         if collection.embedding_provider == OWN_EMBEDDER:
-            given.well_formed()
+            parsed.well_formed()
         else:
-            given.all_embedded()
-        drafts = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in given.documents]
-        ids = await self._collections.add(collection, connection, drafts)
+            parsed.all_embedded()
+        documents = [DocumentInput(one.text, one.metadata, one.id, one.vector) for one in parsed.documents]
+        ids = await self._collections.add(collection, connection, documents)
         return AddedDocumentsResponse(count=len(ids), ids=ids)
 
 
@@ -287,13 +289,13 @@ def _is_label(key: str, value: Json) -> bool:
 
 
 def _label(given: str | None, metadata: _Metadata, key: str) -> str | None:
-    """A label stands beside the metadata, or else in it."""
+    """A label has a field of its own in a request, or else is a key of the metadata."""
     found = metadata.get(key)
     return given if given is not None or not isinstance(found, str) else found
 
 
 def _metadata(collection: Collection) -> dict[str, Json]:
-    """As callers see it: with the labels, without what is recorded under keys that are not theirs."""
+    """The metadata that callers see: with the labels, without the keys that this program records for itself."""
     labels = {PROVIDER_LABEL: collection.embedding_provider, MODEL_LABEL: collection.embedding_model}
     own = {key: value for key, value in collection.metadata.items() if not key.startswith("$")}
     return {**own, **{key: value for key, value in labels.items() if value is not None}}
@@ -335,7 +337,7 @@ def _deleted(name: str, ids: Sequence[str], count: int, *, dry_run: bool) -> Del
 
 
 def _score(hit: EntryHit) -> float:
-    """A cosine, without what rounding put beyond its bounds."""
+    """A cosine, clipped to -1..1 because of rounding errors."""
     return max(-1.0, min(1.0, float(hit.cosine)))
 
 
@@ -355,21 +357,21 @@ def _conversation(found: Conversation) -> ConverseResponse:
     return ConverseResponse(
         results=[
             ConverseResult.model_construct(
-                collection=placed.place.name,
-                connection=placed.place.connection,
-                id=placed.hit.entry.id,
-                text=placed.hit.entry.text,
-                metadata=placed.hit.entry.metadata,
-                score=_score(placed.hit),
+                collection=one.ref.name,
+                connection=one.ref.connection,
+                id=one.hit.entry.id,
+                text=one.hit.entry.text,
+                metadata=one.hit.entry.metadata,
+                score=_score(one.hit),
             )
-            for placed in found.hits
+            for one in found.hits
         ],
-        query=found.question.text,
-        strategy=found.question.strategy.value,
+        query=found.query.text,
+        strategy=found.query.strategy.value,
         embeddings=found.embeddings,
         cache_hits=found.reused,
         omitted=[
-            OmittedCollection(collection=one.place.name, connection=one.place.connection, error=str(one.error))
+            OmittedCollection(collection=one.ref.name, connection=one.ref.connection, error=str(one.error))
             for one in found.omissions
         ],
     )

@@ -1,38 +1,43 @@
-"""Deep health: each part is made to do its work, and a success is believed for half a minute at most."""
+"""Health reports: every dependency runs a small piece of its real work; a success is cached for half a minute."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from rag_context._version import __version__
+from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelName
 from rag_context.domain.documents import Counts, Status
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 
-BELIEVED_S = 30.0
-BELIEVED_WRITE_S = 5.0
-"""A write that succeeded is believed for less: a disk fills up without any call that fails."""
+SUCCESS_TTL_S = 30.0
+"""How long a successful check of a dependency is cached."""
 
-PATIENCE_S = 2.0
+WRITE_TTL_S = 5.0
+"""How long a successful write is cached. It is shorter, because a disk can fill up without a failed call."""
+
+TIMEOUT_S = 2.0
 STALLED_S = 120.0
-"""Documents wait for their vectors without any progress for this long: then that is a fault."""
+"""Pending documents without progress for this long are reported as a fault."""
 
 ROLES = ("vectors", "embedder", "documents")
-"""What a search at level 1 needs; anything else that fails only makes it slower."""
+"""The components that a search at level 1 needs. Without another one (the cache) searches are slower."""
 
 STORES = frozenset({"vectors", "documents"})
-"""What these say of themselves holds for one state of the index."""
+"""Components whose detail depends on the counts of the index; it is read again when the counts change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one part was when it was last made to work.
+    """The result of the last check of one dependency.
 
     Attributes:
         status: whether it answers.
-        refusal: why it takes no writes now; None where it does, or where nobody writes to it.
+        write_error: why writes to it fail; None if they succeed, or if it is not written to.
     """
 
     name: str
@@ -40,25 +45,25 @@ class Finding:
     status: Status
     latency_ms: float
     detail: str
-    refusal: str | None = None
+    write_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Belief:
+class _CachedFinding:
     finding: Finding
     until: float
-    troubles: int
+    failures: int
     openings: int
     state: Hashable
 
 
 class HealthMonitor:
-    """Examines the dependencies.
+    """Checks dependencies and caches the results.
 
     Args:
-        dependencies: what is examined, each with its role in words.
+        dependencies: the dependencies, each with the description of its role.
         clock: monotonic seconds.
-        writes: by a dependency's name, what writes something there that changes nothing; it raises BackendError.
+        writes: by name of a dependency, a function that makes a write without effect there; it raises BackendError.
     """
 
     def __init__(
@@ -69,55 +74,55 @@ class HealthMonitor:
     ) -> None:
         self._dependencies = tuple(dependencies)
         self._clock = clock
-        self._beliefs: dict[str, _Belief] = {}
+        self._cached: dict[str, _CachedFinding] = {}
         self._writes = {name: _WriteCheck(write, clock) for name, write in (writes or {}).items()}
 
     async def examine(self, state: Hashable = None) -> tuple[Finding, ...]:
-        """One finding per dependency, in their order; all are asked at once.
+        """Check all dependencies at once; returns one finding each, in their order.
 
         Args:
-            state: what the index is known to hold; what a store said of itself at another state is not repeated.
+            state: the counts of the index; a cached finding of a store for other counts is not used.
         """
         return tuple(await asyncio.gather(*(self._examine(role, part, state) for role, part in self._dependencies)))
 
-    def doubt_writes(self) -> None:
-        """A write failed: whether stores take any is tried again by the next report."""
+    def invalidate_writes(self) -> None:
+        """Try writes again in the next report, because one has failed."""
         for check in self._writes.values():
-            check.doubt()
+            check.invalidate()
 
     async def _examine(self, role: str, part: Dependency, state: Hashable) -> Finding:
-        finding = await self._answering(role, part, state if part.name in STORES else None)
+        finding = await self._probe(role, part, state if part.name in STORES else None)
         check = self._writes.get(part.name)
         if check is None or finding.status is not Status.HEALTHY:
             return finding
-        return replace(finding, refusal=await check.refusal(part))
+        return replace(finding, write_error=await check.error(part))
 
-    async def _answering(self, role: str, part: Dependency, state: Hashable) -> Finding:
-        belief = self._beliefs.get(part.name)
-        if belief is not None and self._still_holds(belief, part, state):
-            return belief.finding
+    async def _probe(self, role: str, part: Dependency, state: Hashable) -> Finding:
+        cached = self._cached.get(part.name)
+        if cached is not None and self._is_valid(cached, part, state):
+            return cached.finding
         started = self._clock()
-        status, detail = await _probed(part, Deadline.after(PATIENCE_S, self._clock))
+        status, detail = await _probed(part, Deadline.after(TIMEOUT_S, self._clock))
         finding = Finding(part.name, role, status, (self._clock() - started) * 1000.0, detail)
         if status is Status.HEALTHY:
-            until = self._clock() + BELIEVED_S
-            self._beliefs[part.name] = _Belief(finding, until, part.failures, part.breaker.openings, state)
+            until = self._clock() + SUCCESS_TTL_S
+            self._cached[part.name] = _CachedFinding(finding, until, part.failures, part.breaker.openings, state)
         return finding
 
-    def _still_holds(self, belief: _Belief, part: Dependency, state: Hashable) -> bool:
+    def _is_valid(self, cached: _CachedFinding, part: Dependency, state: Hashable) -> bool:
         return (
-            self._clock() < belief.until
-            and belief.troubles == part.failures
-            and belief.openings == part.breaker.openings
-            and (state is None or belief.state == state)
+            self._clock() < cached.until
+            and cached.failures == part.failures
+            and cached.openings == part.breaker.openings
+            and (state is None or cached.state == state)
         )
 
 
 class _WriteCheck:
-    """Whether a store takes writes. One attempt at a time; while that is under way for long, the last verdict holds.
+    """Whether writes to a store succeed. One attempt at a time; while one is slow, the previous result is returned.
 
     Args:
-        write: the attempt.
+        write: makes one attempt.
         clock: monotonic seconds.
     """
 
@@ -125,36 +130,36 @@ class _WriteCheck:
         self._write = write
         self._clock = clock
         self._attempt: asyncio.Task[None] | None = None
-        self._refusal: str | None = None
+        self._error: str | None = None
         self._until = 0.0
-        self._troubles = 0
+        self._failures = 0
 
-    async def refusal(self, part: Dependency) -> str | None:
-        """One sentence that says why a write is refused; None where it is not."""
-        if self._refusal is None and self._clock() < self._until and self._troubles == part.failures:
+    async def error(self, part: Dependency) -> str | None:
+        """One sentence that says why writes fail; None if they succeed."""
+        if self._error is None and self._clock() < self._until and self._failures == part.failures:
             return None
         if self._attempt is None or self._attempt.done():
-            self._troubles = part.failures
+            self._failures = part.failures
             self._attempt = asyncio.create_task(self._try(), name=f"try to write to {part.name}")
-        await asyncio.wait({self._attempt}, timeout=PATIENCE_S)
-        return self._refusal
+        await asyncio.wait({self._attempt}, timeout=TIMEOUT_S)
+        return self._error
 
-    def doubt(self) -> None:
-        """Believe no earlier success any more."""
+    def invalidate(self) -> None:
+        """Drop the cached success."""
         self._until = 0.0
 
     async def _try(self) -> None:
         try:
             await self._write()
         except BackendError as error:
-            self._refusal = f"Writes are refused: {error}"
+            self._error = f"Writes fail: {error}"
         else:
-            self._refusal = None
-            self._until = self._clock() + BELIEVED_WRITE_S
+            self._error = None
+            self._until = self._clock() + WRITE_TTL_S
 
 
 class IndexingProgress:
-    """Whether documents that wait for their vectors get them.
+    """Watches whether pending documents get their vectors.
 
     Args:
         clock: monotonic seconds.
@@ -165,12 +170,12 @@ class IndexingProgress:
         self._last: Counts | None = None
         self._moved_at = 0.0
 
-    def lack(self, counts: Counts | None, trouble: str | None) -> str | None:
-        """Why vectors stay missing; None where none are, or they are being made.
+    def vector_problem(self, counts: Counts | None, problem: str | None) -> str | None:
+        """Why vectors stay missing; None if none are missing, or if embedding makes progress.
 
         Args:
-            counts: what the index holds now; None where it is not known.
-            trouble: which documents could not be embedded when that was last tried.
+            counts: the counts of the index now; None if they could not be read.
+            problem: which documents could not be embedded in the last attempt, and why.
         """
         if counts is None:
             return None
@@ -178,30 +183,75 @@ class IndexingProgress:
         if last is None or not last.pending or counts.pending < last.pending or counts.vectors > last.vectors:
             self._moved_at = self._clock()
         if not counts.pending:
-            return "no document is waiting for them: run `rag-context check`" if missing_vectors(counts) else None
+            return "no document is pending: run `rag-context check`" if missing_vectors(counts) else None
         if self._clock() - self._moved_at >= STALLED_S:
             return f"none of {counts.pending} pending documents was completed within {STALLED_S:.0f} s"
-        return trouble
+        return problem
 
 
-def judged(finding: Finding, lack: str | None) -> Status:
-    """What takes no writes, or lacks vectors, works, and is not healthy; without a cache everything works."""
+def health_response(
+    findings: Sequence[Finding],
+    counts: Counts | None,
+    vector_problem: str | None,
+    *,
+    breaker_closed: bool,
+    model: EmbeddingModel | None,
+    latency_ms: float,
+) -> HealthResponse:
+    """The health report.
+
+    Args:
+        findings: one per component.
+        counts: the counts of the index; None if they could not be read.
+        vector_problem: why vectors stay missing; None if nothing is wrong.
+        breaker_closed: whether searches reach the backends.
+        model: the embedding model; None before it is loaded.
+        latency_ms: how long the report took.
+    """
+    status = {finding.name: _status(finding, vector_problem) for finding in findings}
+    return HealthResponse(
+        healthy=breaker_closed and all(status[role] is Status.HEALTHY for role in ROLES),
+        qdrant_status=status["vectors"],
+        lm_studio_status=status["embedder"],
+        mongo_status=status["documents"],
+        latency=round(latency_ms, 3),
+        indexed_documents=counts.documents if counts else 0,
+        circuit_breaker_open=not breaker_closed,
+        components=[
+            ComponentHealth(
+                name=finding.name,
+                role=finding.role,
+                status=status[finding.name],
+                latency_ms=round(finding.latency_ms, 3),
+                detail=_detail(finding, counts, vector_problem),
+            )
+            for finding in findings
+        ],
+        embedding_model=None if model is None else ModelName(name=model.name, dimension=model.dimension),
+        pending_documents=counts.pending if counts else 0,
+        indexing=counts is not None and counts.pending > 0,
+        version=__version__,
+    )
+
+
+def _status(finding: Finding, vector_problem: str | None) -> Status:
+    """A store that rejects writes or lacks vectors is degraded, and so is the service without its cache."""
     if finding.name not in ROLES and finding.status is Status.UNAVAILABLE:
         return Status.DEGRADED
-    if finding.status is Status.HEALTHY and (finding.refusal or (finding.name == "vectors" and lack)):
+    if finding.status is Status.HEALTHY and (finding.write_error or (finding.name == "vectors" and vector_problem)):
         return Status.DEGRADED
     return finding.status
 
 
-def detail_of(finding: Finding, counts: Counts | None, lack: str | None) -> str:
-    """What is said of a part for people: what is wrong first."""
+def _detail(finding: Finding, counts: Counts | None, vector_problem: str | None) -> str:
+    """The description of a component's state, with problems first."""
     if finding.status is not Status.HEALTHY:
         return finding.detail
-    said = [finding.refusal, finding.detail]
+    sentences = [finding.write_error, finding.detail]
     if finding.name == "vectors" and counts is not None:
         missing = missing_vectors(counts)
-        said += [f"{missing} chunks still lack their vector" if missing else None, lack]
-    return "; ".join(each.rstrip(".") for each in said if each)
+        sentences += [f"{missing} chunks still lack their vector" if missing else None, vector_problem]
+    return "; ".join(each.rstrip(".") for each in sentences if each)
 
 
 def missing_vectors(counts: Counts) -> int:

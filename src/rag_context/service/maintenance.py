@@ -1,4 +1,4 @@
-"""Background work with an owner: probing what is dead, binding the model, giving pending documents their vectors."""
+"""Background work: probes failed backends, compares the model with the index, and embeds pending documents."""
 
 import asyncio
 import logging
@@ -21,41 +21,42 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PROBE_EVERY_S = 0.25
-PROBE_PATIENCE_S = 5.0
+PROBE_TIMEOUT_S = 5.0
 BIND_EVERY_S = 1.0
 BIND_SOON_S = 0.02
 SWEEP_EVERY_S = 10.0
 REBUILD_EVERY_S = 1.0
 RECONCILE_EVERY_S = 10.0
 RECONCILE_SOON_S = 1.0
-RECONCILE_PATIENCE_S = 30.0
-LOOKS = 2
-"""Looks in a row that find other numbers of vectors than there should be, before everything is compared."""
+RECONCILE_TIMEOUT_S = 30.0
+MISMATCHES_BEFORE_COMPARING = 2
+"""Checks in a row that find a wrong number of vectors, before all documents and vectors are compared."""
 
-MOST_UNFINISHED = 100
-"""Documents that wait to be finished at once; further ones are left to the sweep."""
+MAX_UNFINISHED = 100
+"""Documents in the queue of those to finish; further ones are left to the sweep."""
 
 SWEEP_BATCH = 100
-"""Pending documents looked up at a time."""
+"""Pending documents that are listed at a time."""
 
 SWEEP_TOGETHER = 4
-"""Pending documents completed at once where somebody waits for it."""
+"""Pending documents that are completed at once when a caller waits for the result."""
 
 SWEEP_BESIDE = 1
-"""Pending documents completed at once beside searches, which a store that has just come back is slow to answer."""
+"""Pending documents that are completed at once in the background: a store that has just restarted is still slow, and
+searches come first."""
 
 
-class Upkeep:
-    """Runs beside the requests until it is cancelled.
+class BackgroundMaintenance:
+    """Tasks that run beside the requests until they are cancelled.
 
     Args:
-        dependencies: what is probed when its breaker is open.
-        embedder: what is compared with the index.
+        dependencies: the backends to probe when their breakers are open.
+        embedder: the model, compared with the model of the index.
         indexer: completes pending documents.
-        documents: knows which are pending.
+        documents: lists the pending documents.
         clock: monotonic seconds.
-        reconciler: compares documents and vectors where two stores keep them.
-        rebuilding: makes all vectors anew where that was begun.
+        reconciler: compares documents and vectors if two stores keep them; None: one store keeps both.
+        rebuilding: continues a run that embeds all documents again; None: the store has no such runs.
         load: reads into memory what the first search needs; `bound` is set after it.
     """
 
@@ -79,19 +80,19 @@ class Upkeep:
         self._documents = documents
         self._clock = clock
         self._sweep_now = asyncio.Event()
-        self.trouble: str | None = None
-        """Which documents could not be given vectors by the last sweep, and why; None where all could, or may yet."""
+        self.problem: str | None = None
+        """How many documents the last sweep could not embed, and why; None if there were none."""
 
         self._rebuild_now = asyncio.Event()
-        self._unfinished: asyncio.Queue[str] = asyncio.Queue(MOST_UNFINISHED)
+        self._unfinished: asyncio.Queue[str] = asyncio.Queue(MAX_UNFINISHED)
         self.bound = asyncio.Event()
         """Set once the model is loaded and has been compared with the index."""
 
-        self.settled = asyncio.Event()
-        """Set with `bound`, or once it is known that the model cannot be had for now."""
+        self.bind_tried = asyncio.Event()
+        """Set once the comparison has succeeded (then `bound` is set too) or has failed."""
 
     async def run(self) -> None:
-        """Everything, until cancelled."""
+        """Run all tasks until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._probe())
             group.create_task(self._bind())
@@ -101,25 +102,25 @@ class Upkeep:
             group.create_task(self._rebuild())
 
     async def _probe(self) -> None:
-        away: set[str] = set()
+        unavailable: set[str] = set()
         while True:
             await asyncio.sleep(PROBE_EVERY_S)
             due = [part for part in self._dependencies if part.breaker.state is BreakerState.HALF_OPEN]
             await asyncio.gather(*(self._probe_one(part) for part in due))
-            still_away = {part.name for part in self._dependencies if not part.breaker.closed}
-            for name in away - still_away:  # a report of health may have found it first
-                logger.info("%s is back", name)
+            still_unavailable = {part.name for part in self._dependencies if not part.breaker.closed}
+            for name in unavailable - still_unavailable:  # by this probe, or by one of a health report
+                logger.info("%s is available again", name)
                 self._sweep_now.set()
-            away = still_away
+            unavailable = still_unavailable
 
     async def _probe_one(self, part: Dependency) -> None:
         try:
-            await part.probe(Deadline.after(PROBE_PATIENCE_S, self._clock))
+            await part.probe(Deadline.after(PROBE_TIMEOUT_S, self._clock))
         except BackendError as error:
             logger.info("%s is still unavailable: %s", part.name, error)
 
     async def _bind(self) -> None:
-        """Compare the model with the index as soon as it can be, and again ever after: others may reindex."""
+        """Compare the model with the index, again and again: another process may reindex with another model."""
         while True:
             try:
                 await self._embedder.bind()
@@ -128,13 +129,13 @@ class Upkeep:
                         await self._load()
                     self.bound.set()
                     self._sweep_now.set()
-                self.settled.set()
+                self.bind_tried.set()
             except BackendStartingError:
                 pass
             except BackendError as error:
                 logger.debug("the model cannot be compared with the index yet: %s", error)
-                self.settled.set()
-            await asyncio.sleep(BIND_EVERY_S if self.settled.is_set() else BIND_SOON_S)
+                self.bind_tried.set()
+            await asyncio.sleep(BIND_EVERY_S if self.bind_tried.is_set() else BIND_SOON_S)
 
     async def _sweep(self) -> None:
         while True:
@@ -147,59 +148,60 @@ class Upkeep:
             try:
                 await self.sweep(lambda _done: None, together=SWEEP_BESIDE)
             except BackendError as error:
-                logger.debug("pending documents wait: %s", error)
+                logger.debug("pending documents cannot be completed now: %s", error)
 
     async def _finish(self) -> None:
-        """Go on with documents that only lacked time, one after the other; one that fails is left to the sweep."""
+        """Complete documents whose embedding ran out of time, one by one; the sweep retries those that fail."""
         while True:
             id_ = await self._unfinished.get()
             try:
                 await self._indexer.finish(id_)
             except BackendError as error:
-                logger.debug("document %s waits for the sweep: %s", id_, error)
+                logger.debug("document %s is left to the next sweep: %s", id_, error)
 
     async def _reconcile(self) -> None:
-        """Look whether both stores hold as much as each other; twice, because a write touches one after the other.
+        """Compare the sizes of both stores, and compare their contents if the sizes differ twice in a row.
 
-        What numbers cannot tell is found by comparing a page of documents in every round.
+        One mismatch is normal: a write reaches one store after the other. Equal sizes can hide differences, so every
+        round also compares one page of documents.
         """
         if self._reconciler is None:
             return
-        looks = 0
+        mismatches = 0
         while True:
             try:
-                differs = await self._within_reason(self._reconciler.differ())
-                looks = looks + 1 if differs else 0
-                if looks == LOOKS:
-                    looks = 0
-                    await self._mend(self._reconciler, await self._reconciler.compare())
+                differs = await self._with_timeout(self._reconciler.differ())
+                mismatches = mismatches + 1 if differs else 0
+                if mismatches == MISMATCHES_BEFORE_COMPARING:
+                    mismatches = 0
+                    await self._repair(self._reconciler, await self._reconciler.compare())
                 elif not differs:
-                    await self._mend(self._reconciler, await self._within_reason(self._reconciler.compare_some()))
+                    await self._repair(self._reconciler, await self._with_timeout(self._reconciler.compare_some()))
             except BackendError as error:
-                looks = 0
+                mismatches = 0
                 logger.debug("documents and vectors cannot be compared now: %s", error)
-            await asyncio.sleep(RECONCILE_SOON_S if looks else RECONCILE_EVERY_S)
+            await asyncio.sleep(RECONCILE_SOON_S if mismatches else RECONCILE_EVERY_S)
 
     async def _rebuild(self) -> None:
-        """Go on with what was begun, here or by another process, as soon as nobody else does."""
+        """Continue a run that this or another process has begun, once no other process works on it."""
         while self._rebuilding is not None:
             try:
                 await self._rebuilding.work()
             except BackendError as error:
-                logger.debug("new vectors wait: %s", error)
+                logger.debug("the documents cannot be embedded again now: %s", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(REBUILD_EVERY_S):
                     await self._rebuild_now.wait()
             self._rebuild_now.clear()
 
-    async def _within_reason(self, work: Awaitable[T]) -> T:
-        return await Deadline.after(RECONCILE_PATIENCE_S, self._clock).bound("vectors", work)
+    async def _with_timeout(self, work: Awaitable[T]) -> T:
+        return await Deadline.after(RECONCILE_TIMEOUT_S, self._clock).bound("vectors", work)
 
-    async def _mend(self, reconciler: Reconciler, found: Divergence) -> None:
-        """Have embedded again what lacks its vectors. Vectors of unknown documents are not ours to forget."""
+    async def _repair(self, reconciler: Reconciler, found: Divergence) -> None:
+        """Embed documents again that lack vectors. Vectors of unknown documents may be another index's and stay."""
         if found.missing or found.stale:
             logger.warning(
-                "%d documents lack vectors and %d have those of another version: they are embedded again",
+                "%d documents have no vectors and %d have vectors of another version: they are embedded again",
                 len(found.missing),
                 len(found.stale),
             )
@@ -207,56 +209,56 @@ class Upkeep:
             self._sweep_now.set()
         if found.orphans:
             logger.warning(
-                "%d documents that are not there have vectors: another index may use the same vector store; "
-                "`rag-context check --repair` forgets them",
+                "there are vectors of %d documents that are not stored: another index may use the same vector store; "
+                "`rag-context check --repair` deletes them",
                 len(found.orphans),
             )
 
     def finish_soon(self, document_id: str) -> None:
-        """Have a document embedded further that was not done in the time its caller had."""
+        """Queue a document whose embedding was not done within its caller's time budget."""
         with suppress(asyncio.QueueFull):
             self._unfinished.put_nowait(document_id)
 
     def sweep_soon(self) -> None:
-        """Have pending documents completed, and a run gone on with, now rather than at the next turn."""
+        """Start the next sweep, and the next round of a run that embeds all documents again, at once."""
         self._sweep_now.set()
         self._rebuild_now.set()
 
     async def sweep(self, on_done: Callable[[int], None], *, together: int = SWEEP_TOGETHER) -> int:
-        """Complete pending documents until none is left that can be; returns how many were.
+        """Embed and store pending documents until no more can be completed; returns how many were.
 
-        One that cannot be completed now, or that went away or changed meanwhile, is left to the next sweep.
+        A document that fails, or that was deleted or changed meanwhile, is left to the next sweep.
 
         Args:
-            on_done: told after each document how many are done so far.
+            on_done: called after each document with the number that are done.
             together: how many are completed at once.
 
         Raises:
-            BackendUnavailableError: the embedder or the store is not there; the rest stays pending.
+            BackendUnavailableError: the embedder or the store is unavailable; the other documents stay pending.
         """
         done = 0
-        is_away = False
+        is_unavailable = False
         left: set[str] = set()
         failures: list[BackendError] = []
-        places = asyncio.Semaphore(together)
+        semaphore = asyncio.Semaphore(together)
 
         async def complete(id_: str) -> None:
-            nonlocal done, is_away
-            async with places:
-                if is_away:  # embedding what cannot be stored is of no use
+            nonlocal done, is_unavailable
+            async with semaphore:
+                if is_unavailable:  # embeddings that cannot be stored would be wasted
                     return
                 try:
                     is_complete = await self._indexer.complete(id_)
                 except BackendUnavailableError:
-                    is_away = True
+                    is_unavailable = True
                     raise
                 except BackendError as error:
                     left.add(id_)
                     failures.append(error)
                     logger.warning("document %s stays pending: %s", id_, error)
                     return
-            if not is_complete:  # asked for again at once, one whose content is lost would be asked for without end
-                left.add(id_)
+            if not is_complete:
+                left.add(id_)  # not retried in this sweep: a document whose content is lost would loop without end
                 return
             done += 1
             on_done(done)
@@ -266,5 +268,5 @@ class Upkeep:
             for result in results:
                 if isinstance(result, BaseException):
                     raise result
-        self.trouble = f"{len(failures)} documents cannot be given vectors: {failures[0]}" if failures else None
+        self.problem = f"{len(failures)} documents cannot be embedded: {failures[0]}" if failures else None
         return done

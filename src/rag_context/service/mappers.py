@@ -1,4 +1,4 @@
-"""Between wire models and domain: requests to queries, documents and tenants; answers and receipts to responses."""
+"""Maps wire models to the domain and back: requests to queries and documents, answers and receipts to responses."""
 
 from datetime import datetime
 from typing import Literal, TypeVar
@@ -24,6 +24,7 @@ from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.receipts import Outcome, Receipt
+from rag_context.ports.models import Tokenizer
 from rag_context.projects.tenants import Tenants
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus
 
@@ -38,13 +39,13 @@ _BULK_STATUS: dict[Outcome, Literal["indexed", "unchanged", "replaced", "deferre
 
 
 def query_of(request: SearchRequest, default_min_score: float | None) -> Query:
-    """What a search request asks."""
+    """The query of a search request."""
     min_score = default_min_score if request.min_score is None else request.min_score
     return Query(request.query, request.limit, filter_of(request), Mode(request.mode), min_score)
 
 
 def filter_of(request: SearchRequest | ListRequest) -> Filter:
-    """What a request narrows its answer to."""
+    """The filter of a request."""
     source = request.source
     is_prefix = source is not None and source.endswith("*")
     return Filter(
@@ -64,12 +65,12 @@ def filter_of(request: SearchRequest | ListRequest) -> Filter:
 def tenant_of(
     request: DeleteRequest | GetRequest | IndexRequest | ListRequest | SearchRequest | SimilarRequest,
 ) -> Tenant:
-    """Whose documents a request is about."""
+    """The tenant whose documents a request is about."""
     return Tenant(request.project or "", request.branch or "", request.path_hash or "")
 
 
-def draft_of(request: IndexRequest) -> DocumentInput:
-    """The document that an index request hands in."""
+def document_input(request: IndexRequest) -> DocumentInput:
+    """The document that an index request submits."""
     metadata = request.metadata.to_metadata() if request.metadata is not None else Metadata()
     if metadata.agent is None and request.agent is not None:
         metadata = Metadata(
@@ -90,7 +91,7 @@ def draft_of(request: IndexRequest) -> DocumentInput:
 def search_response(
     answer: Answer, *, request_id: str, latency_ms: float, explain: bool, breaker_open: bool
 ) -> SearchResponse:
-    """The envelope of T-1, the same at every level."""
+    """The response to a search; it has the same fields at every level."""
     return SearchResponse(
         results=[_result(result, explain=explain) for result in answer.results],
         latency=round(latency_ms, 3),
@@ -106,8 +107,34 @@ def search_response(
     )
 
 
+def within_token_budget(response: SearchResponse, max_tokens: int, tokenizer: Tokenizer) -> SearchResponse:
+    """The response with only the first results whose passages fit the budget, and the number that were omitted.
+
+    The context around a passage is kept if it fits what is left after all passages, the best result's first.
+    """
+    left, kept = max_tokens, 0
+    for result in response.results:
+        size = len(tokenizer.offsets(result.content))
+        if size > left:
+            break
+        left -= size
+        kept += 1
+    results: list[SearchResult] = []
+    for result in response.results[:kept]:
+        size = _tokens_around(result, tokenizer)
+        results.append(result if size <= left else result.model_copy(update={"context": None}))
+        left -= size if size <= left else 0
+    return response.model_copy(update={"results": results, "omitted": len(response.results) - kept})
+
+
+def _tokens_around(result: SearchResult, tokenizer: Tokenizer) -> int:
+    context = result.context
+    texts = (context.before, context.after) if context is not None else ()
+    return sum(len(tokenizer.offsets(text)) for text in texts if text)
+
+
 def _leg(leg: RetrieverReport, *, cached: bool) -> LegReport:
-    """What a leg did for this answer: nothing, where it was remembered."""
+    """The report on a retriever; an answer from the cache ran none."""
     if cached:
         return LegReport(status=RetrieverStatus.SKIPPED.value, latency_ms=0.0, detail="answered from the cache")
     return LegReport(status=leg.status.value, latency_ms=round(leg.latency_ms, 3), detail=leg.detail)
@@ -156,7 +183,7 @@ def _explain(result: Result) -> Explain:
 def search_record(
     request: SearchRequest, answer: Answer, *, request_id: str, latency_ms: float, timestamp: datetime
 ) -> SearchRecord:
-    """What is remembered of a search."""
+    """The record of a search, for the statistics."""
     spent = {} if answer.cached else {name: leg.latency_ms for name, leg in answer.legs.items()}
     return SearchRecord(
         timestamp=timestamp,
@@ -178,7 +205,7 @@ def search_record(
 
 
 def stats_response(summary: SearchSummary, documents: int) -> StatsResponse:
-    """What searches add up to, beside how many documents there are."""
+    """The statistics of a time range, and the number of documents now."""
     return StatsResponse(
         total_documents=documents,
         total_queries=summary.queries,
@@ -204,7 +231,7 @@ def stats_response(summary: SearchSummary, documents: int) -> StatsResponse:
 
 
 def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
-    """What became of a document handed in by a tool."""
+    """The response to a document that was indexed."""
     return IndexResponse(
         success=True,
         chunks_indexed=len(receipt.chunk_ids),
@@ -219,7 +246,7 @@ def index_response(receipt: Receipt, latency_ms: float) -> IndexResponse:
 
 
 def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
-    """What became of one document of many."""
+    """The receipt for one document of a stream."""
     return BulkReceipt(
         status=_BULK_STATUS[receipt.outcome],
         source=source,
@@ -235,23 +262,23 @@ def bulk_receipt(receipt: Receipt, source: str) -> BulkReceipt:
 Request = TypeVar("Request", SearchRequest, ListRequest, GetRequest, SimilarRequest, DeleteRequest, IndexRequest)
 
 
-class Naming:
-    """Spells out the projects that requests name.
+class TenantResolver:
+    """Completes the branch and path hash of requests that name a project.
 
     Args:
-        tenants: those that there are.
+        tenants: the stored tenants.
     """
 
     def __init__(self, tenants: Tenants) -> None:
         self._tenants = tenants
 
     async def resolved(self, request: Request) -> Request:
-        """The request with branch and path hash of the project that it names.
+        """The request with the branch and path hash of its project.
 
         Raises:
             NotFoundError: there is no such project.
-            InvalidInputError: several fit, or a branch is named without a project.
-            BackendError: it cannot be read which there are.
+            InvalidInputError: several projects match, or the request has a branch and no project.
+            BackendError: the list of projects cannot be read.
         """
         if request.project is None:
             _check_alone(request)
@@ -260,11 +287,11 @@ class Naming:
         return request.model_copy(update={"branch": tenant.branch or None, "path_hash": tenant.path_hash or None})
 
     async def writable(self, request: IndexRequest) -> IndexRequest:
-        """The request with the tenant that a document is stored for, which may be a new one.
+        """The request with the tenant for which its document is stored, which may be a new one.
 
         Raises:
             InvalidInputError: the documents of that project are files; or as `resolved`.
-            BackendError: it cannot be read which projects there are.
+            BackendError: the list of projects cannot be read.
         """
         project = request.project
         if project is None:
@@ -282,5 +309,5 @@ class Naming:
 
 def _check_alone(request: Request) -> None:
     if request.branch is not None or request.path_hash is not None:
-        message = "branch and pathHash tell projects of one name apart: name project too"
+        message = "branch and pathHash distinguish projects of the same name: send project too"
         raise InvalidInputError(message, [FieldError("project", message)])

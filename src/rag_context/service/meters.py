@@ -1,4 +1,4 @@
-"""Prometheus meters of one service. Labels come from a small set, however many agents there are."""
+"""Prometheus metrics of one service. The number of label values is bounded, however many agents there are."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from rag_context.resilience.breaker import BreakerState
 from rag_context.search.query import Answer
 
 MAX_AGENTS = 100
-"""Agents beyond the first hundred share the label `other`: a label must not grow with its users."""
+"""Agents after the first hundred share the label `other`, so that the number of time series is bounded."""
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _STATES = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN: 2}
@@ -20,7 +20,7 @@ _STATES = {BreakerState.CLOSED: 0, BreakerState.HALF_OPEN: 1, BreakerState.OPEN:
 
 @dataclass(frozen=True, slots=True)
 class _Counted(Collector):
-    """A counter that is kept elsewhere. The library's own counter cannot follow a function."""
+    """A counter whose value is computed by a function; the library's own counter cannot do that."""
 
     name: str
     text: str
@@ -32,16 +32,16 @@ class _Counted(Collector):
 
 
 class Meters:
-    """Counts searches and watches the parts.
+    """Counts searches and exports the state of the components.
 
     Args:
-        breaker_state: where the outer breaker stands.
+        breaker_state: the state of the breaker around searches.
         queue_depth: records waiting to be written.
-        dropped: records that were lost since the start.
+        dropped: records that were dropped since the start.
         cache_hit_rate: 0..1 since the start.
         vectors: vectors in the index, as last counted.
         embeddings_reused: how often one embedding served a further collection.
-        admissions: the queues of what waits for its turn.
+        admissions: the queues of requests that wait to run.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Meters:
             self._embedding.observe(embedding.latency_ms / 1000.0)
 
     def text(self) -> bytes:
-        """Everything in Prometheus' text format."""
+        """All metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def _watch(self, admissions: Admissions) -> None:
-        """Meter the queues, by class of work."""
+        """Export the queues, by class of requests."""
         classes = ["class"]
         registry = self._registry
         waiting = Gauge("rag_admission_waiting", "Calls that wait for their turn", classes, registry=registry)
@@ -102,7 +102,7 @@ class Meters:
         wait = Histogram(
             "rag_admission_wait_seconds", "Wait of a call for its turn", classes, buckets=_BUCKETS, registry=registry
         )
-        rejected = Counter("rag_admission_rejected", "Calls refused as overloaded", classes, registry=registry)
+        rejected = Counter("rag_admission_rejected", "Calls rejected as overloaded", classes, registry=registry)
 
         def meter(admission: Admission) -> None:
             waiting.labels(admission.name).set_function(lambda: admission.waiting)

@@ -1,4 +1,4 @@
-"""Which project a request is about: the one it names, else the caller's own."""
+"""Resolves the project of a request: the one that it names, else the one that the caller has activated."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,7 @@ from rag_context.projects.records import (
 )
 
 
-class Naming(Protocol):
+class ProjectRequest(Protocol):
     """A request that may name a project."""
 
     @property
@@ -36,129 +36,129 @@ class Naming(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Meant:
-    """The project that a request is about; `activation` None where this process does not follow it."""
+class ResolvedProject:
+    """The project of a request; `activation` is None if this process does not follow its files."""
 
     tenant: Tenant
     activation: Activation | None
 
     @property
     def options(self) -> RetrievalOptions:
-        """What the project says of questions."""
+        """The options of `rag_query`, from the project's configuration or the defaults."""
         return self.activation.options if self.activation is not None else QUERY_DEFAULTS
 
     @property
     def search_options(self) -> RetrievalOptions:
-        """What the project says of searches."""
+        """The options of `semantic_search`, from the project's configuration or the defaults."""
         return self.activation.search_options if self.activation is not None else SEARCH_DEFAULTS
 
     @property
     def doc_types(self) -> tuple[DocTypeInfo, ...]:
-        """The kinds of document that it declares."""
+        """The document types that it declares, or the built-in ones."""
         return self.activation.doc_types if self.activation is not None else built_in_doc_types()
 
 
-class ProjectChoice:
-    """Finds the project that is meant.
+class ProjectResolver:
+    """Resolves the projects of requests.
 
     Args:
-        projects: those that are followed, and who works on which.
+        projects: the stored and followed projects, and the activations of callers.
     """
 
     def __init__(self, projects: Projects) -> None:
         self._projects = projects
 
-    async def of(self, request: Naming, caller: CallerId) -> Meant:
-        """The project that a request names, else the caller's own.
+    async def resolve(self, request: ProjectRequest, caller: CallerId) -> ResolvedProject:
+        """The project that a request names, else the one that the caller has activated.
 
         Raises:
-            ProjectNotActivatedError: none is named, and the caller has none, or several.
-            NotFoundError: the one that is named is not there.
-            InvalidInputError: several fit.
-            BackendError: it cannot be read what is stored.
+            ProjectNotActivatedError: the request names none, and the caller has activated none, or several.
+            NotFoundError: the request names a project that does not exist.
+            InvalidInputError: several projects match.
+            BackendError: the list of projects cannot be read.
         """
         own = self._own(request.activation, caller)
         if request.project is None:
             if request.branch is not None or request.path_hash is not None:
-                message = "branch and path_hash tell projects of one name apart: name project too"
+                message = "branch and path_hash distinguish projects of the same name: send project too"
                 raise InvalidInputError(message, [FieldError("project", message)])
             if not own:
                 raise ProjectNotActivatedError(
                     "No project is active for you: call activate_project with the path of its .rag-context/config.json "
-                    "and pass on the activation that it returns, or name a stored one as project"
+                    "and send the activation that it returns, or send the name of a stored project as project"
                 )
             if len(own) > 1:
                 raise ProjectNotActivatedError(
-                    f"Several projects were activated with this API key ({_listed(own)}): pass the activation that "
-                    "activate_project returned, or name one with project, branch and path_hash"
+                    f"Several projects were activated with this API key ({_listed(own)}): send the activation that "
+                    "activate_project returned, or select one with project, branch and path_hash"
                 )
-            meant = Meant(own[0].tenant, own[0])
+            resolved = ResolvedProject(own[0].tenant, own[0])
         else:
-            fitting = [each for each in own if _is_named(each.tenant, request)]
-            if len(fitting) == 1:
-                meant = Meant(fitting[0].tenant, fitting[0])
+            matching = [each for each in own if _matches(each.tenant, request)]
+            if len(matching) == 1:
+                resolved = ResolvedProject(matching[0].tenant, matching[0])
             else:
                 tenant = await self._projects.tenants.named(request.project, request.branch, request.path_hash)
-                meant = Meant(tenant, self._projects.followed(tenant))
-        await self._projects.remembered.note_used(meant.tenant)
-        return meant
+                resolved = ResolvedProject(tenant, self._projects.followed(tenant))
+        await self._projects.project_records.note_used(resolved.tenant)
+        return resolved
 
     async def repository(self, request: DeleteDocumentsRequest, caller: CallerId) -> str | None:
-        """The path hash of the one repository whose documents are to be deleted; None: none of them is a file.
+        """The path hash of the repository whose documents a request deletes; None if none of them is a file.
 
         Raises:
             NotFoundError: there is no such project.
-            InvalidInputError: several repositories have it.
-            BackendError: it cannot be read what is stored.
+            InvalidInputError: several repositories have a project of this name.
+            BackendError: the list of projects cannot be read.
         """
         name, branch, path_hash = request.project_name, request.branch_name, request.path_hash
         own = {each.tenant for each in self._own(request.activation, caller)}
         tenants = self._projects.tenants
-        fitting = [
+        matching = [
             each
             for each in await tenants.known()
             if each.project == name and branch in (None, each.branch) and path_hash in (None, each.path_hash)
         ]
-        hashes = sorted({each.path_hash for each in fitting})
-        mine = {each.path_hash for each in fitting if each in own}
-        if len(mine) == 1:
-            return mine.pop()
+        hashes = sorted({each.path_hash for each in matching})
+        own_hashes = {each.path_hash for each in matching if each in own}
+        if len(own_hashes) == 1:
+            return own_hashes.pop()
         if len(hashes) > 1:
-            message = f"Several repositories are called {name!r} ({', '.join(hashes)}): say which with path_hash"
+            message = f"Several repositories have a project {name!r} ({', '.join(hashes)}): select one with path_hash"
             raise InvalidInputError(message, [FieldError("path_hash", message)])
         if not hashes:
-            await tenants.named(name, branch, path_hash)  # says what there is
+            await tenants.named(name, branch, path_hash)  # raises NotFoundError with the names that exist
         return hashes[0] or None
 
     def _own(self, handle: str | None, caller: CallerId) -> list[Activation]:
-        """What the caller works on, as it is followed now."""
+        """The activations of the caller, each as the process follows the project now."""
         found = self._projects.activations.of(caller, handle)
         return [self._projects.followed(each.tenant) or each for each in found]
 
 
-def followed(meant: Meant) -> Activation:
-    """The activation of a project whose files are needed. Raises: ProjectNotActivatedError."""
-    if meant.activation is None:
+def followed(project: ResolvedProject) -> Activation:
+    """The activation of a project whose files a request needs. Raises: ProjectNotActivatedError."""
+    if project.activation is None:
         raise ProjectNotActivatedError(
-            f"Project {meant.tenant.project!r} is stored here, but its files are not followed: call activate_project "
+            f"Project {project.tenant.project!r} is stored here, but its files are not followed: call activate_project "
             "with its configuration first"
         )
-    return meant.activation
+    return project.activation
 
 
-def external(meant: Meant) -> tuple[Activation, Tenant, str]:
-    """A project with external documents, the tenant that these are kept as, and the path of their folder.
+def external(project: ResolvedProject) -> tuple[Activation, Tenant, str]:
+    """The activation of a project with external documents, the tenant of these documents, and their folder.
 
     Raises:
         ProjectNotActivatedError: the project is not followed.
-        ExternalDocsNotConfiguredError: it has none.
+        ExternalDocsNotConfiguredError: it has no external documents.
     """
-    activation = followed(meant)
+    activation = followed(project)
     root = activation.external_root
     if activation.external is None or root is None:
         raise ExternalDocsNotConfiguredError(
-            f"Project {meant.tenant.project!r} has no external documents: name their folder as external_docs.path in "
-            "its configuration, and activate it again"
+            f"Project {project.tenant.project!r} has no external documents: set their folder as external_docs.path "
+            "in its configuration, and activate it again"
         )
     home = activation.repository_root
     path = root.relative_to(home) if root.is_relative_to(home) else root
@@ -171,7 +171,7 @@ def _listed(own: list[Activation]) -> str:
     )
 
 
-def _is_named(tenant: Tenant, request: Naming) -> bool:
+def _matches(tenant: Tenant, request: ProjectRequest) -> bool:
     return (
         tenant.project == request.project
         and request.branch in (None, tenant.branch)

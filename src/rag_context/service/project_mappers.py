@@ -1,4 +1,4 @@
-"""Project documents to wire models: what was retrieved, and one document with the lines that a request names."""
+"""Maps project documents to wire models: retrieved documents, projects, warnings, and the lines of a document."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,23 +30,23 @@ from rag_context.projects.records import (
 )
 from rag_context.projects.sync import FileOutcome, SyncReport
 
-_TROUBLE = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
+_NOT_INDEXED = (FileOutcome.REJECTED, FileOutcome.DEFERRED)
 
 LevelName = Literal["standard", "important", "critical"]
 
 
 def level_name(level: PromotionLevel) -> LevelName:
-    """A promotion level as replies say it."""
+    """The name of a promotion level on the wire."""
     return cast("LevelName", level.label)
 
 
 def tenant_fields(tenant: Tenant) -> dict[str, Any]:
-    """For whom a reply is."""
+    """The fields of a response that name its project."""
     return {"project_name": tenant.project, "branch_name": tenant.branch, "path_hash": tenant.path_hash}
 
 
 def labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[str]) -> dict[str, Any]:
-    """How an answer was obtained, and why the index may be `behind` the files."""
+    """The fields that say how a response was obtained; `behind` says why the index may be older than the files."""
     return {
         "fallback": label.level > 1,
         "fallback_level": int(label.level),
@@ -62,7 +62,7 @@ def labelled(label: Label, request_id: str, latency_ms: float, behind: Sequence[
 
 
 def _quoted(document: RetrievedDocument) -> dict[str, Any]:
-    """Which document, and the passage that speaks for it."""
+    """The fields that name a document, and its best passage."""
     quote = document.quote
     return {
         "path": document.path,
@@ -77,7 +77,7 @@ def _quoted(document: RetrievedDocument) -> dict[str, Any]:
 
 
 def source(document: RetrievedDocument) -> Source:
-    """A document that was found, or stands in front."""
+    """A document that a search found, or a critical one."""
     return Source(
         **_quoted(document),
         summary=document.summary,
@@ -101,7 +101,7 @@ def linked_doc(document: LinkedDocument) -> LinkedDoc:
 
 
 def type_counts(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[TypeCount]:
-    """How many documents of each type there are: the declared types, then those that documents alone name."""
+    """The number of documents of each type: first the declared types, then types that only documents name."""
     declared = [TypeCount(name=info.name, doc_count=counts.get(info.name, 0), custom=info.custom) for info in infos]
     known = {info.name for info in infos}
     return declared + [
@@ -110,12 +110,12 @@ def type_counts(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list
 
 
 def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[DocType]:
-    """The same, with all that is said of each type."""
+    """The document types with their descriptions, folders, schemas and numbers of documents."""
     by_name = {info.name: info for info in infos}
     found = []
     for counted in type_counts(infos, counts):
-        said = "Documents of no declared type" if counted.name == DEFAULT_DOC_TYPE else "Not declared in the project"
-        info = by_name.get(counted.name) or DocTypeInfo(counted.name, said, "", {})
+        undeclared = "Documents without a type" if counted.name == DEFAULT_DOC_TYPE else "Not declared in the project"
+        info = by_name.get(counted.name) or DocTypeInfo(counted.name, undeclared, "", {})
         found.append(
             DocType(
                 name=info.name,
@@ -130,8 +130,8 @@ def doc_types(infos: Sequence[DocTypeInfo], counts: Mapping[str, int]) -> list[D
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """What is known of a stored project; `gone` says why nothing is left of its files, None where they are there."""
+class StoredProject:
+    """A stored project; `gone` says why its files no longer exist, None if they exist."""
 
     tenant: Tenant
     record: ProjectRecord | None
@@ -140,94 +140,105 @@ class Listed:
     is_followed: bool
 
 
-def listed_project(listed: Listed, behind: Sequence[str], grace: timedelta, now: datetime) -> ListedProject:
-    """A project in the list of all."""
-    record, gone = listed.record, listed.gone
+def listed_project(stored: StoredProject, behind: Sequence[str], grace: timedelta, now: datetime) -> ListedProject:
+    """An entry of the list of all projects."""
+    record, gone = stored.record, stored.gone
     end = None if record is None or gone is None else removal_time(record.gone_since or now, record, grace)
     return ListedProject(
-        **tenant_fields(listed.tenant),
-        documents=listed.documents,
+        **tenant_fields(stored.tenant),
+        documents=stored.documents,
         last_used=record.last_used if record is not None else None,
         path=record.root if record is not None else None,
         exists=gone is None if record is not None else None,
-        followed=listed.is_followed,
+        followed=stored.is_followed,
         removed_after=end,
         warnings=[*([gone] if gone is not None else []), *behind],
     )
 
 
 def catching_up(state: FollowState | None, resuming: str | None = None) -> list[str]:
-    """Why the index may not be as the files are.
+    """Warnings that say why the index may be older than the files.
 
     Args:
-        state: how far the following is; None where the files are not followed.
-        resuming: what is to be said of a project that is not followed again yet.
+        state: the progress of the first indexing, and problems; None if the files are not followed.
+        resuming: why a project is not followed again yet after a restart; None if it is.
     """
-    said = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
+    warnings = [f"The project's documents may be older than its files: {resuming}"] if resuming is not None else []
     if state is None:
-        return said
+        return warnings
     if not state.complete:
         progress = state.progress
-        far = (
+        files = (
             f"{progress.done} of {progress.total} files so far" if progress is not None else "the files are being read"
         )
-        said.append(f"Still indexing ({far}); questions are answered from what is there")
-    if state.trouble is not None:
-        said.append(f"The project cannot be followed as it is configured now: {state.trouble}")
-    return said
+        warnings.append(f"Still indexing ({files}); answers use the documents that are indexed so far")
+    if state.problem is not None:
+        warnings.append(f"The project cannot be followed as it is configured now: {state.problem}")
+    return warnings
 
 
 def following_warnings(
     activation: Activation, state: FollowState | None, documents: Sequence[ProjectDocument]
 ) -> list[str]:
-    """What is wrong with a project: its configuration, its first reconciliation while that lasts, its files."""
+    """Warnings about a project: its configuration, the progress of its first indexing, and its files."""
     config = activation.config
-    said = [*config.warnings, *catching_up(state)]
+    warnings = [*config.warnings, *catching_up(state)]
     if state is not None and state.first is not None:
-        said += _trouble(state.first, "docs folder", config.docs_path)
+        warnings += _not_indexed(state.first, "docs folder", config.docs_path)
     if state is not None and state.first_external is not None and config.external is not None:
-        said += _trouble(state.first_external, "external documents", config.external.path)
-    return said + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]
+        warnings += _not_indexed(state.first_external, "external documents", config.external.path)
+    return warnings + [f"{each.path}: {warning}" for each in documents for warning in each.warnings]
 
 
-def _trouble(report: SyncReport, what: str, folder: str) -> list[str]:
-    """What a reconciliation could not do, by path; of the folder itself by what it is."""
+def _not_indexed(report: SyncReport, what: str, folder: str) -> list[str]:
+    """The files that were not indexed, with the reasons; `what` and `folder` describe the folder itself."""
     return [
         f"{what} {folder!r}: {each.reason}" if each.path == "." else f"{each.path}: {each.reason}"
         for each in report.receipts
-        if each.reason and each.outcome in _TROUBLE
+        if each.reason and each.outcome in _NOT_INDEXED
     ]
 
 
+MAX_WARNINGS = 100
+"""Warnings about single documents in one response."""
+
+
+def limited(warnings: Sequence[str]) -> list[str]:
+    """The first warnings, and the number of the others."""
+    more = len(warnings) - MAX_WARNINGS
+    return [*warnings[:MAX_WARNINGS], f"and {more} more"] if more > 0 else list(warnings)
+
+
 MAX_CHARS = 40_000
-"""Characters that one reply carries, about; the first line comes whole, however long it is."""
+"""Characters of one response, about: its first line is complete, however long it is."""
 
 SIMILAR = 3
 
 
-def named_document(catalogue: DocumentList, said: str) -> ProjectDocument:
-    """The document that a path names: from the docs folder, from the repository's root, or absolute.
+def named_document(document_list: DocumentList, requested: str) -> ProjectDocument:
+    """The document with a path: relative to the docs folder, relative to the repository's root, or absolute.
 
     Raises:
-        DocumentNotFoundError: there is none; the message names the likeliest ones.
+        DocumentNotFoundError: there is no such document; the message names the most similar paths.
     """
-    documents = catalogue.documents
+    documents = document_list.documents
     folder = documents[0].docs_folder if documents else ""
-    for path in (spelt for candidate in _candidates(said, folder) for spelt in spellings(candidate)):
-        if (document := catalogue.by_path(path)) is not None:
+    for path in (spelt for candidate in _candidates(requested, folder) for spelt in spellings(candidate)):
+        if (document := document_list.by_path(path)) is not None:
             return document
     paths = [document.path for document in documents]
-    same_name = [path for path in paths if PurePosixPath(path).name == PurePosixPath(said).name]
-    near = (same_name or get_close_matches(said, paths, SIMILAR))[:SIMILAR]
+    same_name = [path for path in paths if PurePosixPath(path).name == PurePosixPath(requested).name]
+    near = (same_name or get_close_matches(requested, paths, SIMILAR))[:SIMILAR]
     hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise DocumentNotFoundError(f"The project has no document {said!r}{hint}", [FieldError("path", "No such document")])
+    message = f"The project has no document {requested!r}{hint}"
+    raise DocumentNotFoundError(message, [FieldError("path", "No such document")])
 
 
 def lines_of(content: str, start: int | None, end: int | None) -> dict[str, Any]:
-    """The lines from `start` to `end` (from 1, both included) as the wire has them.
+    """The fields of a response with the lines from `start` to `end` (from 1, both included).
 
     Raises:
-        InvalidInputError: there are no such lines.
+        InvalidInputError: the document has no such lines.
     """
     lines = content.removesuffix("\n").split("\n") if content else []
     first = start or 1
@@ -255,11 +266,11 @@ def lines_of(content: str, start: int | None, end: int | None) -> dict[str, Any]
     }
 
 
-def _candidates(said: str, folder: str) -> Iterator[str]:
-    said = said.replace("\\", "/").strip()
-    if folder and said.startswith(f"{folder}/"):
-        said = said.removeprefix(f"{folder}/")
+def _candidates(path: str, folder: str) -> Iterator[str]:
+    path = path.replace("\\", "/").strip()
+    if folder and path.startswith(f"{folder}/"):
+        path = path.removeprefix(f"{folder}/")
     name = PurePosixPath(folder).name
-    yield from reference_candidates(said, "", name)
-    if name and said.startswith(f"{name}/"):
-        yield from reference_candidates(said.removeprefix(f"{name}/"), "", name)
+    yield from reference_candidates(path, "", name)
+    if name and path.startswith(f"{name}/"):
+        yield from reference_candidates(path.removeprefix(f"{name}/"), "", name)

@@ -1,4 +1,4 @@
-"""Kinds of provider between the wire and the domain: what there are, and trying one."""
+"""The use cases of providers: list them, describe one, test a configuration or a connection."""
 
 import json
 import re
@@ -27,9 +27,9 @@ class ProviderService:
     """The use cases of providers.
 
     Args:
-        connections: where collections live.
-        registry: the kinds of provider.
-        allowed: where kinds of provider may be tried for a caller.
+        connections: the configured connections.
+        registry: the provider kinds.
+        allowed: the addresses at which callers may test a provider.
     """
 
     def __init__(self, connections: Connections, registry: ProviderRegistry, allowed: AllowedAddresses) -> None:
@@ -38,38 +38,38 @@ class ProviderService:
         self._allowed = allowed
 
     async def listing(self) -> ProvidersResponse:
-        """All kinds of provider, also those that cannot be used here."""
+        """All provider kinds, including those that are not available here."""
         await self._registry.load()
         found = [self._described(registered) for registered in self._registry]
         return ProvidersResponse(providers=found, count=len(found))
 
     async def get(self, name: str) -> ProviderResponse:
-        """One kind of provider."""
+        """Describe one provider kind."""
         return self._described(await self._known(name))
 
     async def test(self, name: str, request: TestRequest) -> ProviderHealthResponse:
-        """Say how a provider is with a configuration, or on a connection that there is."""
+        """Test a provider with a configuration, or test an existing connection."""
         registered = await self._known(name)
         if request.connection is not None:
             connection = self._connections.known(request.connection)
             if connection.provider != name:
-                said = f"Connection '{connection.id}' is of the provider '{connection.provider}'"
-                raise InvalidInputError(said, [FieldError("connection", said)])
+                message = f"Connection '{connection.id}' is of the provider '{connection.provider}'"
+                raise InvalidInputError(message, [FieldError("connection", message)])
             return _health(await connection.health())
         if not registered.available:
-            said = f"Provider '{name}' is not available: {registered.reason}"
-            raise InvalidInputError(said, [FieldError("", said)])
+            message = f"Provider '{name}' is not available: {registered.reason}"
+            raise InvalidInputError(message, [FieldError("", message)])
         configuration = request.configuration or {}
-        _refuse_paths(registered.connection_schema(), configuration)
-        chosen = _validated(registered, configuration)
-        if self._allowed.forbidden(registered.addresses(chosen)):
-            # Said before anything is tried: the answer is the same whether something listens there or not.
-            said = (
-                "Only addresses that the server's configuration names are tried: make a connection with this one, or "
-                "have it added to server.test_addresses"
+        _reject_paths(registered.connection_schema(), configuration)
+        options = _validated(registered, configuration)
+        if self._allowed.forbidden(registered.addresses(options)):
+            # Raised before any request: the response must not reveal whether something listens at the address.
+            message = (
+                "Only addresses in the server's configuration are tested: configure a connection with this one, or "
+                "add it to server.test_addresses"
             )
-            raise InvalidInputError(said, [FieldError("configuration", said)])
-        return _health(await probe(registered, chosen))
+            raise InvalidInputError(message, [FieldError("configuration", message)])
+        return _health(await probe(registered, options))
 
     async def _known(self, name: str) -> Registered:
         await self._registry.load()
@@ -102,20 +102,20 @@ def _capabilities(capabilities: Capabilities) -> CapabilitiesResponse:
     )
 
 
-def _refuse_paths(schema: Mapping[str, Any], configuration: Mapping[str, object]) -> None:
-    """A caller from elsewhere must not have files made on this machine. Raises: InvalidInputError."""
+def _reject_paths(schema: Mapping[str, Any], configuration: Mapping[str, object]) -> None:
+    """Reject paths: a remote caller must not create files on this machine. Raises: InvalidInputError."""
     properties = schema.get("properties", {})
     paths = [name for name in configuration if _PATH_FORMAT.search(json.dumps(properties.get(name, {})))]
     if paths:
-        said = "names a place on the server's disk: configure a connection with it, and test that"
+        message = "is a path on the server's disk: configure a connection with it, and test that connection"
         raise InvalidInputError(
-            "; ".join(f"{name} {said}" for name in paths),
-            [FieldError(f"configuration.{name}", said) for name in paths],
+            "; ".join(f"{name} {message}" for name in paths),
+            [FieldError(f"configuration.{name}", message) for name in paths],
         )
 
 
 def _validated(registered: Registered, configuration: Mapping[str, object]) -> BaseModel:
-    """A configuration as its kind wants it. Raises: InvalidInputError, about fields of the request."""
+    """The configuration as the model of its provider kind. Raises: InvalidInputError with the request's fields."""
     try:
         return registered.validated(configuration)
     except InvalidInputError as error:

@@ -1,8 +1,8 @@
-"""Makes all vectors anew beside those that answer, until they are complete and take their place.
+"""Embeds all documents again into new vectors, while the old ones still answer, and then replaces the old ones.
 
-What a run has still to do is in the store, so that it survives the end of a process: the next one that works with
-the run's model goes on with it. Several processes may use one index; one of them works on a run, and another takes
-over where it has not got on for a while.
+The state of a run is in the store, so that it survives the end of a process: the next process with the run's model
+continues it. Several processes may use one index; one of them works on a run, and another one takes over if there
+was no progress for some seconds.
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from rag_context.service.binding import BoundEmbedder, same_vectors
 logger = logging.getLogger(__name__)
 
 LEASE_S = 5.0
-"""A run that has got on within so many seconds has somebody who works on it."""
+"""A run with progress in the last so many seconds belongs to a process that still works on it."""
 
 ABANDONED_S = 600.0
-"""A run of another model that has not got on for so long is given up by whoever works with the index's model."""
+"""A process that uses the index's model abandons a run of another model that had no progress for so long."""
 
 BATCH = 100
 
-Told = Callable[[int], None]
-"""Told how many documents are done so far."""
+OnDone = Callable[[int], None]
+"""Called with the number of documents that are done."""
 
 
 class Rebuilding:
     """Begins a run, works on it, and ends it.
 
     Args:
-        rebuilder: keeps the new vectors.
+        rebuilder: stores the new vectors and the state of the run.
         inner: the model in use.
-        bound: the model that answers.
+        bound: the model that embeds queries.
         indexer: embeds documents.
-        begin_on_mismatch: whether a run begins by itself where another model made the index.
+        begin_on_mismatch: whether a run begins by itself if the index was embedded by another model.
         now: the wall clock, in seconds since 1970.
     """
 
@@ -65,7 +65,7 @@ class Rebuilding:
         self._beginning = asyncio.Lock()
 
     async def begin(self) -> None:
-        """Begin a run, unless one of the model in use is under way. Raises: BackendError (no model, no store)."""
+        """Begin a run, unless one with the same model exists. Raises: BackendError (no model, no store)."""
         async with self._beginning:
             model = self._inner.model
             run = await self._rebuilder.under_way()
@@ -74,29 +74,27 @@ class Rebuilding:
         await self._bound.bind()
 
     async def remaining(self) -> int | None:
-        """How many documents lack new vectors; None where no run is under way. Raises: BackendError."""
+        """How many documents lack new vectors; None if there is no run. Raises: BackendError."""
         return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
 
     async def require_ended(self) -> None:
-        """Make sure that the index has the vectors of the model in use.
+        """Check that the index has vectors of the model in use.
 
         Raises:
-            BackendRejectedError: it has not: another process put an end to the run.
+            BackendRejectedError: it has vectors of another model, because another process ended the run.
         """
         await self._bound.bind()
         recorded = self._bound.recorded
         if recorded is None or not same_vectors(self._inner.model, recorded):
             raise BackendRejectedError(
-                "vectors", "another process ended the run; `rag-context reindex` begins it again"
+                "vectors", "another process ended the reindexing; run `rag-context reindex` to start it again"
             )
 
-    async def work(self, on_done: Told = lambda _done: None, *, together: int = 1) -> bool:
-        """Go on with the run under way, where there is one for the model in use, to its end.
-
-        Returns whether it did: another task or process may be at it.
+    async def work(self, on_done: OnDone = lambda _done: None, *, together: int = 1) -> bool:
+        """Finish the run of the model in use; returns False if there is none, or if another task works on it.
 
         Raises:
-            BackendError: an embedder or the store is not there; the run goes on later.
+            BackendError: the embedder or the store is unavailable; the run continues later.
         """
         if self._one_at_a_time.locked():
             return False
@@ -104,58 +102,58 @@ class Rebuilding:
             run = await self._due()
             if run is None:
                 return False
-            logger.info("the vectors of %s are made beside those that answer", run.model.name)
+            logger.info("all documents are embedded again with %s; the old vectors answer meanwhile", run.model.name)
             done = 0
 
-            def tell() -> None:
+            def count() -> None:
                 nonlocal done
                 done += 1
                 on_done(done)
 
-            # Its own fingerprint may differ from the run's by float noise.
+            # The model's own fingerprint may differ from the run's by float noise.
             embedder = _Named(self._inner, run.model)
-            while not await self._rebuilder.switch(run.model.fingerprint, await self._pass(embedder, tell, together)):
+            while not await self._rebuilder.switch(run.model.fingerprint, await self._pass(embedder, count, together)):
                 pass
             self._is_ours = False
             await self._bound.bind()
-            logger.info("the vectors of %s are complete and answer from now on", run.model.name)
+            logger.info("the vectors of %s are complete: searches use them from now on", run.model.name)
             return True
 
     async def _due(self) -> Rebuild | None:
-        """The run to work on; a run that nobody will end is given up."""
+        """The run to work on, or None; abandons a run of another model that no process continues."""
         run = await self._rebuilder.under_way()
         if run is None and not self._begin_on_mismatch:
             return None
         model = self._inner.model
         await self._bound.bind()  # another process may have ended a run just now
         is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
-        still_s = math.inf if run is None else self._now() - run.touched
-        is_free = self._is_ours or not 0.0 <= still_s < LEASE_S
+        idle_s = math.inf if run is None else self._now() - run.touched
+        is_free = self._is_ours or not 0.0 <= idle_s < LEASE_S
         if run is not None and same_vectors(model, run.model):
             return run if is_free else None
         if self._begin_on_mismatch and not is_current and is_free:
             await self.begin()
             return await self._rebuilder.under_way()
-        if run is not None and is_current and still_s > ABANDONED_S:
-            logger.warning("the vectors of %s are given up: nobody goes on with them", run.model.name)
+        if run is not None and is_current and idle_s > ABANDONED_S:
+            logger.warning("the new vectors of %s are deleted: no process continues them", run.model.name)
             await self._rebuilder.abandon()
         return None
 
-    async def _pass(self, embedder: Embedder, tell: Callable[[], None], together: int) -> set[str]:
-        """Complete every document that lacks new vectors; returns the ids of those that cannot be."""
+    async def _pass(self, embedder: Embedder, count: Callable[[], None], together: int) -> set[str]:
+        """Embed every document that lacks new vectors; returns the ids of those that failed."""
         left: set[str] = set()
         last = ""
-        places = asyncio.Semaphore(together)
+        semaphore = asyncio.Semaphore(together)
 
         async def complete(id_: str) -> None:
-            async with places:
+            async with semaphore:
                 try:
                     is_complete = await self._indexer.complete_beside(id_, embedder, self._rebuilder)
                 except (BackendDataError, BackendRejectedError) as error:
-                    logger.warning("document %s cannot have new vectors: %s", id_, error)
+                    logger.warning("document %s cannot be embedded again: %s", id_, error)
                     is_complete = False
             if is_complete:
-                tell()
+                count()
             else:
                 left.add(id_)
 
@@ -171,7 +169,7 @@ class Rebuilding:
 
 
 class _Named:
-    """An embedder under the name and fingerprint that the run records."""
+    """The embedder, with the name and fingerprint that the run has recorded."""
 
     def __init__(self, inner: Embedder, model: EmbeddingModel) -> None:
         self.model = model

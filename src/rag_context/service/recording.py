@@ -1,4 +1,4 @@
-"""What is kept of every search and every failure: counted at once, written down behind it."""
+"""Records searches and failures: counts them in the metrics at once, and queues them for the statistics."""
 
 from collections.abc import Callable, Collection
 from datetime import datetime
@@ -13,15 +13,15 @@ from rag_context.service.meters import Meters
 from rag_context.service.telemetry import Telemetry
 
 VALIDATING_AGENT = "rag-context validate"
-"""Agent of searches that only try the system out: they are metrics, and no use that statistics should show."""
+"""The agent of test searches: they count in the metrics, but statistics of use leave them out."""
 
 
-class Recording:
-    """Counts and keeps.
+class SearchRecorder:
+    """Counts and records searches and failures.
 
     Args:
-        telemetry: writes records, off the request path.
-        meters: count.
+        telemetry: stores the records, off the request path.
+        meters: the metrics.
         now: the wall clock.
     """
 
@@ -31,7 +31,7 @@ class Recording:
         self._now = now
 
     def search(self, request: SearchRequest, answer: Answer, request_id: str, latency_ms: float) -> None:
-        """A search in the agents' memory."""
+        """Record a search in the memory of the agents."""
         self._meters.count(answer, latency_ms / 1000.0, request.agent or UNKNOWN_AGENT)
         if request.agent == VALIDATING_AGENT:
             return
@@ -41,13 +41,13 @@ class Recording:
             self.error("search", BackendError("search", answer.error), request_id)
 
     def document_search(self, record: SearchRecord, label: Label, retrieved: Collection[str]) -> None:
-        """A search in the documents of a project."""
+        """Record a search in the documents of a project."""
         answer = Answer((), label.level, label.legs, 0)
         self._meters.count(answer, record.latency_ms / 1000.0, record.agent)
         self._telemetry.record_search(record, retrieved)
 
     def error(self, operation: str, error: BackendError, request_id: str) -> None:
-        """A failure of a component."""
+        """Record a failure of a component."""
         self._telemetry.record_error(
             ErrorRecord(self._now(), "error", error.component, operation, str(error), request_id)
         )

@@ -1,66 +1,117 @@
-"""Making all vectors anew behind the searches: begun on request, carried on by the upkeep, told as it is.
+"""Embedding all documents again, and completing restored ones: in the foreground, or started in the background.
 
-Nothing of a run is kept here. What it has still to do is in the store, so a run survives the end of the process, and
-every process that uses the index sees how far it is.
+The state of a run is in the store alone, so a run survives the end of the process, and every process that uses the
+index sees its progress.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from rag_context.api.maintenance import ReindexRequest, ReindexResponse
 from rag_context.domain.documents import Counts
 from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.ingest.indexer import STORE_S
+from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.retrievers import Backends
 from rag_context.service.binding import BoundEmbedder
+from rag_context.service.maintenance import SWEEP_TOGETHER, BackgroundMaintenance
 from rag_context.service.rebuilding import Rebuilding
 
 WAIT_S = 300.0
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
-Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
-"""Told how many documents are done, and of how many."""
+OnReindexed: TypeAlias = Callable[[int, int], Awaitable[None]]
+"""Called with the number of documents that are done, and of all documents."""
 
 
 class Reindexing:
-    """Begins a run, and says how far it is.
+    """Starts runs, waits for them, and reports their progress.
 
     Args:
-        sources: the ports.
-        embedder: the model and whether it is the index's.
-        registry: forgets vectors.
-        sweep_soon: has pending documents completed now rather than later.
+        backends: the ports.
+        embedder: the model in use, compared with the model of the index.
+        registry: deletes all vectors and records the model.
+        indexer: chunks documents again.
+        maintenance: completes pending documents.
         clock: monotonic seconds.
-        rebuilding: makes vectors beside those that answer; without it, those go first.
+        rebuilding: embeds into new vectors while the old ones still answer. None: all vectors are deleted first.
     """
 
     def __init__(
         self,
-        sources: Backends,
+        backends: Backends,
         embedder: BoundEmbedder,
         registry: ModelRegistry,
-        sweep_soon: Callable[[], None],
+        indexer: Indexer,
+        maintenance: BackgroundMaintenance,
         clock: Callable[[], float] = time.monotonic,
         rebuilding: Rebuilding | None = None,
     ) -> None:
         self._rebuilding = rebuilding
-        self._sources = sources
+        self._backends = backends
         self._embedder = embedder
         self._registry = registry
-        self._sweep_soon = sweep_soon
+        self._indexer = indexer
+        self._maintenance = maintenance
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
 
-    async def reindex(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse:
-        """Begin a run where one is needed and none is under way.
+    async def run(self, on_progress: Callable[[int, int], None]) -> int:
+        """Embed all documents again with the configured model and wait for the end; returns their number.
+
+        Searches use the old vectors meanwhile. The next start, or the next call, finishes an interrupted run.
+
+        Args:
+            on_progress: called with the number of documents that are done, and of all documents.
 
         Raises:
-            BackendError: the model or the store is not there.
+            BackendError: the model or the store is unavailable, or another process reindexes with another model.
+        """
+        rebuilding, documents = self._rebuilding, self._backends.documents
+        if rebuilding is not None:
+            await rebuilding.begin()
+            total = await rebuilding.remaining() or 0
+            on_progress(0, total)
+            while not await rebuilding.work(lambda done: on_progress(done, max(total, done)), together=SWEEP_TOGETHER):
+                left = await rebuilding.remaining()
+                if left is None:  # the background maintenance or another process has finished it, or replaced it
+                    await rebuilding.require_ended()
+                    break
+                on_progress(max(total - left, 0), total)
+                await asyncio.sleep(POLL_EVERY_S)
+            return total
+        total = await self._registry.drop_vectors()
+        await self._embedder.bind()
+        _ = self._embedder.model  # raises if another process has recorded its own model meanwhile
+        on_progress(0, total)
+        await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
+        # The sweep of the background maintenance may have completed a part of them.
+        return total - (await documents.counts()).pending
+
+    async def restore(self, broken: Sequence[str], on_progress: Callable[[int, int], None]) -> int:
+        """Chunk documents again from their stored content, then embed all pending ones; returns their number.
+
+        Args:
+            broken: ids of the documents to chunk again.
+            on_progress: called with the number of documents that are embedded, and of all pending ones.
+
+        Raises:
+            BackendError: the model or the store is unavailable; the documents that are left stay pending.
+        """
+        for id_ in broken:
+            await self._indexer.rechunk(id_)
+        total = (await self._backends.documents.counts()).pending
+        return await self._maintenance.sweep(lambda done: on_progress(done, max(total, done)))
+
+    async def reindex(self, request: ReindexRequest, on_progress: OnReindexed) -> ReindexResponse:
+        """Start a run in the background if one is needed and none runs; waits for its end if the request says so.
+
+        Raises:
+            BackendError: the model or the store is unavailable.
         """
         if not request.status_only:
             async with self._one_at_a_time:
@@ -70,17 +121,17 @@ class Reindexing:
             counts = await self._wait(counts, on_progress)
         return await self._report(counts)
 
-    async def _wait(self, counts: Counts, on_progress: Progress) -> Counts:
+    async def _wait(self, counts: Counts, on_progress: OnReindexed) -> Counts:
         until = self._clock() + WAIT_S
-        told = -1
+        reported = -1
         while True:
             done = counts.documents - counts.pending
-            if done > told:
-                told = done
+            if done > reported:
+                reported = done
                 await on_progress(done, counts.documents)
             if not counts.pending or self._clock() >= until:
                 return counts
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(POLL_EVERY_S)
             counts = await self._count()
 
     async def _begin(self, *, force: bool) -> None:
@@ -90,14 +141,14 @@ class Reindexing:
         except BackendRejectedError:
             is_needed = True
         else:
-            # A run under way is carried on, or an impatient caller would start it over and over.
+            # A run that has begun is finished first: otherwise repeated calls would restart it without end.
             is_needed = force and not pending
         if is_needed and self._rebuilding is not None:
             await self._rebuilding.begin()
         elif is_needed:
             await self._registry.drop_vectors()
             await self._embedder.bind()
-        self._sweep_soon()
+        self._maintenance.sweep_soon()
 
     async def _report(self, counts: Counts) -> ReindexResponse:
         status: Literal["current", "running", "waiting", "needed"] = "running" if counts.pending else "current"
@@ -122,11 +173,11 @@ class Reindexing:
         return self._rebuilding is not None and await self._rebuilding.remaining() is not None
 
     async def _count(self) -> Counts:
-        """The counts; documents that lack new vectors while they are made are taken for pending."""
-        store, documents = self._sources.document_store, self._sources.documents
+        """The counts, in which a document without its new vectors counts as pending during a run."""
+        store, documents = self._backends.document_store, self._backends.documents
         counts = await store.call(documents.counts, Deadline.after(STORE_S, self._clock))
         if self._rebuilding is None:
             return counts
         left = await store.call(self._rebuilding.remaining, Deadline.after(STORE_S, self._clock))
-        # At 0 they are about to take the place of the old ones.
+        # At 0 the new vectors are complete and about to replace the old ones: the run is not over yet.
         return counts if left is None else replace(counts, pending=max(left, counts.pending, 1))

@@ -1,4 +1,4 @@
-"""Which documents are most like one: by the vectors of its chunks, or by its words where there are none to be had."""
+"""Finds the documents that are most similar to one: by vector search, or by keyword search if vectors are missing."""
 
 import logging
 import time
@@ -22,91 +22,91 @@ from rag_context.search.retrievers import Backends
 
 logger = logging.getLogger(__name__)
 
-ASKED_CHUNKS = 8
-"""Chunks that speak for a document: the first, the last, and those evenly between."""
+SAMPLED_CHUNKS = 8
+"""Chunks that represent a document: the first, the last, and others evenly between."""
 
-ASKED_CHARS = 1000
-"""How much of a document's text is asked for by words."""
+KEYWORD_CHARS = 1000
+"""Characters of a document's text that are its keyword query."""
 
 POOL = 60
 OWN_CHUNKS = 300
-"""How many hits are fetched at first: room for others beside so many of its own document."""
+"""The first search has a limit of `POOL` hits, and more for up to so many hits of the document itself."""
 
-WARNING = "Vector search unavailable, compared by words instead"
+WARNING = "Vector search unavailable, keyword search compared the documents instead"
 
 
 @dataclass(frozen=True, slots=True)
 class _Near:
-    """A document's nearest chunk, and how near the document is (0..1)."""
+    """A document's most similar chunk, and the similarity of the document (0..1)."""
 
     chunk_id: str
     score: float
 
 
-class Likeness:
+class SimilarDocuments:
     """Compares documents of one tenant.
 
     Args:
-        sources: the ports.
+        backends: the ports.
         clock: monotonic seconds.
     """
 
-    def __init__(self, sources: Backends, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sources = sources
-        self._coverage = Coverage(sources.documents, sources.document_store, clock)
+    def __init__(self, backends: Backends, clock: Callable[[], float] = time.monotonic) -> None:
+        self._backends = backends
+        self._coverage = Coverage(backends.documents, backends.document_store, clock)
         self._clock = clock
 
     async def similar(self, document: Document, limit: int) -> SimilarResponse:
-        """The documents of its tenant that are most like `document`. Raises: BackendError (words failed too)."""
+        """The most similar documents of the same tenant. Raises: BackendError (keyword search failed too)."""
         where = Filter(document.tenant)
         deadline = Deadline.after(STORE_S, self._clock)
-        store = self._sources.document_store
-        chunks = await store.call(lambda: self._sources.documents.chunks(document.id), deadline)
+        store = self._backends.document_store
+        chunks = await store.call(lambda: self._backends.documents.chunks(document.id), deadline)
         try:
             missing = await self._coverage.missing(where, deadline)
             if matters(missing):
                 raise BackendStartingError("vectors", described(missing))
             near = await self._by_vectors(document.id, chunks, limit, where, deadline)
-            by_words = False
+            is_fallback = False
         except BackendError as error:
-            logger.info("comparing %s by words: %s", document.id, error)
+            logger.info("document %s is compared by keyword search: %s", document.id, error)
             deadline = Deadline.after(STORE_S, self._clock)
-            near = await self._by_words(document, len(chunks), limit, where, deadline)
-            by_words = True
+            near = await self._by_keywords(document, len(chunks), limit, where, deadline)
+            is_fallback = True
         best = sorted(near.items(), key=lambda item: (-item[1].score, item[0]))[:limit]
         ids = [found.chunk_id for _, found in best]
-        passages = await store.call(lambda: self._sources.documents.passages(ids), deadline) if ids else {}
+        passages = await store.call(lambda: self._backends.documents.passages(ids), deadline) if ids else {}
         return SimilarResponse(
             results=[_shown(passages[found.chunk_id], found.score) for _, found in best if found.chunk_id in passages],
-            method="text" if by_words else "vector",
-            fallback=by_words,
-            fallback_level=2 if by_words else 1,
-            warning=WARNING if by_words else None,
+            method="text" if is_fallback else "vector",
+            fallback=is_fallback,
+            fallback_level=2 if is_fallback else 1,
+            warning=WARNING if is_fallback else None,
         )
 
     async def _by_vectors(
         self, document_id: str, chunks: Sequence[Chunk], limit: int, where: Filter, deadline: Deadline
     ) -> Mapping[str, _Near]:
-        asked = [chunk.embedded for chunk in _spread(chunks)]
-        if not asked:
+        sample = [chunk.embedded for chunk in _sample(chunks)]
+        if not sample:
             return {}
-        sources = self._sources
-        vectors = await sources.embedding.call(lambda: sources.embedder.embed_documents(asked), deadline)
+        backends = self._backends
+        vectors = await backends.embedding.call(lambda: backends.embedder.embed_documents(sample), deadline)
         refs: dict[str, ChunkRef] = {}
-        for reach in _reaches(len(chunks)):
-            refs = await self._candidates(document_id, vectors, reach, where, deadline)
+        for hits in _search_limits(len(chunks)):
+            refs = await self._candidates(document_id, vectors, hits, where, deadline)
             if len({ref.document_id for ref in refs.values()}) >= limit:
                 break
         cosines = np.zeros((len(vectors), len(refs)), dtype=np.float32)
         for row, vector in enumerate(vectors):
-            exact = await sources.vector_store.call(partial(sources.vectors.score, vector, list(refs)), deadline)
+            exact = await backends.vector_store.call(partial(backends.vectors.score, vector, list(refs)), deadline)
             cosines[row] = [exact.get(id_, -1.0) for id_ in refs]
-        calibration = sources.embedder.model.calibration
+        calibration = backends.embedder.model.calibration
         found = list(refs.values())
         near: dict[str, _Near] = {}
         for id_, columns in _columns_by_document(found).items():
             of_document = cosines[:, columns]
-            # What each asked chunk finds nearest in this document, on average.
+            # The mean, over the sampled chunks, of the cosine of the nearest chunk in this document.
             mean = float(of_document.max(axis=1).mean())
             nearest = found[columns[int(of_document.max(axis=0).argmax())]]
             near[id_] = _Near(nearest.id, relevance(Candidate(nearest, mean, 0.0, 0.0), calibration))
@@ -115,23 +115,23 @@ class Likeness:
     async def _candidates(
         self, document_id: str, vectors: Matrix, limit: int, where: Filter, deadline: Deadline
     ) -> dict[str, ChunkRef]:
-        """The chunks of other documents that any of the vectors finds."""
-        sources = self._sources
+        """The chunks of other documents that a search for any of the vectors returns."""
+        backends = self._backends
         refs: dict[str, ChunkRef] = {}
         for vector in vectors:
-            find = partial(sources.vectors.search, vector, limit=limit, where=where)
-            hits = await sources.vector_store.call(find, deadline)
+            find = partial(backends.vectors.search, vector, limit=limit, where=where)
+            hits = await backends.vector_store.call(find, deadline)
             refs.update((hit.chunk.id, hit.chunk) for hit in hits if hit.chunk.document_id != document_id)
         return refs
 
-    async def _by_words(
+    async def _by_keywords(
         self, document: Document, own_chunks: int, limit: int, where: Filter, deadline: Deadline
     ) -> Mapping[str, _Near]:
-        text = f"{document.title} {document.content[:ASKED_CHARS]}"
+        text = f"{document.title} {document.content[:KEYWORD_CHARS]}"
         near: dict[str, _Near] = {}
-        for reach in _reaches(own_chunks):
-            find = partial(self._sources.texts.search, text, limit=reach, where=where)
-            hits = await self._sources.document_store.call(find, deadline)
+        for wide in _search_limits(own_chunks):
+            find = partial(self._backends.texts.search, text, limit=wide, where=where)
+            hits = await self._backends.document_store.call(find, deadline)
             for hit in sorted(hits, key=lambda hit: -hit.share):
                 if hit.chunk.document_id != document.id:
                     near.setdefault(hit.chunk.document_id, _Near(hit.chunk.id, hit.share))
@@ -140,16 +140,16 @@ class Likeness:
         return near
 
 
-def _reaches(own_chunks: int) -> tuple[int, ...]:
-    """How many hits are asked for: beside some of the document's own chunks, then, if need be, beside all of them."""
+def _search_limits(own_chunks: int) -> tuple[int, ...]:
+    """Limits of the first search, which leaves room for some of the document's own chunks, and of a second for all."""
     return tuple(dict.fromkeys((min(own_chunks, OWN_CHUNKS) + POOL, own_chunks + POOL)))
 
 
-def _spread(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """At most `ASKED_CHUNKS` of the chunks, evenly spaced, the first and the last among them."""
-    if len(chunks) <= ASKED_CHUNKS:
+def _sample(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """At most `SAMPLED_CHUNKS` of the chunks, evenly spaced, the first and the last among them."""
+    if len(chunks) <= SAMPLED_CHUNKS:
         return list(chunks)
-    return [chunks[round(i * (len(chunks) - 1) / (ASKED_CHUNKS - 1))] for i in range(ASKED_CHUNKS)]
+    return [chunks[round(i * (len(chunks) - 1) / (SAMPLED_CHUNKS - 1))] for i in range(SAMPLED_CHUNKS)]
 
 
 def _columns_by_document(refs: Iterable[ChunkRef]) -> dict[str, list[int]]:

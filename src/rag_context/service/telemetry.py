@@ -1,4 +1,4 @@
-"""What happened, written down beside the request path: a bounded queue, one task that empties it, drops counted."""
+"""Stores records of searches and errors, off the request path: a bounded queue that one task writes out."""
 
 import asyncio
 import logging
@@ -22,10 +22,10 @@ FLUSH_S = 0.25
 """Records are visible in the statistics within a second."""
 
 STORE_S = 30.0
-"""How long the task that writes waits for the store."""
+"""Time budget of a write by the background task."""
 
-HURRY_S = 2.0
-"""How long everybody else waits for it: who asks for statistics, and the end of the process."""
+FLUSH_TIMEOUT_S = 2.0
+"""Time budget of a write before statistics are read, and at the end of the process."""
 
 PRUNE_S = 3600.0
 
@@ -64,7 +64,7 @@ class Telemetry:
         self._turn = asyncio.Lock()
         self._has_failed = False
         self.dropped = 0
-        """Records that were lost because too many waited, or the store did not take them."""
+        """Records that were dropped because the queue was full or the store failed."""
 
     @property
     def waiting(self) -> int:
@@ -85,12 +85,12 @@ class Telemetry:
             return
         self._errors.append(record)
 
-    async def flush(self, patience_s: float = HURRY_S) -> None:
-        """Write what waits; on failure it is dropped and counted, for statistics must never pile up.
+    async def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> None:
+        """Write the queue to the store; records that cannot be written are dropped and counted.
 
-        While earlier records are still being written, what waits goes on waiting.
+        If an earlier write takes longer than the timeout, the queue stays as it is.
         """
-        deadline = Deadline.after(patience_s, self._clock)
+        deadline = Deadline.after(timeout_s, self._clock)
         try:
             await deadline.bound("documents", self._turn.acquire())
         except BackendTimeoutError:
@@ -101,7 +101,7 @@ class Telemetry:
             self._turn.release()
 
     async def run(self) -> None:
-        """Flush until cancelled, and forget what is too old now and then."""
+        """Flush until cancelled, and delete old records once an hour."""
         loop = asyncio.get_running_loop()
         prune_at = loop.time()
         while True:

@@ -1,4 +1,4 @@
-"""Reads the settings once, opens adapters in order and closes them in reverse. Only this package names adapters."""
+"""The composition root: opens the adapters that the settings select, and closes them. Only here are they imported."""
 
 import asyncio
 import logging
@@ -30,8 +30,8 @@ from rag_context.search.retrievers import Backends
 from rag_context.service.audit import Audit
 from rag_context.service.binding import BoundEmbedder, OpenFormer, same_vectors
 from rag_context.service.health import HealthMonitor
-from rag_context.service.maintenance import Upkeep
-from rag_context.service.projects import ProjectParts
+from rag_context.service.maintenance import BackgroundMaintenance
+from rag_context.service.projects import ProjectDependencies
 from rag_context.service.rebuilding import Rebuilding
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
@@ -51,19 +51,19 @@ logger = logging.getLogger(__name__)
 SEARCHES_PER_CORE = 2
 MOST_SEARCHES_PER_CORE = 16
 TARGET_SHARE = 0.3
-"""Share of its deadline that a search may take before fewer are let in at once."""
+"""Share of the deadline that searches may take; if they take more, fewer run at once."""
 
 DEFAULT_WINDOW = 254
-"""Window in tokens assumed while no model is known: the bundled model's."""
+"""The window in tokens before the model is loaded: that of the bundled model."""
 
 
 @asynccontextmanager
 async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> AsyncIterator[Service]:
-    """The service on the configured backends; its model loads behind it.
+    """Open the service on the configured backends; its model loads in the background.
 
     Raises:
         ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model made the index, and `on_mismatch` says to refuse.
+        IndexMismatchError: another model embedded the index, and `on_mismatch` is REFUSE.
     """
     async with _opened(settings, on_mismatch) as (_, service):
         yield service
@@ -71,7 +71,7 @@ async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.
 
 @asynccontextmanager
 async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
-    """The index as it lies there, without its model, to be read out beside whoever uses it.
+    """Open the index for an export, without its model; other processes may use it at the same time.
 
     Raises:
         ConfigurationError: the settings cannot work, or there is no index.
@@ -85,11 +85,11 @@ async def open_export(settings: Settings) -> AsyncIterator[Exporter]:
 
 @asynccontextmanager
 async def open_import(settings: Settings, conflict: Conflict) -> AsyncIterator[tuple[Importer, Service]]:
-    """What takes an export in, and the service that gives vectors to what came without.
+    """Open the index for an import, with the service that embeds documents which came without vectors.
 
     Raises:
         ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model made the index.
+        IndexMismatchError: another model embedded the index.
     """
     async with _opened(settings, OnMismatch.REFUSE) as (stores, service):
         yield Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict), service
@@ -97,7 +97,7 @@ async def open_import(settings: Settings, conflict: Conflict) -> AsyncIterator[t
 
 @asynccontextmanager
 async def open_audit(settings: Settings) -> AsyncIterator[Audit]:
-    """The index as it lies there, without its model, to be examined or mended beside whoever uses it.
+    """Open the index for checks and repairs, without its model; other processes may use it at the same time.
 
     Raises:
         ConfigurationError: the settings cannot work, or there is no index.
@@ -117,7 +117,7 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
         shared = await stack.enter_async_context(_open_shared(settings.stores))
         former = await stack.enter_async_context(former_embedders(settings))
         cached = CachedEmbedder(embedder, shared=shared)
-        parts = _parts(
+        dependencies = _dependencies(
             stores,
             cached,
             shared,
@@ -125,20 +125,20 @@ async def _opened(settings: Settings, on_mismatch: OnMismatch) -> AsyncIterator[
             former,
             begin_on_mismatch=on_mismatch is OnMismatch.REINDEX,
         )
-        # Not the one that is bound to the documents' index: each collection records a model of its own.
+        # Not the embedder that is bound to the documents' index: every collection records its own model.
         own = TextEmbedder(cached, Dependency("embedder", cached.ping))
-        collections = await stack.enter_async_context(open_collection_service(settings, own, parts.admissions))
-        stack.push_async_callback(parts.telemetry.flush)
-        await stack.enter_async_context(_running("telemetry", parts.telemetry.run()))
-        await stack.enter_async_context(_running("upkeep", parts.upkeep.run()))
-        projects = await stack.enter_async_context(open_projects(parts, settings))
-        parts = replace(parts, collections=collections, projects=projects)
-        yield stores, Service(parts, min_score=settings.search.min_score)
+        collections = await stack.enter_async_context(open_collection_service(settings, own, dependencies.admissions))
+        stack.push_async_callback(dependencies.telemetry.flush)
+        await stack.enter_async_context(_running("telemetry", dependencies.telemetry.run()))
+        await stack.enter_async_context(_running("maintenance", dependencies.maintenance.run()))
+        projects = await stack.enter_async_context(open_projects(dependencies, settings))
+        dependencies = replace(dependencies, collections=collections, projects=projects)
+        yield stores, Service(dependencies, min_score=settings.search.min_score)
 
 
 @asynccontextmanager
 async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | None]:
-    """The level of cache behind the memory that processes share; None where each has its own."""
+    """The cache that processes share, behind the cache in memory; None if none is configured."""
     async with open_cache(settings) as cache:
         if cache is None:
             yield None
@@ -149,7 +149,7 @@ async def _open_shared(settings: StoreSettings) -> AsyncIterator[SecondLevel | N
             yield level
 
 
-def _parts(
+def _dependencies(
     stores: Stores,
     embedder: Embedder,
     shared: SecondLevel | None,
@@ -159,7 +159,7 @@ def _parts(
     begin_on_mismatch: bool,
 ) -> Dependencies:
     bound = BoundEmbedder(embedder, stores.registry, stores.rebuilder, open_former)
-    sources = Backends(
+    backends = Backends(
         embedder=bound,
         vectors=stores.vectors,
         texts=stores.texts,
@@ -171,13 +171,13 @@ def _parts(
     )
     indexer = Indexer(
         embedder=bound,
-        embedding=sources.embedding,
+        embedding=backends.embedding,
         documents=stores.documents,
-        document_store=sources.document_store,
+        document_store=backends.document_store,
         writer=stores.writer,
         policy=IndexingPolicy(DEFAULT_WINDOW, settings.indexing.timeout_s, RedactionMode(settings.indexing.redaction)),
         stored_vectors=StoredVectors(
-            stores.documents, sources.document_store, stores.vectors, sources.vector_store, stores.registry
+            stores.documents, backends.document_store, stores.vectors, backends.vector_store, stores.registry
         ),
     )
     rebuilding = (
@@ -191,26 +191,26 @@ def _parts(
         cooldown=constant_cooldown(settings.breaker.timeout_ms / 1000.0),
         event_s=settings.search.deadline_ms / 1000.0,
     )
-    dependencies = (
-        (f"vector store ({TITLES[settings.stores.vectors]})", sources.vector_store),
-        (f"embedding model ({_embedder_title(settings)})", sources.embedding),
-        (f"document store ({TITLES[settings.stores.documents]})", sources.document_store),
+    monitored = (
+        (f"vector store ({TITLES[settings.stores.vectors]})", backends.vector_store),
+        (f"embedding model ({_embedder_title(settings)})", backends.embedding),
+        (f"document store ({TITLES[settings.stores.documents]})", backends.document_store),
         *(((f"cache ({TITLES[settings.stores.cache]})", shared.guard),) if shared is not None else ()),
     )
     load = stores.vectors.ping if settings.stores.vectors == "embedded" else None
     return Dependencies(
-        sources=sources,
+        backends=backends,
         embedder=bound,
         metrics=stores.metrics,
         registry=stores.registry,
-        chain=SearchChain(sources, breaker, deadline_s=settings.search.deadline_ms / 1000.0),
+        chain=SearchChain(backends, breaker, deadline_s=settings.search.deadline_ms / 1000.0),
         cache=ResultCache(settings.search.cache_size, settings.search.cache_ttl_s, time.monotonic, shared),
         indexer=indexer,
         telemetry=Telemetry(
             stores.metrics, stores.documents, retention=timedelta(days=settings.telemetry.retention_days)
         ),
-        upkeep=Upkeep(
-            [part for _, part in dependencies],
+        maintenance=BackgroundMaintenance(
+            [part for _, part in monitored],
             bound,
             indexer,
             stores.documents,
@@ -219,19 +219,19 @@ def _parts(
             rebuilding,
             load,
         ),
-        health=HealthMonitor(dependencies, writes=stores.writes),
+        health=HealthMonitor(monitored, writes=stores.writes),
         rebuilding=rebuilding,
         admissions=_admissions(settings),
     )
 
 
 def _admissions(settings: Settings) -> Admissions:
-    """How much runs at once: as many searches as meet their deadline, and writes that leave room for them."""
-    chosen, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
+    """The limits of what runs at once: as many searches as meet their deadline, and few enough writes beside them."""
+    admission, deadline_s = settings.admission, settings.search.deadline_ms / 1000.0
     cores = os.cpu_count() or 1
     searches = (
-        FixedLimit(chosen.searches)
-        if chosen.searches
+        FixedLimit(admission.searches)
+        if admission.searches
         else AdaptiveLimit(
             SEARCHES_PER_CORE * cores,
             least=cores,
@@ -239,10 +239,10 @@ def _admissions(settings: Settings) -> Admissions:
             target_s=TARGET_SHARE * deadline_s,
         )
     )
-    bounds = Bounds(chosen.max_wait_ms / 1000.0, chosen.max_waiting)
+    bounds = Bounds(admission.max_wait_ms / 1000.0, admission.max_waiting)
     return Admissions(
         searches=Admission("searches", searches, bounds),
-        writes=Admission("writes", FixedLimit(chosen.writes or cores + 1), bounds),
+        writes=Admission("writes", FixedLimit(admission.writes or cores + 1), bounds),
     )
 
 
@@ -252,7 +252,7 @@ def _embedder_title(settings: Settings) -> str:
 
 @asynccontextmanager
 async def _running(name: str, work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Run `work` beside the block, and end it with the block. Its crash is logged, not hidden."""
+    """Run a background task during the block, and cancel it at the end. A crash of it is logged."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_log_crash)
     try:
@@ -268,40 +268,42 @@ def _log_crash(task: "asyncio.Task[None]") -> None:
 
 
 SEARCH_SHARE = 0.8
-"""Share of a search's deadline in which a project's search answers; the rest is for reading whole documents."""
+"""Share of the deadline for the search of a project; the rest is for reading whole documents."""
 
 
 @asynccontextmanager
-async def open_projects(parts: Dependencies, settings: Settings) -> AsyncIterator[ProjectParts]:
-    """What the use cases of project documents are made of.
+async def open_projects(dependencies: Dependencies, settings: Settings) -> AsyncIterator[ProjectDependencies]:
+    """Open the components for project documents.
 
     Raises:
-        ConfigurationError: the chat model cannot be used as it is configured.
+        ConfigurationError: the configuration of the chat model is incomplete.
     """
     deadline_s = settings.search.deadline_ms / 1000.0
-    sources = parts.sources
-    chain = SearchChain(sources, parts.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
+    backends = dependencies.backends
+    chain = SearchChain(backends, dependencies.chain.breaker, deadline_s=SEARCH_SHARE * deadline_s)
     registry = SqliteProjectRegistry(settings.data_dir)
-    projects = Projects(parts.indexer, sources.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes)
-    works = RetrievalDependencies(
+    projects = Projects(
+        dependencies.indexer, backends.documents, registry=registry, max_bytes=settings.indexing.max_file_bytes
+    )
+    retrieval = RetrievalDependencies(
         ask=chain.search,
-        documents=sources.documents,
-        document_store=sources.document_store,
-        catalogues=projects.catalogues,
-        renderer=Renderer(parts.embedder.tokenizer),
-        model=lambda: parts.embedder.model,
+        documents=backends.documents,
+        document_store=backends.document_store,
+        document_lists=projects.document_lists,
+        renderer=Renderer(dependencies.embedder.tokenizer),
+        model=lambda: dependencies.embedder.model,
         deadline_s=deadline_s,
     )
     async with _open_chat(settings.chat) as chat:
         try:
-            yield ProjectParts(projects, works, chat, _rules(settings))
+            yield ProjectDependencies(projects, retrieval, chat, _rules(settings))
         finally:
             await projects.aclose()
             registry.close()
 
 
 def _rules(settings: Settings) -> Rules:
-    """A data directory is this machine's alone; a document store on a server may hold other machines' projects."""
+    """Projects in a data directory are this machine's; a store on a server may have projects of other machines."""
     return Rules(
         follow=settings.projects.follow,
         grace=timedelta(days=settings.projects.forget_after_days),
@@ -310,17 +312,17 @@ def _rules(settings: Settings) -> Rules:
 
 
 @asynccontextmanager
-async def _open_chat(chosen: ChatSettings) -> AsyncIterator[ChatModel | None]:
-    """The configured chat model; None where none is."""
-    if chosen.url is None:
+async def _open_chat(settings: ChatSettings) -> AsyncIterator[ChatModel | None]:
+    """The configured chat model; None if none is configured."""
+    if settings.url is None:
         yield None
         return
-    if chosen.model is None:
+    if settings.model is None:
         raise ConfigurationError("chat.url is set, but no model: set chat.model to one that the chat server has.")
-    from rag_context.generation.openai_compatible import OpenAIChat  # noqa: PLC0415  (only where chosen)
+    from rag_context.generation.openai_compatible import OpenAIChat  # noqa: PLC0415  (only if configured)
 
-    key = chosen.api_key.get_secret_value() if chosen.api_key is not None else None
-    chat = OpenAIChat(chosen.url, model=chosen.model, api_key=key, timeout_s=chosen.timeout_s)
+    key = settings.api_key.get_secret_value() if settings.api_key is not None else None
+    chat = OpenAIChat(settings.url, model=settings.model, api_key=key, timeout_s=settings.timeout_s)
     try:
         yield chat
     finally:

@@ -1,4 +1,4 @@
-"""Which provider each connection is made of, and what embeds texts for it."""
+"""Opens the connections of collections, each with its provider and embedder."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -27,15 +27,15 @@ _DEFAULT = ConnectionSettings(provider="embedded")
 async def open_connections(
     settings: Settings, registry: ProviderRegistry, own: TextEmbedder | None = None
 ) -> AsyncIterator[Connections]:
-    """The configured connections, none of them opened yet, and `default`: the data directory, if not said otherwise.
+    """The configured connections, none of them opened yet; `default` is the data directory unless it is configured.
 
     Args:
         settings: the configuration.
-        registry: the kinds of provider.
-        own: embeds texts where a connection names no embedder.
+        registry: the provider kinds.
+        own: the embedder of connections without one of their own.
 
     Raises:
-        ConfigurationError: one of them can never work.
+        ConfigurationError: a connection can never work.
     """
     tables = {DEFAULT: _DEFAULT, **settings.connections}
     openers = {id_: _opener(id_, chosen, registry) for id_, chosen in tables.items()}
@@ -51,7 +51,7 @@ async def open_connections(
 async def open_collection_service(
     settings: Settings, own: TextEmbedder, admissions: Admissions
 ) -> AsyncIterator[CollectionService]:
-    """The use cases of collections.
+    """Open the use cases of collections.
 
     Raises:
         ConfigurationError: a connection can never work.
@@ -68,10 +68,10 @@ async def open_collection_service(
 
 @asynccontextmanager
 async def open_all_connections(settings: Settings) -> AsyncIterator[Connections]:
-    """The same without anything that embeds texts, for work that moves vectors as they are.
+    """The configured connections without embedders, to copy stored vectors.
 
     Raises:
-        ConfigurationError: one of them can never work.
+        ConfigurationError: a connection can never work.
     """
     async with open_connections(settings, provider_registry(settings)) as connections:
         yield connections
@@ -94,10 +94,12 @@ def _known(id_: str, chosen: ConnectionSettings, registry: ProviderRegistry) -> 
     if registered is None:
         known = ", ".join(dict.fromkeys(one.name for one in registry))
         raise ConfigurationError(
-            f"connections.{id_}.provider is {chosen.provider!r}, which is not known; choose one of {known}."
+            f"connections.{id_}.provider is {chosen.provider!r}, which is unknown; choose one of {known}."
         )
     if not registered.available:
-        raise ConfigurationError(f"connections.{id_}: provider {chosen.provider!r} cannot be used: {registered.reason}")
+        raise ConfigurationError(
+            f"connections.{id_}: provider {chosen.provider!r} is not available: {registered.reason}"
+        )
     return registered
 
 

@@ -1,4 +1,4 @@
-"""Which embedder turns texts into vectors, and whether it is the one that the index was made with."""
+"""Opens the configured embedder, and checks whether its model embedded the index."""
 
 import asyncio
 import hashlib
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-SERVER_PATIENCE_S = 2.0
-"""How long a start waits to learn what model a server has."""
+SERVER_TIMEOUT_S = 2.0
+"""How long a start waits for an embedding server to name its model."""
 
 
 class StartedEmbedder(Embedder, Protocol):
-    """An embedder whose model is on its way."""
+    """An embedder whose model may still be loading."""
 
     async def ready(self, timeout_s: float) -> bool:
-        """Wait until the model is known, or known not to be had for now."""
+        """Wait until the model is loaded or has failed to load; returns whether it is loaded."""
         ...
 
 
 class OnMismatch(Enum):
-    """What to do with an index that another model made."""
+    """What to do with an index that another model embedded."""
 
     REFUSE = "refuse"
     REINDEX = "reindex"
@@ -46,7 +46,7 @@ class OnMismatch(Enum):
 
 @asynccontextmanager
 async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
-    """Start the configured embedder; its model loads, or its server is asked, behind it."""
+    """Start the configured embedder; its model loads, or its server is queried, in the background."""
     chosen = settings.embedder
     if chosen.kind == "openai_compatible" and chosen.url is not None and chosen.model is not None:
         server = _server(chosen, chosen.url, chosen.model)
@@ -66,9 +66,9 @@ async def open_embedder(settings: Settings) -> AsyncIterator[StartedEmbedder]:
 
 @asynccontextmanager
 async def former_embedders(settings: Settings) -> AsyncIterator[OpenFormer]:
-    """Loads the model that made an index, where it is the bundled one or the embedding server still has it.
+    """Loads the model that embedded an index, if it is the bundled one or the embedding server still has it.
 
-    It is asked for over and over while it is needed, and answers None until it is there.
+    The function that it yields is called repeatedly while the model is needed, and returns None until it is loaded.
     """
     async with AsyncExitStack() as stack:
         opened: dict[str, StartedEmbedder] = {}
@@ -82,10 +82,10 @@ async def former_embedders(settings: Settings) -> AsyncIterator[OpenFormer]:
                 stack.push_async_callback(former.close)
                 opened[model.fingerprint] = former
             embedder = opened[model.fingerprint]
-            is_it = await embedder.ready(SERVER_PATIENCE_S) and same_model(
+            is_same = await embedder.ready(SERVER_TIMEOUT_S) and same_model(
                 embedder.model.fingerprint, model.fingerprint
             )
-            return embedder if is_it else None
+            return embedder if is_same else None
 
         yield open_former
 
@@ -95,12 +95,12 @@ async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | 
         return OnnxEmbedder(BUNDLED, workers=1)
     chosen = settings.embedder
     if chosen.url is None or (chosen.kind == "openai_compatible" and chosen.model == model.name):
-        return None  # a server has one model of a name
+        return None  # a server has one model per name, and it is another one now
     return _server(chosen, chosen.url, model.name)
 
 
 def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
-    from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only where chosen)
+    from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only if configured)
 
     return OpenAIEmbedder(
         url=url,
@@ -111,12 +111,12 @@ def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
 
 
 async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Settings, on_mismatch: OnMismatch) -> None:
-    """Stop before serving an index whose vectors the configured model cannot be compared with.
+    """Check that the configured model embedded the index.
 
-    A store or a model that cannot be had now is no reason to stop: they are compared again once both are there.
+    If the store or the model is unavailable, nothing is raised: they are compared again once both are available.
 
     Raises:
-        IndexMismatchError: another model made the index, and `on_mismatch` says to refuse.
+        IndexMismatchError: another model embedded the index, and `on_mismatch` is REFUSE.
     """
     try:
         recorded = await stores.registry.recorded_model()
@@ -126,7 +126,7 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
             return
         run = None if stores.rebuilder is None else await stores.rebuilder.under_way()
         if run is not None and same_model(found, run.model.fingerprint):
-            return  # it goes on, whoever began it
+            return  # the run continues, whichever process began it
         if counts.vectors == 0 or (on_mismatch is OnMismatch.REINDEX and stores.rebuilder is None):
             await stores.registry.drop_vectors()
             return
@@ -143,10 +143,10 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
 
 
 async def _found_fingerprint(embedder: StartedEmbedder, settings: Settings) -> str | None:
-    """The configured model's fingerprint; None where it cannot be told now."""
+    """The fingerprint of the configured model; None if it is unavailable now."""
     if isinstance(embedder, OnnxEmbedder):
         return await asyncio.to_thread(_fingerprint, settings.embedder.model_dir or BUNDLED)
-    return embedder.model.fingerprint if await embedder.ready(SERVER_PATIENCE_S) else None
+    return embedder.model.fingerprint if await embedder.ready(SERVER_TIMEOUT_S) else None
 
 
 def _place(settings: Settings) -> str:
@@ -162,7 +162,7 @@ def _model_place(settings: Settings) -> str:
 
 
 def _fingerprint(directory: Path) -> str | None:
-    """SHA-256 of the model file; None where it cannot be read, which the embedder will say itself."""
+    """SHA-256 of the model file; None if it cannot be read, which the embedder reports itself."""
     try:
         with (directory / "model.onnx").open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

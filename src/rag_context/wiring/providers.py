@@ -1,4 +1,4 @@
-"""The built-in kinds of provider: what each is told, and how it is opened. Each imports its adapter when it opens."""
+"""The built-in provider kinds: their configurations, and how they are opened. Adapters are imported on opening."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ QDRANT_PORT = 6333
 
 
 def _address(url: str) -> str:
-    """What only looks like an address is refused now, and not by the first call."""
+    """Reject an invalid address now, before the first call."""
     parts = urlsplit(url)
     if not parts.hostname or parts.port == 0:
         raise ValueError(url)
@@ -41,7 +41,7 @@ Prefix = Annotated[
 
 
 class EmbeddedConfiguration(Section):
-    """Collections in the data directory, where there is nothing to choose."""
+    """Collections in the data directory; there are no options."""
 
 
 class QdrantConfiguration(Section):
@@ -74,7 +74,7 @@ class ChromaConfiguration(Section):
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if self.url is not None and self.folder is not None:
-            raise PydanticCustomError("two_places", "url and folder are two places: name one of them")
+            raise PydanticCustomError("two_places", "url and folder exclude each other: set one of them")
         if self.folder is not None and find_spec("chromadb") is None:
             reason = "a folder needs a library that is not installed: run `pip install 'rag-context[chroma]'`"
             raise PydanticCustomError("no_library", reason)
@@ -88,7 +88,7 @@ def _qdrant_addresses(chosen: QdrantConfiguration) -> list[str]:
 
 
 def provider_registry(settings: Settings) -> ProviderRegistry:
-    """All kinds of provider; nothing is opened, and no plug-in imported, before it is asked for."""
+    """All provider kinds; nothing is opened and no plug-in is imported before its first use."""
     return ProviderRegistry(
         [
             (
@@ -122,7 +122,7 @@ def provider_registry(settings: Settings) -> ProviderRegistry:
                     addresses=lambda chosen: [] if chosen.folder else [chosen.url or CHROMA_URL],
                     open=partial(_open_chroma, settings.stores.chroma_collection),
                 ),
-                None,  # a server is asked over plain HTTP, without Chroma's library
+                None,  # a server is reached over plain HTTP, without Chroma's library
             ),
         ]
     )
@@ -136,7 +136,7 @@ def _missing(module: str, extra: str) -> str | None:
 
 @asynccontextmanager
 async def _open_embedded(data_dir: Path, _: EmbeddedConfiguration) -> AsyncIterator[Provider]:
-    from rag_context.stores.sqlite.collections import open_collections  # noqa: PLC0415  (nobody may need it)
+    from rag_context.stores.sqlite.collections import open_collections  # noqa: PLC0415  (only if used)
 
     async with open_collections(data_dir / FILE_NAME) as provider:
         yield provider
@@ -162,7 +162,7 @@ async def _open_qdrant(memory: str, chosen: QdrantConfiguration) -> AsyncIterato
 @asynccontextmanager
 async def _open_chroma(memory: str, chosen: ChromaConfiguration) -> AsyncIterator[Provider]:
     await asyncio.to_thread(import_module, "rag_context.stores.chroma.collections")
-    from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (nobody may need it)
+    from rag_context.stores.chroma.collections import (  # noqa: PLC0415  (only if used)
         open_chroma_dir_collections,
         open_chroma_server_collections,
     )

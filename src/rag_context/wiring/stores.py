@@ -1,4 +1,4 @@
-"""Which adapters hold what: one store for everything, or one for documents and one for their vectors."""
+"""Opens the stores: one for everything, or one for documents and another for their vectors."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ from rag_context.stores.sqlite import (
 )
 
 FAIR_SHARE = 1.0 / 3.0
-"""Share of a search's deadline: a call that was given less, and is late, is not held against the store."""
+"""Share of a search's deadline; a call with a smaller time budget that times out does not count as a failure."""
 
 TITLES = {
     "embedded": "embedded",
@@ -41,7 +41,7 @@ TITLES = {
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """The stores of a service, however many there are behind it."""
+    """The stores of a service, in one backend or several."""
 
     documents: DocumentStore
     vectors: VectorStore
@@ -52,29 +52,29 @@ class Stores:
     document_store: Dependency
     vector_store: Dependency
     writes: Mapping[str, Callable[[], Awaitable[None]]]
-    """By the name of a store's guard: writes something there that changes nothing. Raises BackendError."""
+    """By name of a store's dependency: makes a write there without effect. Raises BackendError."""
 
     reconciler: Reconciler | None = None
-    """Compares documents and vectors where two stores keep them."""
+    """Compares documents and vectors; None if one store has both."""
     rebuilder: VectorRebuilder | None = None
-    """Keeps new vectors beside those that answer."""
+    """Stores new vectors while the old ones are still used."""
     vectors_made_by: Callable[[], str | None] = lambda: None
-    """Fingerprint of the model of the vectors that answer now; None while it is not known."""
+    """The fingerprint of the model of the vectors in use; None before it is read."""
 
 
 class DocumentsAndRegistry(DocumentStore, ModelRegistry, GenerationRegistry, Protocol):
-    """A document store remembers the model of its index, and can be written to as a trial."""
+    """A document store that also records the model of its index, and allows a test write."""
 
     async def try_write(self) -> None: ...
 
 
 OpenGeneration: TypeAlias = Callable[[int], VectorStorage]
-"""The vectors of a generation: those of 0 under the name that the settings say, the others under names beside it."""
+"""The vectors of a generation: generation 0 has the name in the settings, the others have names derived from it."""
 
 
 @dataclass(frozen=True, slots=True)
-class DocumentHome:
-    """The ports of a document store whose vectors are elsewhere."""
+class DocumentBackend:
+    """The ports of a document store whose vectors are in another store."""
 
     documents: DocumentsAndRegistry
     writer: DocumentWriter
@@ -84,30 +84,30 @@ class DocumentHome:
 
 @asynccontextmanager
 async def open_stores(settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Stores]:
-    """Open what the settings name. A server that is down is no error: its ports raise until it is back.
+    """Open the configured stores. If a server is down, this raises nothing: the ports raise until it is available.
 
     Args:
-        settings: which stores, and where.
-        clock: monotonic seconds, by which vectors that nobody asks any more are removed.
+        settings: the configuration.
+        clock: monotonic seconds, for the delay before unused vectors are deleted.
 
     Raises:
-        ConfigurationError: they can never work.
+        ConfigurationError: the configuration can never work.
     """
     chosen = settings.stores
     async with AsyncExitStack() as stack:
         if chosen.documents == chosen.vectors == "embedded":
             yield await _one_store(settings, stack)
         else:
-            home = await stack.enter_async_context(_open_documents(settings))
-            yield _two_stores(home, await stack.enter_async_context(_open_vectors(settings)), settings, clock)
+            backend = await stack.enter_async_context(_open_documents(settings))
+            yield _two_stores(backend, await stack.enter_async_context(_open_vectors(settings)), settings, clock)
 
 
 @asynccontextmanager
 async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
-    """Open the index to be examined and mended beside whoever uses it.
+    """Open the index for checks and repairs; other processes may use it at the same time.
 
     Raises:
-        ConfigurationError: they can never work, or there is no index.
+        ConfigurationError: the configuration can never work, or there is no index.
     """
     chosen = settings.stores
     if chosen.documents == chosen.vectors == "embedded":
@@ -116,26 +116,26 @@ async def open_index_auditor(settings: Settings) -> AsyncIterator[IndexAuditor]:
         return
     async with AsyncExitStack() as stack:
         documents = await stack.enter_async_context(_open_document_auditor(settings))
-        home = await stack.enter_async_context(_open_documents(settings))
+        backend = await stack.enter_async_context(_open_documents(settings))
         generations = await stack.enter_async_context(_open_vectors(settings))
-        vectors = VectorGenerations(generations, home.documents)
-        yield TwoStoreAuditor(documents, Reconciler(home.documents, home.writer, vectors))
+        vectors = VectorGenerations(generations, backend.documents)
+        yield TwoStoreAuditor(documents, Reconciler(backend.documents, backend.writer, vectors))
 
 
 def begin_empty_index(settings: Settings) -> str:
-    """Put an empty embedded index where one is gone; returns what that one held, "" where nothing is known of it.
+    """Create an empty embedded index in place of a lost one; returns what that one held, "" if that is unknown.
 
     Raises:
-        ConfigurationError: there is an index, or documents are not kept in a file.
+        ConfigurationError: there is an index, or documents are not stored in a file.
     """
     if settings.stores.documents != "embedded":
-        raise ConfigurationError(f"Documents are kept in {TITLES[settings.stores.documents]}; nothing is changed here.")
+        raise ConfigurationError(f"Documents are stored in {TITLES[settings.stores.documents]}; nothing was changed.")
     return str(begin_empty(settings.data_dir / FILE_NAME))
 
 
 @asynccontextmanager
 async def open_cache(settings: StoreSettings) -> AsyncIterator[Cache | None]:
-    """The cache that processes share; None where each has its own."""
+    """The cache that processes share; None if none is configured."""
     if settings.cache == "memory" or settings.redis_url is None:
         yield None
         return
@@ -163,31 +163,31 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
 
 
 def _two_stores(
-    home: DocumentHome, generations: OpenGeneration, settings: Settings, clock: Callable[[], float]
+    backend: DocumentBackend, generations: OpenGeneration, settings: Settings, clock: Callable[[], float]
 ) -> Stores:
-    vectors = VectorGenerations(generations, home.documents)
+    vectors = VectorGenerations(generations, backend.documents)
     vector_store = _guarded("vectors", vectors.ping, settings)
-    reconciler = Reconciler(home.documents, home.writer, vectors)
+    reconciler = Reconciler(backend.documents, backend.writer, vectors)
     writer = TwoStoreWriter(
-        documents=home.documents,
-        writer=home.writer,
-        registry=home.documents,
+        documents=backend.documents,
+        writer=backend.writer,
+        registry=backend.documents,
         vectors=vectors,
         vector_store=vector_store,
         suspect=reconciler.suspect,
     )
     return Stores(
-        documents=home.documents,
+        documents=backend.documents,
         vectors=vectors,
-        texts=home.texts,
-        metrics=home.metrics,
+        texts=backend.texts,
+        metrics=backend.metrics,
         writer=writer,
         registry=writer,
-        document_store=_guarded("documents", home.documents.ping, settings),
+        document_store=_guarded("documents", backend.documents.ping, settings),
         vector_store=vector_store,
-        writes={"documents": home.documents.try_write, "vectors": writer.try_write},
+        writes={"documents": backend.documents.try_write, "vectors": writer.try_write},
         reconciler=reconciler,
-        rebuilder=GenerationRebuilder(home.documents, home.writer, home.documents, vectors, clock=clock),
+        rebuilder=GenerationRebuilder(backend.documents, backend.writer, backend.documents, vectors, clock=clock),
         vectors_made_by=lambda: vectors.made_by,
     )
 
@@ -197,17 +197,17 @@ def _guarded(name: str, ping: Callable[[], Awaitable[str]], settings: Settings) 
 
 
 @asynccontextmanager
-async def _open_documents(settings: Settings) -> AsyncIterator[DocumentHome]:
+async def _open_documents(settings: Settings) -> AsyncIterator[DocumentBackend]:
     chosen = settings.stores
     if chosen.documents == "embedded":
         async with open_documents(settings.data_dir / FILE_NAME) as half:
-            yield DocumentHome(half.documents, half.writer, half.texts, half.metrics)
+            yield DocumentBackend(half.documents, half.writer, half.texts, half.metrics)
         return
     from rag_context.stores.mongodb import open_mongodb  # noqa: PLC0415  (an extra)
 
     uri = _required(chosen.mongodb_uri, "stores.mongodb_uri")
     async with open_mongodb(uri, documents=chosen.mongodb_documents, metrics=chosen.mongodb_metrics) as store:
-        yield DocumentHome(store.documents, store.documents, store.texts, store.metrics)
+        yield DocumentBackend(store.documents, store.documents, store.texts, store.metrics)
 
 
 @asynccontextmanager
@@ -274,5 +274,5 @@ async def _open_vectors(settings: Settings) -> AsyncIterator[OpenGeneration]:
 
 def _required(value: str | None, name: str) -> str:
     if value is None:
-        raise ConfigurationError(f"{name} is not set; say where the backend is.")
+        raise ConfigurationError(f"{name} is not set: set it to the address of the backend.")
     return value

@@ -22,7 +22,7 @@ from rag_context.api.search import SearchFailure
 from rag_context.api.wire import WireResponse
 from rag_context.errors import RagContextError
 from rag_context.logs import REQUEST_ID
-from rag_context.projects.callers import NOBODY, CallerId
+from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.server.failures import failure_reply
 from rag_context.server.mcp.documents import TEMPLATE, document, documents
 from rag_context.server.mcp.handshake import DESCRIPTION, INSTRUCTIONS, NAME, TITLE
@@ -60,7 +60,7 @@ class RequestContext:
 
     request_id: str
     access: Access
-    caller: CallerId = NOBODY
+    caller: CallerId = ANONYMOUS
 
     structured: bool = False
     """Whether answers come as structured content, for programs, instead of as text, for models. Never as both: of

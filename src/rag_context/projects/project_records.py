@@ -1,4 +1,4 @@
-"""What this machine remembers of its projects: where their files lie, which are followed, when each was used."""
+"""Records of this machine's projects: the folder of their files, which are followed, when each was last used."""
 
 import asyncio
 import time
@@ -12,14 +12,14 @@ from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.projects.opening import Activation
 
 NOTE_EVERY_S = 60.0
-"""A use is written down at most this often."""
+"""Times of use are written to the registry at most this often."""
 
 
-class Remembered:
-    """The registry for coroutines; without one, nothing outlives the process.
+class ProjectRecords:
+    """The project registry for coroutines; without a registry the records end with the process.
 
     Args:
-        registry: keeps the records; None keeps them in memory.
+        registry: stores the records; None: they are in memory.
         now: the wall clock.
     """
 
@@ -33,7 +33,7 @@ class Remembered:
         self._noted_s = time.monotonic()
 
     async def records(self) -> list[ProjectRecord]:
-        """Everything that is known, what was used last first."""
+        """All records, those used last first."""
         if self._registry is not None:
             self._records = {each.tenant: each for each in await asyncio.to_thread(self._registry.records)}
         found = [
@@ -43,7 +43,7 @@ class Remembered:
         return sorted(found, key=lambda each: each.last_used, reverse=True)
 
     async def activated(self, activation: Activation, *, is_used: bool = True) -> None:
-        """A project is followed from now on; `is_used` says that somebody asked for that."""
+        """Record that a project is followed; `is_used` says whether a caller activated it."""
         known = None if is_used else self._records.get(activation.tenant)
         await self.put(
             ProjectRecord(
@@ -57,26 +57,26 @@ class Remembered:
         )
 
     async def put(self, record: ProjectRecord) -> None:
-        """Remember a project, in place of what was remembered of its tenant."""
+        """Store the record of a project, replacing an older one of the same tenant."""
         self._records[record.tenant] = record
         if self._registry is not None:
             await asyncio.to_thread(self._registry.put, record)
 
     async def left(self, tenant: Tenant) -> None:
-        """A project is stored, and not followed any more: another branch took its place."""
+        """Record that a project is no longer followed, because another branch is."""
         for record in await self.records():
             if record.tenant == tenant:
                 await self.put(replace(record, is_followed=False))
 
     async def note_gone(self, tenant: Tenant, since: datetime | None) -> None:
-        """Its files or its branch are gone since then; None: they are there."""
+        """Record since when its files or its branch no longer exist; None: they exist."""
         if tenant in self._records:
             self._records[tenant] = replace(self._records[tenant], gone_since=since)
         if self._registry is not None:
             await asyncio.to_thread(self._registry.note_gone, tenant, since)
 
     async def forget(self, tenants: Collection[Tenant]) -> None:
-        """Forget projects."""
+        """Delete the records of projects."""
         for tenant in tenants:
             self._records.pop(tenant, None)
             self._used.pop(tenant, None)
@@ -84,13 +84,13 @@ class Remembered:
             await asyncio.to_thread(self._registry.forget, tenants)
 
     async def note_used(self, tenant: Tenant) -> None:
-        """Somebody asked for a project; written down now and then, so that a question costs nothing."""
+        """Record that a caller used a project; written to the registry only now and then, to keep requests fast."""
         self._used[tenant] = self.now()
         if time.monotonic() - self._noted_s >= NOTE_EVERY_S:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write down when projects were used."""
+        """Write the times of use to the registry."""
         used, self._used = self._used, {}
         self._noted_s = time.monotonic()
         for tenant, at in used.items():

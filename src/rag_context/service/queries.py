@@ -1,4 +1,4 @@
-"""Reading and deleting stored documents: by id, page by page, and by what a request names."""
+"""Queries for stored documents: one by id, pages of a list, versions, and the ids that a deletion selects."""
 
 import asyncio
 import time
@@ -19,12 +19,12 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.service.mappers import filter_of, tenant_of
 
 
-class Reading:
-    """Reads from the document store, as its dependency allows.
+class DocumentQueries:
+    """Reads from the document store.
 
     Args:
         documents: the store.
-        dependency: guards it.
+        dependency: its breaker and timeouts.
         clock: monotonic seconds.
     """
 
@@ -36,7 +36,7 @@ class Reading:
         self._clock = clock
 
     async def document(self, document_id: str, tenant: Tenant) -> Document:
-        """A document of a tenant.
+        """Read a document of a tenant.
 
         Raises:
             NotFoundError: the tenant has no such document.
@@ -48,7 +48,7 @@ class Reading:
         return document
 
     async def get(self, request: GetRequest) -> GetResponse:
-        """All of a document. Raises as `document` does."""
+        """Read a document with its chunks and retrievals counted. Raises as `document` does."""
         document = await self.document(request.document_id, tenant_of(request))
         stored, retrievals = await self._dependency.call(lambda: self._particulars(document.id), self._deadline())
         return GetResponse(
@@ -69,12 +69,12 @@ class Reading:
         """One page of documents, newest first.
 
         Raises:
-            InvalidInputError: the cursor is none of ours.
+            InvalidInputError: the cursor is not one that this method returned.
             BackendError: the store cannot be read.
         """
         after = place_of(request.cursor) if request.cursor is not None else None
         where = filter_of(request)
-        # One more than asked for tells whether there is a next page.
+        # One more than the limit shows whether there is a next page.
         found = await self._dependency.call(
             lambda: self._documents.listing(where, limit=request.limit + 1, after=after), self._deadline()
         )
@@ -85,10 +85,10 @@ class Reading:
         )
 
     async def missing(self, request: VersionsRequest) -> VersionsResponse:
-        """Which versions of documents are not there. Raises: BackendError."""
+        """List the versions of documents that are not stored. Raises: BackendError."""
         versions = request.versions
-        there = await self._dependency.call(lambda: self._documents.content_hashes(list(versions)), self._deadline())
-        return VersionsResponse(missing=[id_ for id_, version in versions.items() if there.get(id_) != version])
+        stored = await self._dependency.call(lambda: self._documents.content_hashes(list(versions)), self._deadline())
+        return VersionsResponse(missing=[id_ for id_, version in versions.items() if stored.get(id_) != version])
 
     async def _particulars(self, document_id: str) -> tuple[Stored | None, Retrievals]:
         return await self._documents.stored(document_id), await self._documents.retrievals(document_id)
@@ -111,15 +111,15 @@ def _listed(listing: Listing) -> ListedDocument:
 
 
 TOGETHER = 32
-"""Documents taken out at once; the store commits them together."""
+"""Documents that are deleted at once; the store commits them together."""
 
 
-async def meant(request: DeleteRequest, documents: DocumentStore) -> list[str]:
-    """Ids of the documents that a request means, oldest first.
+async def ids_to_delete(request: DeleteRequest, documents: DocumentStore) -> list[str]:
+    """Ids of the documents that a deletion selects, oldest first.
 
     Raises:
-        InvalidInputError: they are many, and nobody confirmed that they shall go.
-        BackendError: it cannot be read which they are.
+        InvalidInputError: they are many, and the request does not set `confirm`.
+        BackendError: the store cannot be read.
     """
     tenant = tenant_of(request)
     if request.document_id is None:
@@ -133,15 +133,15 @@ async def meant(request: DeleteRequest, documents: DocumentStore) -> list[str]:
 
 
 async def _check_few(ids: Sequence[str], tenant: Tenant, documents: DocumentStore) -> None:
-    """A session or a source may hold far more than whoever names it has in mind. One document is always meant."""
+    """A session or a source may have far more documents than the caller expects; a single one needs no `confirm`."""
     if len(ids) <= 1:
         return
     share = ""
     if len(ids) <= MANY:
         twice = 2 * len(ids)
-        if len(everything := await documents.matching(Filter(tenant), twice)) >= twice:
+        if len(of_tenant := await documents.matching(Filter(tenant), twice)) >= twice:
             return
-        share = f" of {len(everything)}"
+        share = f" of {len(of_tenant)}"
     message = (
         f"This would delete {len(ids)}{share} documents: send confirm true to delete them, or dryRun true to see "
         "which they are"
@@ -150,10 +150,10 @@ async def _check_few(ids: Sequence[str], tenant: Tenant, documents: DocumentStor
 
 
 async def remove(ids: Sequence[str], indexer: Indexer) -> list[str]:
-    """Take documents out; returns those that were still there. Raises: BackendError (the rest is still there)."""
-    removed: list[str] = []
+    """Delete documents; returns the ids of those that still existed. Raises: BackendError (the rest still exists)."""
+    deleted: list[str] = []
     for start in range(0, len(ids), TOGETHER):
-        part = ids[start : start + TOGETHER]
-        were_there = await asyncio.gather(*(indexer.remove(id_) for id_ in part))
-        removed.extend(id_ for id_, was_there in zip(part, were_there, strict=True) if was_there)
-    return removed
+        batch = ids[start : start + TOGETHER]
+        existed = await asyncio.gather(*(indexer.remove(id_) for id_ in batch))
+        deleted.extend(id_ for id_, did_exist in zip(batch, existed, strict=True) if did_exist)
+    return deleted
