@@ -1,4 +1,4 @@
-"""The memory that AI agents share. The names below load what they need when they are first used."""
+"""The memory that AI agents share. The names below are imported on first use."""
 
 from importlib import import_module
 

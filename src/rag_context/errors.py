@@ -1,23 +1,23 @@
-"""One tree of errors.
+"""The tree of errors.
 
     RagContextError
-    ├── InvalidInputError               the request is wrong                  HTTP 400
-    ├── NotFoundError                   the thing named is not there          HTTP 404
-    ├── ConflictError                   the thing named is there already      HTTP 409
-    ├── ConfigurationError              the set-up cannot work                exit 78
-    │   └── IndexMismatchError          the index was made by another model
-    └── BackendError                    something behind a port failed
+    ├── InvalidInputError               the request is invalid                HTTP 400
+    ├── NotFoundError                   the named thing does not exist        HTTP 404
+    ├── ConflictError                   the named thing exists already        HTTP 409
+    ├── ConfigurationError              the configuration cannot work         exit 78
+    │   └── IndexMismatchError          another model embedded the index
+    └── BackendError                    a component behind a port failed
         ├── BackendUnavailableError     it did not answer                     may be retried
         │   ├── BackendTimeoutError     it did not answer in time
-        │   ├── BackendStartingError    it is not ready yet; no fault of it
-        │   └── OverloadedError         this process has too much to do now   HTTP 503
-        ├── BackendRejectedError        it answered no
-        ├── BackendDataError            it answered nonsense
-        │   ├── ForeignIndexError       its file is another program's, or a newer version's
+        │   ├── BackendStartingError    it is still starting; not a failure
+        │   └── OverloadedError         this process has too many requests    HTTP 503
+        ├── BackendRejectedError        it rejected the call
+        ├── BackendDataError            it returned an invalid response
+        │   ├── ForeignIndexError       another program or a newer version wrote its file
         │   └── LostIndexError          there was an index, and its file is empty or missing
-        └── ProviderFailedError         a provider of collections raised something else than the errors above
+        └── ProviderFailedError         a provider of collections raised another error than the ones above
 
-The search chain answers `BackendError` with its next level. Anything else is a bug and stays one.
+The search chain falls back to its next level on `BackendError`. Every other exception is a bug and is not caught.
 """
 
 from collections.abc import Sequence
@@ -37,22 +37,22 @@ class RagContextError(Exception):
 
 
 class InvalidInputError(RagContextError):
-    """The request is wrong; `details` names every field at fault."""
+    """The request is invalid; `details` names every wrong field."""
 
     def __init__(self, message: str, details: Sequence[FieldError] = ()) -> None:
         super().__init__(message)
         self.details = tuple(details)
 
 
-_SAID = 3
+_LISTED = 3
 
 
 def joined(problems: Sequence[str]) -> str:
-    """Several problems as one sentence: the first three, and how many more the details name."""
-    said = list(dict.fromkeys(problems))
-    if len(said) <= _SAID + 1:
-        return "; ".join(said)
-    return f"{'; '.join(said[:_SAID])}; and {len(said) - _SAID} more problems, see details"
+    """Several problems as one sentence: the first three, and the number of the others."""
+    distinct = list(dict.fromkeys(problems))
+    if len(distinct) <= _LISTED + 1:
+        return "; ".join(distinct)
+    return f"{'; '.join(distinct[:_LISTED])}; and {len(distinct) - _LISTED} more problems, see details"
 
 
 class NotFoundError(RagContextError):
@@ -60,19 +60,19 @@ class NotFoundError(RagContextError):
 
 
 class ConflictError(RagContextError):
-    """What was to be made is there already; nothing changed."""
+    """The thing to create exists already; nothing changed."""
 
 
 class ConfigurationError(RagContextError):
-    """The configuration cannot work; the message says in one sentence what to do."""
+    """The configuration cannot work; the message says what to change."""
 
 
 class IndexMismatchError(ConfigurationError):
-    """The index was made by another embedding model than the one configured."""
+    """The index was embedded by another model than the configured one."""
 
 
 class BackendError(RagContextError):
-    """Something behind a port failed. `component` names it for labels, breakers and logs."""
+    """A component behind a port failed. `component` is its name in labels, breakers and logs."""
 
     def __init__(self, component: str, message: str) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class BackendError(RagContextError):
 
 
 class BackendUnavailableError(BackendError):
-    """The backend did not answer; trying again may help. `retry_after_s` is its own wish, if it had one."""
+    """The backend did not answer; trying again may help. `retry_after_s` is the delay that it asked for, if any."""
 
     def __init__(self, component: str, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(component, message)
@@ -92,31 +92,31 @@ class BackendTimeoutError(BackendUnavailableError):
 
 
 class BackendStartingError(BackendUnavailableError):
-    """The backend is still starting (a model that loads); it counts against no breaker."""
+    """The backend is still starting, such as a model that loads; breakers do not count this error."""
 
 
 class OverloadedError(BackendUnavailableError):
-    """This process has more to do than it can do in time: nothing was begun, and `retry_after_s` says when to ask."""
+    """This process has too many requests: nothing was begun, and `retry_after_s` says when to try again."""
 
 
 class BackendRejectedError(BackendError):
-    """The backend understood and refused; the same call would be refused again."""
+    """The backend rejected the call; the same call would be rejected again."""
 
 
 class BackendDataError(BackendError):
-    """The backend answered something that cannot be right."""
+    """The backend returned an invalid response."""
 
 
 class ForeignIndexError(BackendDataError):
-    """The file is another program's, or was written by a newer version of this one."""
+    """Another program, or a newer version of this one, wrote the file."""
 
 
 class LostIndexError(BackendDataError):
-    """There was an index, and its file is empty or missing; it is never taken for a new one."""
+    """There was an index, and its file is empty or missing; no new index is created in its place."""
 
 
 class ProviderFailedError(BackendError):
-    """A provider of collections, most likely a plug-in, raised what it must not. Says of what kind, never its text."""
+    """A provider of collections, most likely a plug-in, raised an unexpected error. Only its type is in the message."""
 
     def __init__(self, component: str, provider: str, connection: str, error: Exception) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
-"""Structured logging: console or JSON lines, to stderr, with the request's id in every line.
+"""Structured logging to stderr, for the console or as JSON lines, with the request's id in every record.
 
-Only a program calls `configure_logging`; as a library the package just logs.
+Programs call `configure_logging`. As a library, the package only emits records.
 """
 
 import logging
@@ -38,7 +38,7 @@ class _ConsoleFormatter(logging.Formatter):
     """`2026-01-31T12:00:00.123Z INFO    rag_context.server: message [request id]`."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (stdlib's name)
-        return _moment(record)
+        return _timestamp(record)
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s%(suffix)s")
@@ -53,7 +53,7 @@ class _JsonLines(JsonFormatter):
     """One JSON object a line."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802  (stdlib's name)
-        return _moment(record)
+        return _timestamp(record)
 
     def __init__(self) -> None:
         super().__init__(
@@ -72,7 +72,7 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return f"{_second(int(record.created))}.{int(record.msecs):03d}Z"
 
 
@@ -83,10 +83,10 @@ def configure_logging(
 
     Args:
         level: One of `LEVELS`; `warn` is `warning`.
-        style: Lines for people, or JSON lines for collectors.
-        stream: Where to; a server that talks over stdout must not log there.
+        style: Lines for people, or JSON lines for log collectors.
+        stream: Where records go; a server that uses stdout for MCP must not log there.
     """
-    # Nothing here prints them, and every record pays for them.
+    # No format uses them, and computing them costs time for every record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.addFilter(_RequestId())

@@ -1,1 +1,1 @@
-"""Measuring: how well searches find what was judged relevant, and whether a running server does its job."""
+"""Measurements: the quality of search on labelled data, and the validation of a running server."""

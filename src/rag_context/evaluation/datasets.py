@@ -58,7 +58,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A collection. Its questions are judged by documents, or by spans where `by_spans`."""
+    """A collection. Its questions are judged by documents, or by spans if `by_spans` is set."""
 
     name: str
     documents: tuple[Text, ...]
@@ -80,8 +80,8 @@ def load_dataset(path: Path) -> Dataset:
     by_spans = not (path / QRELS).is_file()
     questions = tuple(_by_spans(path, there) if by_spans else _by_grades(path))
     if not questions:
-        wanted = "spans" if by_spans else f"a grade in {QRELS.as_posix()}"
-        raise InvalidInputError(f"{path} holds no judged query: none has {wanted}")
+        expected = "spans" if by_spans else f"a grade in {QRELS.as_posix()}"
+        raise InvalidInputError(f"{path} has no judged query: none has {expected}")
     if not by_spans and not any(there.keys() & question.grades.keys() for question in questions):
         raise InvalidInputError(f"{path / QRELS} judges no document that is in {CORPUS}")
     return Dataset(path.resolve().name, tuple(there.values()), questions, by_spans)

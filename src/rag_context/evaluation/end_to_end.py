@@ -1,4 +1,4 @@
-"""End to end: 50 documents go in, 50 questions are asked, and the right document must be among the first three."""
+"""The end-to-end test: indexes 50 documents, runs 50 queries, and expects the right document in the first three."""
 
 import json
 import time
@@ -20,7 +20,7 @@ EMBEDDED_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """What came of it. `missed` are the questions whose document was not among the first three."""
+    """The result. `missed` are the questions whose document was not among the first three."""
 
     documents: int
     questions: int
@@ -62,7 +62,7 @@ def questions() -> list[dict[str, str]]:
 
 
 async def run_end_to_end(server: Server) -> EndToEnd:
-    """Index everything in a tenant of its own, ask everything, and clean up. Raises: BackendError."""
+    """Index the documents in a tenant of its own, run all queries, and clean up. Raises: BackendError."""
     async with server.scratch() as scratch:
         ids = await _index(scratch)
         asked = questions()

@@ -35,7 +35,7 @@ MODEL_PATIENCE_S = 60.0
 TOGETHER = 4
 
 OnProgress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is done, and of how much."""
+"""Called with the present step, how much of it is done, and of how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured on one collection.
+    """The measurements of one collection.
 
     `lost` is the share of the judged relevant documents among the first `DEEP` passages of hybrid searches of which
-    no passage passes the default threshold, None where nothing is judged by documents; `refused` the share of queries
+    no passage passes the default threshold, None if judgements are by spans; `unanswerable` the share of queries
     labelled `noAnswer`.
     """
 
@@ -60,13 +60,13 @@ class Outcome:
     by_spans: bool
     scores: dict[Mode, Scores]
     lost: float | None
-    refused: float
+    unanswerable: float
 
 
 def measuring(settings: Settings, data_dir: Path) -> Settings:
-    """The settings with a data directory of their own, and time enough that no answer is cut short.
+    """The settings with a data directory of their own, and timeouts that are never reached.
 
-    Redaction is off: it would move the characters that spans are counted in.
+    Redaction is off, because it would move the character positions of spans.
     """
     return settings.model_copy(
         update={
@@ -79,10 +79,10 @@ def measuring(settings: Settings, data_dir: Path) -> Settings:
 
 @asynccontextmanager
 async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Service]:
-    """A service over a directory of its own with its model loaded.
+    """A service on a data directory of its own, with its model loaded.
 
     Raises:
-        BackendUnavailableError: the model is not there.
+        BackendUnavailableError: the model is unavailable.
     """
     async with open_service(measuring(settings, data_dir)) as service:
         if not await service.wait_ready(MODEL_PATIENCE_S):
@@ -91,16 +91,16 @@ async def open_measured(settings: Settings, data_dir: Path) -> AsyncIterator[Ser
 
 
 async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) -> Outcome:
-    """Index a collection and ask all its questions in every mode, with `minScore` 0.
+    """Index a collection and run all its queries in every mode, with `minScore` 0.
 
     Raises:
         InvalidInputError: a document cannot be indexed.
-        BackendError: a part failed; half-measured is not measured.
+        BackendError: a component failed, so that the measurement would be incomplete.
     """
     ids = await _index(service, dataset.documents, on_progress)
     names = {id_: name for name, id_ in ids.items()}
     offsets = {text.id: text.offset for text in dataset.documents}
-    answers = await _ask(service, dataset, on_progress)
+    answers = await _answers(service, dataset, on_progress)
     scores: dict[Mode, Scores] = {}
     for mode in MODES:
         rows = [
@@ -118,18 +118,18 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
         by_spans=dataset.by_spans,
         scores=scores,
         lost=None if dataset.by_spans else await _lost(service, dataset.questions, names),
-        refused=sum(answer.unanswerable for answer in hybrid) / len(hybrid),
+        unanswerable=sum(answer.unanswerable for answer in hybrid) / len(hybrid),
     )
 
 
 async def _index(service: Service, documents: Sequence[Text], on_progress: OnProgress) -> dict[str, str]:
     """Index every document as if it were a file; returns its document id by its own."""
     ids: dict[str, str] = {}
-    places = asyncio.Semaphore(TOGETHER)
+    semaphore = asyncio.Semaphore(TOGETHER)
 
-    async def keep(text: Text) -> None:
+    async def index(text: Text) -> None:
         line = _line(text)
-        async with places:
+        async with semaphore:
             receipt = await service.bulk(line, request_id="eval")
         if receipt.document_id is None or receipt.status == "deferred":
             raise InvalidInputError(f"document {text.id!r} was {receipt.status}: {receipt.reason}")
@@ -139,7 +139,7 @@ async def _index(service: Service, documents: Sequence[Text], on_progress: OnPro
     try:
         async with asyncio.TaskGroup() as group:
             for text in documents:
-                group.create_task(keep(text))
+                group.create_task(index(text))
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from failures
     return ids
@@ -159,25 +159,25 @@ def _line(text: Text) -> BulkLine:
         raise InvalidInputError(f"document {text.id!r} cannot be indexed: {error}") from error
 
 
-async def _ask(service: Service, dataset: Dataset, on_progress: OnProgress) -> dict[Mode, list[Answer]]:
+async def _answers(service: Service, dataset: Dataset, on_progress: OnProgress) -> dict[Mode, list[Answer]]:
     answers: dict[Mode, list[Answer]] = {mode: [] for mode in MODES}
-    wanted = 0 if dataset.by_spans else min(FIRST, len(dataset.documents))
+    least = 0 if dataset.by_spans else min(FIRST, len(dataset.documents))
     done = 0
     for question in dataset.questions:
         for mode in MODES:
-            answers[mode].append(await _answer(service, question, mode, wanted))
+            answers[mode].append(await _answer(service, question, mode, least))
             done += 1
-            on_progress("Asking", done, len(dataset.questions) * len(MODES))
+            on_progress("Searching", done, len(dataset.questions) * len(MODES))
     return answers
 
 
-async def _answer(service: Service, question: Question, mode: Mode, wanted: int) -> Answer:
-    """What the largest request brings; where that is fewer documents than wanted, what a larger one would."""
+async def _answer(service: Service, question: Question, mode: Mode, least: int) -> Answer:
+    """The results of the largest request; if they have fewer than `least` documents, those of a larger limit."""
     limit = MAX_LIMIT
     while True:
         answer = await _ranked(service, question, mode, limit)
         documents = {result.passage.document_id for result in answer.results}
-        if len(documents) >= wanted or len(answer.results) < limit:
+        if len(documents) >= least or len(answer.results) < limit:
             return answer
         limit *= 2
 

@@ -1,4 +1,4 @@
-"""The measures, pure: what a ranking is worth, how sure that is, and whether two rankings differ."""
+"""Measures of rankings, their confidence intervals, and the significance of differences. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ def success(ranking: Sequence[str], grades: Mapping[str, int], k: int = 3) -> fl
     return float(any(grades.get(id_, 0) > 0 for id_ in ranking[:k]))
 
 
-def covered(wanted: Sequence[Range], returned: Sequence[Range]) -> float:
-    """Share of the characters of the ranges `wanted` that lie in a range of `returned`, 0..1; ends are excluded."""
-    asked = _merged(wanted)
+def covered(relevant: Sequence[Range], returned: Sequence[Range]) -> float:
+    """Share of the characters of the `relevant` ranges that are in a `returned` range, 0..1; ends are excluded."""
+    asked = _merged(relevant)
     have = _merged(returned)
     both = sum(max(min(end, stop) - max(start, begin), 0) for start, end in asked for begin, stop in have)
     total = sum(end - start for start, end in asked)

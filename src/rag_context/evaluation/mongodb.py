@@ -1,4 +1,4 @@
-"""Asks a MongoDB server whether it is there, without a driver: one `hello` in its wire protocol.
+"""Checks whether a MongoDB server answers, without a driver: one `hello` in its wire protocol.
 
 Sources: https://www.mongodb.com/docs/manual/reference/mongodb-wire-protocol/ and https://bsonspec.org.
 """

@@ -1,4 +1,4 @@
-"""The same labelled collection asked through the project tools: its documents as a project's files.
+"""Measures the project tools on a labelled collection, with its documents as the files of a project.
 
 The tools and a plain search of the same tenant must bring the same documents in the same order, so a regression of
 the order shows as a difference between columns.
@@ -46,11 +46,11 @@ class ProjectOutcome:
 async def evaluate_projects(
     service: Service, dataset: Dataset, directory: Path, on_progress: OnProgress
 ) -> ProjectOutcome:
-    """Write a collection's documents into a project of its own, and ask all its questions through the tools.
+    """Write a collection's documents into a project of its own, and run all its queries with the tools.
 
     Raises:
         InvalidInputError: the files cannot be written, or the collection is judged by spans.
-        BackendError: a part failed; half-measured is not measured.
+        BackendError: a component failed, so that the measurement would be incomplete.
     """
     projects = service.projects
     if dataset.by_spans or projects is None:
@@ -59,10 +59,10 @@ async def evaluate_projects(
     tenant = await _activate(projects, directory, on_progress)
     rankings: dict[str, list[list[str]]] = {tool: [] for tool in TOOLS}
     for number, question in enumerate(dataset.questions, 1):
-        paths = await _asked(service, projects, tenant, question.text[:QUERY_CHARS])
+        paths = await _ranked_paths(service, projects, tenant, question.text[:QUERY_CHARS])
         for tool, found in paths.items():
             rankings[tool].append([names[path] for path in found])
-        on_progress("Asking projects", number, len(dataset.questions))
+        on_progress("Searching projects", number, len(dataset.questions))
     scores = {}
     for tool, ranked in rankings.items():
         rows = [
@@ -111,8 +111,10 @@ async def _activate(projects: ProjectService, directory: Path, on_progress: OnPr
     return Tenant(reply.project_name, reply.branch_name, reply.path_hash)
 
 
-async def _asked(service: Service, projects: ProjectService, tenant: Tenant, question: str) -> dict[str, list[str]]:
-    """The first documents by path, through each way to ask."""
+async def _ranked_paths(
+    service: Service, projects: ProjectService, tenant: Tenant, question: str
+) -> dict[str, list[str]]:
+    """The paths of the first documents that each tool returns."""
     query = Query(
         question,
         limit=2 * CHUNKS_PER_DOCUMENT * FIRST,
@@ -126,14 +128,14 @@ async def _asked(service: Service, projects: ProjectService, tenant: Tenant, que
         caller=_CALLER,
         request_id=_NAME,
     )
-    asked = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
-    told = await projects.query(read_fields(RagQueryRequest, asked), caller=_CALLER, request_id=_NAME)
-    for level in (answer.level, Level(listed.fallback_level), Level(told.fallback_level)):
+    fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
+    context = await projects.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
+    for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
         if level is not Level.PRIMARY:
             raise BackendUnavailableError("search", f"A question was answered at level {level}")
     ranked = dict.fromkeys(str(result.passage.metadata.extra["path"]) for result in answer.results)
     return {
         "search": list(ranked)[:FIRST],
         "semantic_search": [source.path for source in listed.results],
-        "rag_query": [source.path for source in told.sources],
+        "rag_query": [source.path for source in context.sources],
     }

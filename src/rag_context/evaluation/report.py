@@ -1,4 +1,4 @@
-"""What was measured, for people, for programs, and as a page with a picture."""
+"""Reports of measurements: tables for a terminal and in Markdown, and JSON."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[Row]:
 
 
 def as_json(outcomes: Sequence[Outcome], by_tool: Sequence[ProjectOutcome] = ()) -> str:
-    """Everything as one JSON object."""
+    """All measurements as one JSON object."""
     return json.dumps(
         {
             "datasets": [_facts(outcome) for outcome in outcomes],
@@ -111,7 +111,7 @@ def as_markdown(outcomes: Sequence[Outcome]) -> Iterator[str]:
 
 
 def projects_as_markdown(by_tool: Sequence[ProjectOutcome]) -> Iterator[str]:
-    """What the project tools make of the same collections, line by line."""
+    """The measurements of the project tools on the same collections, in Markdown, line by line."""
     yield _line("collection", "measure", *TOOLS)
     yield "|---|---|" + "---|" * len(TOOLS)
     yield from (_line(*cells) for cells in _tool_rows(by_tool))
@@ -146,13 +146,13 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "queries": outcome.queries,
         "judgedBy": "spans" if outcome.by_spans else "documents",
         "lostToThreshold": outcome.lost,
-        "noAnswer": outcome.refused,
+        "noAnswer": outcome.unanswerable,
     }
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
     lost = "" if outcome.lost is None else f"{outcome.lost:.1%}"
-    return outcome.dataset, str(outcome.documents), str(outcome.queries), lost, f"{outcome.refused:.1%}"
+    return outcome.dataset, str(outcome.documents), str(outcome.queries), lost, f"{outcome.unanswerable:.1%}"
 
 
 def _p(row: Row, mode: Mode) -> str:

@@ -1,4 +1,4 @@
-"""The gate before a system is put to work: are its parts there, are its vectors sound, does it find what it should.
+"""Validates a running server: whether its components answer, its vectors are valid, and its searches find documents.
 
 Phases, samples, documents and questions are those of the project's original pre-validation script.
 """
@@ -85,7 +85,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something was tested; `detail` says what was found, or why it failed."""
+    """The result of a test; `detail` describes it, or says why it failed."""
 
     name: str
     passed: bool
@@ -94,7 +94,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A question was asked."""
+    """The result of a test search."""
 
     question: str
     keyword: str
@@ -105,14 +105,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something is less than it should be, and no failure."""
+    """A result that is worse than its target, but not a failure."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Of all requests of a validation, in milliseconds."""
+    """The latencies of all requests of a validation, in milliseconds."""
 
     average_ms: float
     p95_ms: float
@@ -124,7 +124,7 @@ Event = Heading | Step | Check | Warned | Latency
 
 @dataclass(slots=True)
 class Report:
-    """All that was found."""
+    """The results of a validation."""
 
     steps: list[Step] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
@@ -140,24 +140,24 @@ class Report:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of the questions that found their keyword; None where none was asked on purpose."""
+        """Share of the searches that found their keyword; None if this test was skipped."""
         if self.skipped_accuracy:
             return None
         return sum(check.found for check in self.checks) / len(PROBES)
 
     @property
     def accurate(self) -> bool:
-        """Whether enough questions found their keyword, or none had to."""
+        """Whether enough searches found their keyword, or the test was skipped."""
         return self.accuracy is None or self.accuracy >= REQUIRED_ACCURACY
 
     @property
     def passed(self) -> bool:
-        """The verdict."""
+        """Whether the validation passed."""
         return self.sound and self.accurate and (self.end_to_end is None or self.end_to_end.passed)
 
     @property
     def latency(self) -> Latency:
-        """What the requests took."""
+        """The latencies of the requests."""
         all_ms = self.latencies_ms
         average = sum(all_ms) / len(all_ms) if all_ms else 0.0
         return Latency(average, percentile(all_ms, 0.95), percentile(all_ms, 0.99))
@@ -165,7 +165,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """Backends to examine directly, where they are given; else what the server says of them counts."""
+    """Backends to check directly; for one that is None, the server's health report counts."""
 
     lm_studio: Api | None = None
     qdrant: Api | None = None
@@ -177,23 +177,25 @@ class Validation:
 
     Args:
         server: the server.
-        backends: what to examine directly.
+        backends: the backends to check directly.
         timeout_s: longest time of one step.
-        tell: hears of everything as it happens.
+        on_event: called with every result as it comes.
     """
 
-    def __init__(self, server: Server, backends: Backends, *, timeout_s: float, tell: Callable[[Event], None]) -> None:
+    def __init__(
+        self, server: Server, backends: Backends, *, timeout_s: float, on_event: Callable[[Event], None]
+    ) -> None:
         self._server = server
         self._backends = backends
         self._timeout_s = timeout_s
-        self._tell = tell
+        self._on_event = on_event
         self._health: HealthResponse | None = None
         self._models: list[str] = []
         self.report = Report()
 
     async def infrastructure(self) -> None:
-        """Phase 1: every part is there."""
-        self._tell(Heading("Phase 1: Infrastructure Health"))
+        """Phase 1: every component answers."""
+        self._on_event(Heading("Phase 1: Infrastructure Health"))
         await self._server.settle(min(self._timeout_s, SETTLE_S))
         backends = self._backends
         await self._step("MCP Server Health", self._examine())
@@ -210,7 +212,7 @@ class Validation:
 
     async def embeddings(self) -> None:
         """Phase 2: vectors have one dimension and length 1."""
-        self._tell(Heading("Phase 2: Embedding Quality Validation"))
+        self._on_event(Heading("Phase 2: Embedding Quality Validation"))
         own = self._health.embedding_model if self._health is not None else None
         dimensions = {own.dimension} if own is not None and self._backends.lm_studio is None else set()
         for number, text in enumerate(SAMPLES, 1):
@@ -218,7 +220,7 @@ class Validation:
 
     async def accuracy(self) -> None:
         """Phase 3: what was indexed is found, by question and filter."""
-        self._tell(Heading("Phase 3: Retrieval Accuracy Gate"))
+        self._on_event(Heading("Phase 3: Retrieval Accuracy Gate"))
         try:
             async with self._server.scratch() as scratch:
                 await self._step("Index Test Documents", self._index(scratch))
@@ -230,15 +232,15 @@ class Validation:
             self._warn_of(scratch.left_behind)
 
     def latency(self) -> None:
-        """Phase 4: how long it all took."""
-        self._tell(Heading("Phase 4: Performance Analysis"))
-        self._tell(self.report.latency)
+        """Phase 4: latencies."""
+        self._on_event(Heading("Phase 4: Performance Analysis"))
+        self._on_event(self.report.latency)
         if self.report.latency.p99_ms > P99_TARGET_MS:
             self._warn(f"P99 latency exceeds {P99_TARGET_MS:.0f}ms target")
 
     async def end_to_end(self) -> None:
-        """Phase 5, where it is asked for: 50 documents and 50 questions."""
-        self._tell(Heading("Phase 5: End to End"))
+        """Phase 5, optional: 50 documents and 50 questions."""
+        self._on_event(Heading("Phase 5: End to End"))
         try:
             ended = await run_end_to_end(self._server)
         except BackendError as error:
@@ -250,18 +252,18 @@ class Validation:
 
     def _warn_of(self, left_behind: int) -> None:
         if left_behind:
-            self._warn(f"{left_behind} test documents could not be deleted; they stay where no agent searches")
+            self._warn(f"{left_behind} test documents could not be deleted; they stay in a project that no agent uses")
 
     async def _examine(self) -> str:
         self._health = await self._server.health()
         if not self._health.healthy:
-            ailing = [part.name for part in self._health.components if part.status is not Status.HEALTHY]
-            raise BackendDataError("server", f"MCP server unhealthy: {', '.join(ailing) or 'it does not say why'}")
+            failing = [part.name for part in self._health.components if part.status is not Status.HEALTHY]
+            raise BackendDataError("server", f"MCP server unhealthy: {', '.join(failing) or 'no reason given'}")
         return f"rag-context {self._health.version}, {self._health.indexed_documents} documents"
 
     async def _role(self, name: str, role: str) -> str:
         if self._health is None:
-            raise BackendDataError("server", "the server did not say")
+            raise BackendDataError("server", "the server's health report is missing")
         status: Status = getattr(self._health, name)
         if status is not Status.HEALTHY:
             raise BackendDataError("server", f"{role}: {status.value}")
@@ -275,10 +277,10 @@ class Validation:
         return ", ".join(self._models)
 
     def _model(self) -> str:
-        """The preferred one, under whatever prefix and suffix it is listed, else the first that may embed."""
-        for wanted in (PREFERRED_FAMILY, "embed", ""):
+        """The preferred model, with any prefix and suffix, else the first that may be an embedding model."""
+        for part in (PREFERRED_FAMILY, "embed", ""):
             for name in self._models:
-                if wanted in name.lower():
+                if part in name.lower():
                     return name
         return PREFERRED_MODEL
 
@@ -300,17 +302,17 @@ class Validation:
     async def _index(self, scratch: Scratch) -> str:
         pending = 0
         for probe in PROBES:
-            said: dict[str, Any] = {"category": probe.category, "game": probe.game}
+            fields: dict[str, Any] = {"category": probe.category, "game": probe.game}
             receipt = await scratch.index(
                 content=probe.content,
                 contentType="documentation",
                 sessionId=f"preval-test-{uuid4()}",
                 source="pre-validation",
-                metadata={name: value for name, value in said.items() if value is not None},
+                metadata={name: value for name, value in fields.items() if value is not None},
             )
             pending += receipt.status == "pending"
         if pending and not await scratch.embedded(self._timeout_s / 2):
-            self._warn("The test documents have no vectors yet; they are found by their words")
+            self._warn("The test documents have no vectors yet; keyword search finds them")
         return f"{len(PROBES)} documents in project {scratch.project}"
 
     async def _check(self, probe: Probe, project: str) -> None:
@@ -343,11 +345,11 @@ class Validation:
             self.report.steps.append(found)
         else:
             self.report.checks.append(found)
-        self._tell(found)
+        self._on_event(found)
 
     def _warn(self, text: str) -> None:
         self.report.warnings.append(text)
-        self._tell(Warned(text))
+        self._on_event(Warned(text))
 
 
 async def _answers(api: Api, path: str) -> str:

@@ -1,1 +1,1 @@
-"""The memory as a retriever of other frameworks; each module needs that framework's extra."""
+"""Retrievers for other frameworks; each module needs the extra of its framework."""

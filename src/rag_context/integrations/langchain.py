@@ -1,4 +1,4 @@
-"""The memory as a retriever of LangChain (`pip install 'rag-context[langchain]'`)."""
+"""A retriever for LangChain (`pip install 'rag-context[langchain]'`)."""
 
 from typing import Any
 
@@ -28,13 +28,13 @@ class RagContextRetriever(BaseRetriever):
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
-    """A filter that stands beside `options` is an error: ignored, it would be the wrong context."""
+    """Unknown fields are errors: a filter outside `options` would be ignored, and the results would be wrong."""
 
     client: Client | AsyncClient = Field(repr=False)
-    """Whom to ask; it is not closed with the retriever."""
+    """The client; the retriever does not close it."""
 
     options: SkipValidation[SearchOptions] = Field(default_factory=SearchOptions)
-    """Limit, filters and the rest that `Client.search` takes."""
+    """Arguments of `Client.search`, such as limit and filters."""
 
     @model_validator(mode="after")
     def _check_options(self) -> "RagContextRetriever":

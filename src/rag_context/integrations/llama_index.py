@@ -1,4 +1,4 @@
-"""The memory as a retriever of LlamaIndex (`pip install 'rag-context[llama-index]'`)."""
+"""A retriever for LlamaIndex (`pip install 'rag-context[llama-index]'`)."""
 
 import asyncio
 from typing import Unpack
@@ -15,7 +15,7 @@ except ImportError as error:
     raise ImportError("LlamaIndex is not installed: pip install 'rag-context[llama-index]'", name=error.name) from error
 
 _FOR_MODELS = frozenset({"source", "title", "heading", "timestamp"})
-"""Metadata that a language model is shown with a passage; the rest is for programs."""
+"""Metadata that a language model sees with a passage; the rest is for programs."""
 
 
 class RagContextRetriever(BaseRetriever):

@@ -1,11 +1,11 @@
-"""What every retriever says of a passage: plain JSON values, the writer's own words first, ours in front of them."""
+"""The metadata of a passage for every retriever, as JSON values; fields of the result override the writer's keys."""
 
 from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.domain.documents import Json
 
 
 def metadata_of(answer: SearchResponse, result: SearchResult) -> dict[str, Json]:
-    """Where a passage is from, and how the answer came about; keys without a value are left out.
+    """The source of a passage, and how it was found; keys without a value are left out.
 
     `fallback_level` is always there, and `warning` where the answer may be less than it could be.
     """

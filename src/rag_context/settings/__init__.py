@@ -1,4 +1,4 @@
-"""The configuration: models, where values come from, and whether they can work."""
+"""The configuration: its models, the sources of values, and checks."""
 
 from rag_context.settings.checks import check_available, is_loopback
 from rag_context.settings.keys import KEYS, Key, mask_url, shown

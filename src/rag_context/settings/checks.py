@@ -1,4 +1,4 @@
-"""Checks that a well-formed configuration can work: what it names is there."""
+"""Checks that the packages which a configuration needs are installed."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ EXTRAS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("stores.documents", "mongodb"): ("mongodb", "pymongo"),
     ("stores.cache", "redis"): ("redis", "redis"),
 }
-"""The extra that a backend needs, and the module that shows whether it is there."""
+"""The extra that a backend needs, and the module that shows whether it is installed."""
 
 
 def check_available(settings: Settings, sources: Mapping[str, str] | None = None) -> None:
-    """Refuse backends whose client is not installed.
+    """Reject backends whose client library is not installed.
 
     Args:
         settings: The configuration.
@@ -26,7 +26,7 @@ def check_available(settings: Settings, sources: Mapping[str, str] | None = None
     Raises:
         ConfigurationError: A backend is chosen whose extra is missing.
     """
-    # A Chroma server is asked over plain HTTP; only one inside this process needs its library.
+    # A Chroma server is reached over plain HTTP; only Chroma inside this process needs its library.
     by_library = settings.stores.vectors != "chroma" or settings.stores.chroma_dir is not None
     chosen = (
         *((("stores.vectors", settings.stores.vectors),) if by_library else ()),
@@ -51,7 +51,7 @@ def _sentence(key: str, value: str, extra: str, source: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is reachable from this machine only."""
+    """Whether a host is this machine's loopback interface."""
     if host.lower() == "localhost":
         return True
     try:

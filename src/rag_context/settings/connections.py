@@ -1,4 +1,4 @@
-"""`connections.<id>`: tables whose names and keys are not known beforehand, from the file and from variables."""
+"""Parses `connections.<id>`, tables with arbitrary names and keys, from the file and from environment variables."""
 
 import json
 import re
@@ -10,7 +10,7 @@ _SECRET = re.compile(r"(?i)key|token|secret|password|passwd|pwd|credential")
 
 
 def connection_variables(environ: Mapping[str, str], prefix: str) -> dict[str, object]:
-    """What variables such as `<prefix>ARCHIVE__API_KEY` say, as nested tables; an empty one says nothing."""
+    """The values of variables such as `<prefix>ARCHIVE__API_KEY` as nested tables; empty variables are ignored."""
     tables: dict[str, object] = {}
     for name in sorted(environ):
         text = environ[name].strip()
@@ -20,21 +20,21 @@ def connection_variables(environ: Mapping[str, str], prefix: str) -> dict[str, o
 
 
 def connection_tables(text: str) -> object:
-    """Tables given as one JSON object. Raises: ValueError."""
+    """Tables in the form of one JSON object. Raises: ValueError."""
     if not text.startswith("{"):
         raise ValueError("not an object")
     return json.loads(text)
 
 
 def merged(under: object, over: object) -> object:
-    """Two layers of tables; of a key in both, that of `over` counts."""
+    """Merge two layers of tables; for a key in both, the value of `over` is used."""
     if not isinstance(under, Mapping) or not isinstance(over, Mapping):
         return over
     return {**under, **{key: merged(under.get(key), value) for key, value in over.items()}}
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a key of this name is not to be shown."""
+    """Whether values of keys with this name must not be shown."""
     return _SECRET.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Every setting by its dotted key: its names in the environment, what it may be, and how it is shown."""
+"""Every setting by its dotted key: its environment variables, its valid values, and how it is shown."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ ALIASES: Mapping[str, str] = {
     "RAG_CONTEXT_API_KEY": "server.api_key",
     "RAG_CONTEXT_URL": "client.url",
 }
-"""Short names of variables; each setting also has its long one."""
+"""Short names of environment variables; each setting also has its long one."""
 
 SELECTS: Mapping[str, tuple[str, str]] = {
     "stores.qdrant_url": ("stores.vectors", "qdrant"),
@@ -40,7 +40,7 @@ SELECTS: Mapping[str, tuple[str, str]] = {
     "stores.redis_url": ("stores.cache", "redis"),
     "embedder.url": ("embedder.kind", "openai_compatible"),
 }
-"""An address that, given in the environment, selects a backend."""
+"""Settings of addresses that select a backend if they are set in the environment."""
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:]*):[^/?#\s]*@")
 _TOKEN = re.compile(r"(?<=://)[^/?#\s:@]+@")
@@ -53,7 +53,7 @@ _HARMLESS = frozenset(
     retrywrites serverselectiontimeoutms socket_connect_timeout socket_timeout sockettimeoutms ssl sslmode
     ssl_cert_reqs timeout timeoutms tls version w waitqueuetimeoutms wtimeoutms zlibcompressionlevel""".split()  # noqa: SIM905
 )
-"""Parameters of a URL that are shown. Any other may be a credential: `access`, `sig`, `authMechanismProperties`."""
+"""URL parameters that are shown. Others may be credentials, such as `access`, `sig`, `authMechanismProperties`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Key:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Names in the environment, the one that wins first."""
+        """Its environment variables, in the order of precedence."""
         return (variable(self.name), *(alias for alias, name in ALIASES.items() if name == self.name))
 
     @property
@@ -74,7 +74,7 @@ class Key:
 
     @property
     def expected(self) -> str:
-        """What the value must be: "a whole number from 0 to 65535"."""
+        """The valid values, such as "a whole number from 0 to 65535"."""
         return expected_of(self.field)
 
     @property
@@ -84,12 +84,12 @@ class Key:
 
     @property
     def default(self) -> object:
-        """The value when nothing else is said; None where there is none, or where it depends."""
+        """The default value; None if there is none, or if it is computed."""
         return self.field.default if self.field.default_factory is None else None
 
 
 def variable(key: str) -> str:
-    """The environment's long name of a dotted key."""
+    """The long name of the environment variable of a dotted key."""
     return PREFIX + key.upper().replace(".", "__")
 
 
@@ -110,7 +110,7 @@ SECTIONS = tuple(dict.fromkeys(name.partition(".")[0] for name in KEYS if "." in
 
 
 def expected_of(field: FieldInfo) -> str:
-    """What a field's value must be, as the end of "... must be"."""
+    """The valid values of a field, as the end of a sentence "... must be"."""
     return _expected(field.annotation, field.metadata)
 
 
@@ -147,10 +147,10 @@ def _range(metadata: Any) -> str:
 
 
 def mask_url(url: str) -> str:
-    """A URL without passwords, tokens and keys: of its parameters, only harmless ones are shown."""
+    """A URL with passwords, tokens and keys masked; only known harmless parameters are shown."""
     url = _TOKEN.sub(f"{MASK}@", _PASSWORD.sub(rf"\1:{MASK}@", url))
-    place, question, parameters = _FRAGMENT.sub(f"#{MASK}", url).partition("?")
-    return place + _PARAMETER.sub(_masked_parameter, question + parameters)
+    base, question_mark, parameters = _FRAGMENT.sub(f"#{MASK}", url).partition("?")
+    return base + _PARAMETER.sub(_masked_parameter, question_mark + parameters)
 
 
 def _masked_parameter(match: re.Match[str]) -> str:
@@ -162,7 +162,7 @@ def _masked_parameter(match: re.Match[str]) -> str:
 
 
 def shown(settings: Settings) -> dict[str, object]:
-    """Every setting as JSON types, secrets masked."""
+    """Every setting as a JSON value, with secrets masked."""
     values: dict[str, object] = {}
     for name in KEYS:
         value: object = settings

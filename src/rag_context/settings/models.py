@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a value must be, in words that finish the sentence "... must be"."""
+    """The valid values of a field, as the end of a sentence "... must be"."""
 
     text: str
 
@@ -285,7 +285,7 @@ class ConnectionSettings(Section):
 
     @property
     def configuration(self) -> dict[str, object]:
-        """What the provider is told."""
+        """The options of the provider."""
         return dict(self.__pydantic_extra__ or {})
 
 
@@ -333,7 +333,7 @@ class ProjectSettings(Section):
         default=14.0,
         ge=0,
         le=36500,
-        description="Days after which a project whose files or branch are gone is removed from the index.",
+        description="Days after which a project whose files or branch no longer exist is removed from the index.",
     )
 
 
@@ -344,7 +344,7 @@ class TelemetrySettings(Section):
 
 
 class VocabularySettings(Section):
-    """Words that requests may use beyond the built-in ones."""
+    """Values that requests may use in addition to the built-in ones."""
 
     content_types: Names = Field(default=(), description="Additional content types, chunked like documentation.")
     categories: Names = Field(default=(), description="Additional categories for filters.")

@@ -1,4 +1,4 @@
-"""Loads the settings: flag, then environment, then file, then default. The only reader of the environment."""
+"""Loads the settings from flags, environment, file and defaults. No other module reads the environment."""
 
 import json
 import os
@@ -40,7 +40,7 @@ PATHS = frozenset({"data_dir", "embedder.model_dir"})
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The settings, and where each came from: `flag --port`, `environment LOG_LEVEL`, `file ...`, `default`."""
+    """The settings, and the source of each: `flag --port`, `environment LOG_LEVEL`, `file ...`, `default`."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -49,7 +49,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A raw value and the place it stood in."""
+    """A raw value and its source."""
 
     value: object
     source: str
@@ -154,7 +154,7 @@ def _both(under: _Given, over: _Given) -> _Given:
 
 
 def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
-    """The value of a variable: lists are JSON, or names between commas; connections are a JSON object."""
+    """The value of a variable: a list is JSON or names separated by commas; connections are a JSON object."""
     if key == CONNECTIONS:
         try:
             return connection_tables(text)
@@ -195,7 +195,7 @@ def _select_backends(given: _Layer, problems: list[str]) -> None:
         name = source.removeprefix("environment ")
         if selector in chosen:
             problems.append(
-                f"{chosen[selector]} and {name} both select a backend: say which one with {selector} "
+                f"{chosen[selector]} and {name} both select a backend: choose one with {selector} "
                 f"({variable(selector)})."
             )
         chosen[selector] = name
@@ -236,7 +236,7 @@ def _connection_sentence(parts: list[str], problem: str, source: str) -> str:
     _, id_, *inner = parts
     where = f"{CONNECTIONS}.{id_}"
     if inner == ["[key]"]:
-        return f"{where} ({source}): an id is 1 to 64 of a-z, 0-9, _ and -, and begins with a letter."
+        return f"{where} ({source}): an id must have 1 to 64 of a-z, 0-9, _ and -, and begin with a letter."
     if not inner:
         return f"{where} ({source}) must be a table with provider."
     where = ".".join((where, *inner))
@@ -262,7 +262,7 @@ def _api_key_sentence(index: str, field: str, problem: str, source: str) -> str:
 
 
 def _hint(key: str) -> str:
-    """The end of the sentence that a key is unknown: the nearest known one, where one is near."""
+    """The end of an error about an unknown key: a similar known one, if there is one."""
     last = key.rpartition(".")[2]
     same = [name for name in KEYS if name.rpartition(".")[2] == last]
     nearest = get_close_matches(key, [*KEYS, *SECTIONS], n=1) or same

@@ -1,4 +1,4 @@
-"""Shipped fakes, for our tests and for those of programs that use this package. Nothing here is for production."""
+"""Fakes for our tests and for those of programs that use this package. Not for production."""
 
 from rag_context.testing.cache import MemoryCache
 from rag_context.testing.clock import FrozenClock

@@ -1,4 +1,4 @@
-"""A cache of bytes in memory that keeps to its times. For tests only."""
+"""A cache of bytes in memory that respects time to live. For tests only."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class MemoryCache:
-    """Fits `ports.Cache`.
+    """Implements `ports.Cache`.
 
     Args:
         clock: seconds.
@@ -14,7 +14,7 @@ class MemoryCache:
 
     clock: Callable[[], float]
     values: dict[str, tuple[bytes, float]] = field(default_factory=dict)
-    """Each value with the moment until which it lives."""
+    """Each value with the time at which it expires."""
 
     async def get(self, key: str) -> bytes | None:
         value, until = self.values.get(key, (None, 0.0))

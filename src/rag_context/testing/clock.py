@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that stands still until it is advanced."""
 
 from dataclasses import dataclass
 
@@ -13,5 +13,5 @@ class FrozenClock:
         return self.seconds
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.seconds += seconds

@@ -1,4 +1,4 @@
-"""A provider of collections in memory: the port's contract in its plainest form. For tests only."""
+"""A provider of collections in memory, the simplest implementation of the port. For tests only."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class _Held:
 
 
 class MemoryCollections:
-    """Fits the `Provider` port; every filter is applied by the one reference evaluator."""
+    """Implements the `Provider` port; filters are evaluated by the reference evaluator."""
 
     def __init__(self) -> None:
         self.capabilities = Capabilities()

@@ -1,4 +1,4 @@
-"""An embedder without a model: texts that share words get near vectors. For tests only."""
+"""An embedder without a model: texts with common words get similar vectors. For tests only."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ class WordTokenizer:
     """One token per word."""
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """Character span of every run without white space."""
+        """The character span of every word, separated by white space."""
         spans, start = [], None
         for i, character in enumerate(text):
             if character.isspace():
@@ -29,7 +29,7 @@ class WordTokenizer:
 
 
 class FakeEmbedder:
-    """Fits `ports.Embedder`: the sum of one fixed random direction per term, normalised.
+    """Implements `ports.Embedder`: the sum of one fixed random direction per term, normalised.
 
     Args:
         name: the model's name; another name gives other vectors.

@@ -1,4 +1,4 @@
-"""Faults on purpose: any port, made to fail, hang or answer late, call by call."""
+"""Fault injection: makes any port fail, hang or answer late, call by call."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What happens instead of, or before, a call: an error, a delay in seconds, or a wait without end."""
+    """A fault of a call: an error, a delay in seconds, or an endless wait."""
 
     error: RagContextError | None = None
     delay_s: float = 0.0
@@ -20,7 +20,7 @@ class Fault:
 
 
 class Faulty(Generic[T]):
-    """Stands in front of a port. `port` fits wherever the target does; `fault` may be changed at any time.
+    """Wraps a port. `port` can be used in place of the target; `fault` may be changed at any time.
 
     Args:
         target: the working port.
@@ -30,7 +30,7 @@ class Faulty(Generic[T]):
     def __init__(self, target: T, *methods: str) -> None:
         self.fault: Fault | None = None
         self.calls = 0
-        """Calls to the failing methods so far, whatever became of them."""
+        """The number of calls to the failing methods so far, successful or not."""
         self.methods = frozenset(methods)
         self.port = cast("T", _Front(target, self))
 

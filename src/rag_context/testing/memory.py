@@ -1,4 +1,4 @@
-"""All stores in one object and in memory: the ports' contracts in their plainest form. For tests only."""
+"""All stores in one object in memory, the simplest implementation of the ports. For tests only."""
 
 import math
 from collections import Counter
@@ -28,7 +28,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class MemoryStore:
-    """Fits every store port at once."""
+    """Implements every store port."""
 
     version: int = 0
     searches: list[SearchRecord] = field(default_factory=list)
@@ -238,7 +238,7 @@ class MemoryStore:
             )
 
     def _lines(self) -> list[list[ChunkRef]]:
-        """Chunks in reading order: one line per document, or per talk."""
+        """Chunks in reading order: one sequence per document, or per conversation."""
         lines: dict[tuple[object, ...], list[ChunkRef]] = {}
         for entry in self._entries.values():
             document = entry.document
@@ -248,7 +248,7 @@ class MemoryStore:
         return list(lines.values())
 
     def visible(self, where: Filter) -> list[tuple[ChunkRef, Chunk, Vector | None]]:
-        """Every chunk that a filter lets through, with its vector where it has one."""
+        """Every chunk that matches a filter, with its vector if it has one."""
         return [
             (_ref(entry, chunk), chunk, None if entry.vectors is None else entry.vectors[i])
             for entry in self._entries.values()
@@ -264,7 +264,7 @@ class MemoryStore:
 
 @dataclass(frozen=True, slots=True)
 class MemoryVectors:
-    """Fits `ports.VectorStore`."""
+    """Implements `ports.VectorStore`."""
 
     store: MemoryStore
 
@@ -293,7 +293,7 @@ class MemoryVectors:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTexts:
-    """Fits `KeywordIndex`."""
+    """Implements `KeywordIndex`."""
 
     store: MemoryStore
 
