@@ -65,11 +65,11 @@ async def run_end_to_end(server: Server) -> EndToEnd:
     """Index the documents in a tenant of its own, run all queries, and clean up. Raises: BackendError."""
     async with server.scratch() as scratch:
         ids = await _index(scratch)
-        asked = questions()
+        rows = questions()
         missed: list[str] = []
         latencies_ms: list[float] = []
         fallbacks = 0
-        for row in asked:
+        for row in rows:
             started = time.perf_counter()
             answer = await server.search(
                 query=row["question"], limit=FIRST, project=scratch.project, agent=VALIDATING_AGENT
@@ -80,12 +80,12 @@ async def run_end_to_end(server: Server) -> EndToEnd:
                 missed.append(row["question"])
     return EndToEnd(
         documents=len(ids),
-        questions=len(asked),
+        questions=len(rows),
         missed=tuple(missed),
         average_ms=sum(latencies_ms) / len(latencies_ms),
         p95_ms=percentile(latencies_ms, 0.95),
         p99_ms=percentile(latencies_ms, 0.99),
-        fallback_rate=fallbacks / len(asked),
+        fallback_rate=fallbacks / len(rows),
         left_behind=scratch.left_behind,
     )
 

@@ -30,7 +30,7 @@ FIRST = 10
 DEEP = 200
 """Passages among which relevant documents are looked for that the default threshold would hide."""
 
-PATIENT_MS = 60_000
+TIMEOUT_MS = 60_000
 MODEL_PATIENCE_S = 60.0
 TOGETHER = 4
 
@@ -71,8 +71,8 @@ def measuring(settings: Settings, data_dir: Path) -> Settings:
     return settings.model_copy(
         update={
             "data_dir": data_dir,
-            "search": settings.search.model_copy(update={"deadline_ms": PATIENT_MS}),
-            "indexing": settings.indexing.model_copy(update={"timeout_s": PATIENT_MS / 1000.0, "redaction": "off"}),
+            "search": settings.search.model_copy(update={"deadline_ms": TIMEOUT_MS}),
+            "indexing": settings.indexing.model_copy(update={"timeout_s": TIMEOUT_MS / 1000.0, "redaction": "off"}),
         }
     )
 
@@ -210,8 +210,8 @@ def _by_spans(
         if name == question.document
     ]
     moved = offsets[question.document]
-    wanted = [(start + moved, end + moved) for start, end in question.spans]
-    return {"answer in 1000 tokens": measures.covered(wanted, read)}
+    spans = [(start + moved, end + moved) for start, end in question.spans]
+    return {"answer in 1000 tokens": measures.covered(spans, read)}
 
 
 def ranked_documents(results: Iterable[Result], names: dict[str, str]) -> list[str]:

@@ -34,21 +34,21 @@ def recall(ranking: Sequence[str], grades: Mapping[str, int], k: int = 10) -> fl
 
 
 def reciprocal_rank(ranking: Sequence[str], grades: Mapping[str, int], k: int = 10) -> float:
-    """`1 / rank` of the first relevant document among the first `k`; 0 where there is none."""
+    """`1 / rank` of the first relevant document among the first `k`; 0 if there is none."""
     return next((1.0 / rank for rank, id_ in enumerate(ranking[:k], 1) if grades.get(id_, 0) > 0), 0.0)
 
 
 def success(ranking: Sequence[str], grades: Mapping[str, int], k: int = 3) -> float:
-    """1 where one of the first `k` is relevant, else 0."""
+    """1 if one of the first `k` is relevant, else 0."""
     return float(any(grades.get(id_, 0) > 0 for id_ in ranking[:k]))
 
 
 def covered(relevant: Sequence[Range], returned: Sequence[Range]) -> float:
     """Share of the characters of the `relevant` ranges that are in a `returned` range, 0..1; ends are excluded."""
-    asked = _merged(relevant)
+    expected = _merged(relevant)
     have = _merged(returned)
-    both = sum(max(min(end, stop) - max(start, begin), 0) for start, end in asked for begin, stop in have)
-    total = sum(end - start for start, end in asked)
+    both = sum(max(min(end, stop) - max(start, begin), 0) for start, end in expected for begin, stop in have)
+    total = sum(end - start for start, end in expected)
     return both / total if total else 0.0
 
 

@@ -21,11 +21,11 @@ _OK = b"\x01ok\0" + struct.pack("<d", 1.0)
 async def say_hello(uri: str) -> str:
     """Connect to the first host of a `mongodb://` address and exchange a `hello`; returns one line for people.
 
-    No password is sent: a server answers `hello` to everybody.
+    No password is sent: a server answers `hello` without authentication.
 
     Raises:
         InvalidInputError: the address cannot be used.
-        BackendError: nobody there speaks MongoDB's protocol.
+        BackendError: no MongoDB server answers at this address.
     """
     host, port, tls = _address(uri)
     context = ssl.create_default_context() if tls else None

@@ -23,7 +23,7 @@ from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
 
 DOCUMENT_LEVEL = 3
-"""Level of the heading that each document of a context stands under."""
+"""Level of each document's heading in a context."""
 
 HEAD_TOKENS = 24
 """The approximate cost of the line above a part, with its headings and line numbers."""

@@ -339,14 +339,14 @@ def _likely(documents_list: DocumentList, path: str, revision_: str) -> ProjectD
 
 
 class _RenameCandidates:
-    """Documents that went away and may have been a file that came: they held the same, or bore the same name."""
+    """Missing documents that a new file may be a rename of: with the same text, or the same file name."""
 
     def __init__(self, missing: Sequence[ProjectDocument]) -> None:
         self._by_text = {text_digest(each.revision): each for each in reversed(missing)}
         self._by_name = {PurePosixPath(each.path).name: each for each in reversed(missing)}
 
     def of(self, path: str, digest: str) -> tuple[ProjectDocument, ...]:
-        """The one that this file was, or else is likely to have been, if any."""
+        """The document that this file is a rename of, by text, else by name; none if there is no such document."""
         candidate = self._by_text.get(text_digest(digest)) or self._by_name.get(PurePosixPath(path).name)
         return () if candidate is None else (candidate,)
 

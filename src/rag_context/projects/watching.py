@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Watch(Protocol):
-    """Yields the changed paths below a folder. The first set is empty: it says that changes are watched from now on."""
+    """Yields the changed paths below a folder. The first set is empty: from then on changes are watched."""
 
     def __call__(
         self, root: Path, *, debounce_s: float = ..., stop: asyncio.Event

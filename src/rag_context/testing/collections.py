@@ -15,7 +15,7 @@ from rag_context.where import matches, value_at
 
 
 @dataclass(slots=True)
-class _Held:
+class _Record:
     collection: Collection
     rows: dict[str, tuple[Entry, Vector]] = field(default_factory=dict)
 
@@ -25,41 +25,41 @@ class MemoryCollections:
 
     def __init__(self) -> None:
         self.capabilities = Capabilities()
-        self._held: dict[str, _Held] = {}
+        self._records: dict[str, _Record] = {}
 
     async def collections(self) -> list[Collection]:
-        return [self._shown(self._held[name]) for name in sorted(self._held)]
+        return [self._shown(self._records[name]) for name in sorted(self._records)]
 
     async def collection(self, name: str) -> Collection | None:
-        held = self._held.get(name)
-        return None if held is None else self._shown(held)
+        record = self._records.get(name)
+        return None if record is None else self._shown(record)
 
     async def create(self, collection: Collection) -> bool:
-        if collection.name in self._held:
+        if collection.name in self._records:
             return False
         created = collection.created or datetime.now(UTC)
-        self._held[collection.name] = _Held(replace(collection, count=0, dimension=None, created=created))
+        self._records[collection.name] = _Record(replace(collection, count=0, dimension=None, created=created))
         return True
 
     async def drop(self, name: str) -> None:
         self._known(name)
-        del self._held[name]
+        del self._records[name]
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
-        held = self._known(name)
-        held.collection = replace(held.collection, metadata=dict(metadata))
-        return self._shown(held)
+        record = self._known(name)
+        record.collection = replace(record.collection, metadata=dict(metadata))
+        return self._shown(record)
 
     async def merge_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
         return await self.replace_metadata(name, {**self._known(name).collection.metadata, **metadata})
 
     async def upsert(self, name: str, entries: Sequence[Entry], vectors: Matrix) -> None:
-        held = self._known(name)
+        record = self._known(name)
         if not entries:
             return
-        _check_dimension(held, vectors.shape[1])
-        held.collection = replace(held.collection, dimension=vectors.shape[1])
-        held.rows.update({entry.id: (entry, vector) for entry, vector in zip(entries, vectors, strict=True)})
+        _check_dimension(record, vectors.shape[1])
+        record.collection = replace(record.collection, dimension=vectors.shape[1])
+        record.rows.update({entry.id: (entry, vector) for entry, vector in zip(entries, vectors, strict=True)})
 
     async def entries(self, name: str, where: Clause, *, limit: int, offset: int = 0) -> EntryPage:
         found = [entry for entry, _ in self._matching(name, where)]
@@ -79,9 +79,9 @@ class MemoryCollections:
 
     async def empty(self, name: str) -> int:
         rows = self._known(name).rows
-        gone = len(rows)
+        deleted = len(rows)
         rows.clear()
-        return gone
+        return deleted
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         found: dict[tuple[bool, Json], Json] = {}
@@ -93,24 +93,24 @@ class MemoryCollections:
         return list(found.values())
 
     async def health(self) -> ProviderHealth:
-        return ProviderHealth(Status.HEALTHY, datetime.now(UTC), 0.0, collections=len(self._held))
+        return ProviderHealth(Status.HEALTHY, datetime.now(UTC), 0.0, collections=len(self._records))
 
-    def _known(self, name: str) -> _Held:
-        if name not in self._held:
+    def _known(self, name: str) -> _Record:
+        if name not in self._records:
             raise NotFoundError(f"Collection '{name}' not found")
-        return self._held[name]
+        return self._records[name]
 
     def _matching(self, name: str, where: Clause) -> list[tuple[Entry, Vector]]:
         rows = self._known(name).rows
         return [rows[id_] for id_ in sorted(rows) if matches(where, rows[id_][0].metadata)]
 
-    def _shown(self, held: _Held) -> Collection:
-        return replace(held.collection, count=len(held.rows))
+    def _shown(self, record: _Record) -> Collection:
+        return replace(record.collection, count=len(record.rows))
 
 
-def _check_dimension(held: _Held, dimension: int) -> None:
-    bound = held.collection.dimension
+def _check_dimension(record: _Record, dimension: int) -> None:
+    bound = record.collection.dimension
     if bound is not None and bound != dimension:
         raise InvalidInputError(
-            f"Collection '{held.collection.name}' holds vectors of {bound} dimensions, not of {dimension}"
+            f"Collection '{record.collection.name}' holds vectors of {bound} dimensions, not of {dimension}"
         )

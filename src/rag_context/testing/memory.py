@@ -100,7 +100,7 @@ class MemoryStore:
         ]
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
-        wanted = set(chunk_ids)
+        requested = set(chunk_ids)
         return {
             chunk.id: Passage(
                 chunk,
@@ -114,15 +114,15 @@ class MemoryStore:
             )
             for entry in self._entries.values()
             for chunk in entry.chunks
-            if chunk.id in wanted
+            if chunk.id in requested
         }
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        wanted = set(chunk_ids)
+        requested = set(chunk_ids)
         found: dict[str, Neighbours] = {}
         for line in self._lines():
             for i, ref in enumerate(line):
-                if ref.id in wanted:
+                if ref.id in requested:
                     before = line[i - 1] if i > 0 else None
                     after = line[i + 1] if i + 1 < len(line) else None
                     found[ref.id] = Neighbours(before, after)
@@ -242,8 +242,8 @@ class MemoryStore:
         lines: dict[tuple[object, ...], list[ChunkRef]] = {}
         for entry in self._entries.values():
             document = entry.document
-            talk = document.thread is not None
-            key = (document.tenant, document.thread) if talk else (document.id,)
+            is_conversation = document.thread is not None
+            key = (document.tenant, document.thread) if is_conversation else (document.id,)
             lines.setdefault(key, []).extend(_ref(entry, chunk) for chunk in entry.chunks)
         return list(lines.values())
 
@@ -273,19 +273,19 @@ class MemoryVectors:
         return sorted(hits, key=lambda hit: (-hit.cosine, hit.chunk.id))[:limit]
 
     async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
-        wanted = set(chunk_ids)
+        requested = set(chunk_ids)
         return {
             ref.id: float(row @ vector)
             for ref, _, row in self.store.everything()
-            if row is not None and ref.id in wanted
+            if row is not None and ref.id in requested
         }
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         return await self.store.passages(chunk_ids)
 
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
-        wanted = set(chunk_ids)
-        return {ref.id: row for ref, _, row in self.store.everything() if row is not None and ref.id in wanted}
+        requested = set(chunk_ids)
+        return {ref.id: row for ref, _, row in self.store.everything() if row is not None and ref.id in requested}
 
     async def ping(self) -> str:
         return await self.store.ping()
@@ -302,23 +302,30 @@ class MemoryTexts:
         return sorted(hits, key=lambda hit: (-hit.bm25, hit.chunk.id))[:limit]
 
     async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
-        wanted = {chunk.id for chunk in chunks}
-        found = [item for item in self.store.everything() if item[0].id in wanted]
+        requested = {chunk.id for chunk in chunks}
+        found = [item for item in self.store.everything() if item[0].id in requested]
         return {hit.chunk.id: hit for hit in self._scored(query, found)}
 
     def _scored(self, query: str, found: Sequence[tuple[ChunkRef, Chunk, Vector | None]]) -> list[KeywordHit]:
-        asked = Counter(terms(query))
+        query_terms = Counter(terms(query))
         if not found:
             return []
         index = [Counter(terms(chunk.searchable)) for _, chunk, _ in self.store.everything()]
-        idf = np.array([inverse_document_frequency(len(index), sum(term in held for held in index)) for term in asked])
-        held = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
-        counts = np.array([[float(each[term]) for term in asked] for each in held]).reshape(len(found), len(asked))
+        idf = np.array(
+            [
+                inverse_document_frequency(len(index), sum(term in chunk_terms for chunk_terms in index))
+                for term in query_terms
+            ]
+        )
+        counters = [Counter(terms(chunk.searchable)) for _, chunk, _ in found]
+        counts = np.array([[float(each[term]) for term in query_terms] for each in counters]).reshape(
+            len(found), len(query_terms)
+        )
         profiles = [profile_for(ref.content_type) for ref, _, _ in found]
         scores = bm25(
             counts,
-            np.array([float(each.total()) for each in held]),
-            idf * np.array([float(count) for count in asked.values()]),
+            np.array([float(each.total()) for each in counters]),
+            idf * np.array([float(count) for count in query_terms.values()]),
             np.array([profile.k1 for profile in profiles]),
             np.array([profile.b for profile in profiles]),
             _mean([float(each.total()) for each in index]),
@@ -350,7 +357,7 @@ def _listing(entry: _Entry) -> Listing:
 
 def _passes(document: Document, where: Filter) -> bool:
     metadata = document.metadata
-    wanted = (
+    requested = (
         (where.content_type, document.content_type),
         (where.session_id, document.session_id),
         (where.category, metadata.category),
@@ -359,7 +366,7 @@ def _passes(document: Document, where: Filter) -> bool:
     )
     return (
         document.tenant == where.tenant
-        and all(want is None or want == have for want, have in wanted)
+        and all(want is None or want == have for want, have in requested)
         and document.source.startswith(where.source_prefix or "")
         and set(where.tags) <= set(metadata.tags)
         and all(set(group) & set(metadata.tags) for group in where.any_tags)
