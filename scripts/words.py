@@ -18,17 +18,27 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "clients/**/*.md", "examples/*/README.md")
 
 PACKAGES = (
-    "search",
-    "ingest",
-    "stores",
-    "embedders",
-    "resilience",
+    "api",
+    "collections",
     "domain",
-    "ports",
-    "text",
+    "embedders",
+    "evaluation",
     "files",
-    "transfer",
     "generation",
+    "ingest",
+    "integrations",
+    "ports",
+    "projects",
+    "resilience",
+    "search",
+    "service",
+    "settings",
+    "stores",
+    "testing",
+    "text",
+    "transfer",
+    "where",
+    "wiring",
 )
 """Packages of src/rag_context whose docstrings and comments are read."""
 

@@ -72,7 +72,7 @@ class ConverseResult(WireResponse):
 
 
 class OmittedCollection(WireResponse):
-    """A collection that could not be asked."""
+    """A collection that could not be searched."""
 
     collection: str
     connection: str

@@ -110,7 +110,7 @@ def place_of(cursor: str) -> Cursor:
     """The place that a cursor names.
 
     Raises:
-        InvalidInputError: It is none of ours.
+        InvalidInputError: It is not a cursor of this server.
     """
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)

@@ -145,7 +145,7 @@ class ReindexResponse(WireResponse):
 
 
 class FlawReport(WireResponse):
-    """One kind of flaw."""
+    """One kind of issue, and how often it was found."""
 
     kind: str
     says: Annotated[str, Field(description="Message")]

@@ -1,4 +1,4 @@
-"""Project documents: what may be asked of a team's knowledge base, and what is answered.
+"""Project documents: requests to a team's knowledge base, and their responses.
 
 Names are snake_case here, on the wire too: that is how these tools are known to the agents that call them.
 """
@@ -261,7 +261,7 @@ class IndexDocumentResponse(ProjectResponse):
 
 
 class ListDocTypesRequest(ProjectRequest):
-    """The project whose types are meant."""
+    """Whose document types to list."""
 
     project: _Project = None
     branch: _Branch = None

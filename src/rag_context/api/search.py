@@ -1,4 +1,4 @@
-"""Searching: what may be asked, and what is answered at every level of the fallback chain."""
+"""A search request, and its response at every level of the fallback chain."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -207,7 +207,7 @@ class SearchFailure(SearchResponse):
 
 @dataclass(frozen=True, slots=True)
 class SearchOutcome:
-    """An answer, and how long a client should wait before it asks again (None: it need not)."""
+    """A response, and how long a client should wait before the next request (None: not at all)."""
 
     response: SearchResponse
     retry_after_s: float | None = None

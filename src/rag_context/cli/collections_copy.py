@@ -68,7 +68,7 @@ async def _copy(settings: Settings, what: Copy, show: Callable[[CopyProgress], N
     async with open_all_connections(settings) as connections:
         source, target = await _located(connections, what.source), await _located(connections, what.target)
         await _check_connection(connections, what.target, target)
-        on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REFUSE
+        on_difference = OnDifference.OVERWRITE if what.overwrite else OnDifference.REJECT
         return await copy_collection(source, target, on_difference=on_difference, progress=show)
 
 

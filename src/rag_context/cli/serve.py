@@ -80,7 +80,7 @@ def run(chosen: Chosen, *, reindex: bool, watch: Sequence[Path] = ()) -> ExitCod
     options = server_options(settings)
     with closing(bind(options)) as listener:
         options = replace(options, port=listener.getsockname()[1])
-        on_mismatch = OnMismatch.REINDEX if reindex else OnMismatch.REFUSE
+        on_mismatch = OnMismatch.REINDEX if reindex else OnMismatch.REJECT
         run_loop(_serve(settings, options, listener, on_mismatch, roots, screen))
     return ExitCode.OK
 

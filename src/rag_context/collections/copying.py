@@ -45,7 +45,7 @@ class Located:
 class OnDifference(StrEnum):
     """What happens to a target with documents, metadata or labels that the source does not have."""
 
-    REFUSE = "refuse"
+    REJECT = "refuse"
     OVERWRITE = "overwrite"
     """The target becomes equal to the source; everything else in it is deleted."""
 
@@ -86,7 +86,7 @@ async def copy_collection(
     source: Located,
     target: Located,
     *,
-    on_difference: OnDifference = OnDifference.REFUSE,
+    on_difference: OnDifference = OnDifference.REJECT,
     progress: OnProgress = lambda _: None,
 ) -> CopyReport:
     """Copy a collection with its documents, vectors, metadata and labels, and check that both are equal in the end.
@@ -102,7 +102,7 @@ async def copy_collection(
     Raises:
         InvalidInputError: source and target are the same collection.
         NotFoundError: the source does not exist.
-        ConflictError: the target has other contents, and `on_difference` is REFUSE; nothing was changed.
+        ConflictError: the target has other contents, and `on_difference` is REJECT; nothing was changed.
         BackendDataError: they differ in the end, because one of them was changed meanwhile.
         BackendError: a provider failed; the same call continues from there.
     """
@@ -125,7 +125,7 @@ async def copy_collection(
 
 @dataclass(slots=True)
 class _Comparison:
-    """The ids that a target lacks, that it has in another version, and that only it has."""
+    """The ids that are missing in the target, that it has in another version, and that only it has."""
 
     missing: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
@@ -158,7 +158,7 @@ async def _prepare(
     """Create the target or adapt it, and compare it with the source.
 
     Raises:
-        ConflictError: the target would have to be changed, and `on_difference` is REFUSE.
+        ConflictError: the target would have to be changed, and `on_difference` is REJECT.
     """
     existing = await target.provider.collection(target.name)
     dropped = 0
@@ -166,7 +166,7 @@ async def _prepare(
         writable(existing)
         found = await _compare(source, target, meter) if existing.count else _Comparison(blank=True)
         conflicts = [*_conflicts(original, existing), *_difference_texts([], found.changed, found.extra)]
-        if conflicts and on_difference is OnDifference.REFUSE:
+        if conflicts and on_difference is OnDifference.REJECT:
             reasons = " and ".join(conflicts)
             raise ConflictError(f"The collection '{target.name}' {reasons}: overwrite it, or name another for the copy")
         if not _other_labels(original, existing) and not _other_dimension(original, existing):

@@ -179,7 +179,7 @@ async def _entries(connection: Connection, name: str, ids: Sequence[str]) -> lis
 
 
 async def _differences(connection: Connection, name: str, built: str) -> tuple[list[str], list[str]]:
-    """Ids of documents that `built` lacks or has in another version, and of those that only `built` has."""
+    """Ids of documents missing in `built` or there in another version, and of those that only `built` has."""
     source_ids = await connection.call(lambda p: bulk(p).ids(name, EVERYTHING), WRITE_S)
     built_ids = set(await connection.call(lambda p: bulk(p).ids(built, EVERYTHING), WRITE_S))
     lacking = [id_ for id_ in source_ids if id_ not in built_ids]

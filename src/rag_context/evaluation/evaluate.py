@@ -28,7 +28,7 @@ FIRST = 10
 """Distinct documents that a ranking must hold, where there are as many."""
 
 DEEP = 200
-"""Passages among which relevant documents are looked for that the default threshold would hide."""
+"""Passages searched for relevant documents that the default threshold would hide."""
 
 TIMEOUT_MS = 60_000
 MODEL_PATIENCE_S = 60.0

@@ -143,7 +143,7 @@ class Server:
         try:
             await self._send(Call("/ready", bytes, method="GET"))
         except BackendUnavailableError:
-            return True  # nobody there: no reason to wait
+            return True  # no server: no reason to wait
         except BackendError:
             return False
         return True
@@ -165,7 +165,7 @@ class Server:
 
 @dataclass(slots=True)
 class Scratch:
-    """Documents of a validation, under a project that nobody else uses."""
+    """Documents of a validation, under a project of their own."""
 
     server: Server
     project: str
@@ -181,7 +181,7 @@ class Scratch:
         return await self.server.run(memory.INDEX, {**body, "project": self.project})
 
     async def embedded(self, timeout_s: float) -> bool:
-        """Wait until no document of the server lacks its vectors; False where that takes too long."""
+        """Wait until every document of the server has its vectors; False where that takes too long."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:

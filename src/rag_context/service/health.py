@@ -235,7 +235,7 @@ def health_response(
 
 
 def _status(finding: Finding, vector_problem: str | None) -> Status:
-    """A store that rejects writes or lacks vectors is degraded, and so is the service without its cache."""
+    """A store that rejects writes or misses vectors is degraded, and so is the service without its cache."""
     if finding.name not in ROLES and finding.status is Status.UNAVAILABLE:
         return Status.DEGRADED
     if finding.status is Status.HEALTHY and (finding.write_error or (finding.name == "vectors" and vector_problem)):

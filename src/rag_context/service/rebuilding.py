@@ -74,7 +74,7 @@ class Rebuilding:
         await self._bound.bind()
 
     async def remaining(self) -> int | None:
-        """How many documents lack new vectors; None if there is no run. Raises: BackendError."""
+        """How many documents have no new vectors; None if there is no run. Raises: BackendError."""
         return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
 
     async def require_ended(self) -> None:
@@ -140,7 +140,7 @@ class Rebuilding:
         return None
 
     async def _pass(self, embedder: Embedder, count: Callable[[], None], together: int) -> set[str]:
-        """Embed every document that lacks new vectors; returns the ids of those that failed."""
+        """Embed every document that has no new vectors; returns the ids of those that failed."""
         left: set[str] = set()
         last = ""
         semaphore = asyncio.Semaphore(together)

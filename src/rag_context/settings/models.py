@@ -273,7 +273,7 @@ class AdmissionSettings(Section):
 
 
 class ConnectionSettings(Section):
-    """Where collections live: a kind of provider, and beside these two what that kind asks for."""
+    """Where collections live: a kind of provider, and beside these two the settings of that kind."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -1,6 +1,6 @@
 """The `where` language: from JSON to a `Clause`, and the one plain meaning of a `Clause` that every provider has.
 
-`parse` reads a filter, `matches` applies it to metadata, `check_metadata` refuses what no filter could ask for.
+`parse` reads a filter, `matches` applies it to metadata, `check_metadata` rejects values that no filter can express.
 """
 
 from rag_context.where.evaluation import compares, equals, matches, value_at

@@ -44,7 +44,7 @@ def value_at(metadata: Mapping[str, Json], path: Path) -> Json:
 
 
 def compares(operator: Operator, found: Json, value: Scalar) -> bool:
-    """Whether a value that was found (None: missing) stands in this relation to the one asked for."""
+    """Whether a value that was found (None: missing) stands in this relation to the one of the filter."""
     match operator:
         case Operator.EQUAL:
             return equals(found, value)

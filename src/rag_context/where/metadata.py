@@ -1,4 +1,4 @@
-"""The rule for metadata, the same for every provider: what is stored comes back, and can be asked for by its path."""
+"""The rule for metadata, the same for every provider: what is stored comes back, and can be filtered by its path."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ SHOWN = 60
 
 
 def check_metadata(metadata: Mapping[str, Json], field: str = "metadata") -> None:
-    """See that metadata can be kept exactly and asked for.
+    """Check that metadata can be stored exactly and filtered.
 
     Nested objects are allowed and reached as `a.b`; therefore a key holds no dot, is not empty and does not begin
     with `$`.
@@ -37,7 +37,7 @@ def check_metadata(metadata: Mapping[str, Json], field: str = "metadata") -> Non
 
 
 def refused_number(value: float) -> str | None:
-    """Why a number cannot be kept or asked for; None where it can."""
+    """Why a number cannot be stored or filtered; None where it can."""
     if isinstance(value, int):
         return f"is an integer of more than {MAX_BITS} bits" if value.bit_length() > MAX_BITS else None
     return None if math.isfinite(value) else "is NaN or infinite; only finite numbers are allowed"

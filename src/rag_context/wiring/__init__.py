@@ -58,12 +58,12 @@ DEFAULT_WINDOW = 254
 
 
 @asynccontextmanager
-async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.REFUSE) -> AsyncIterator[Service]:
+async def open_service(settings: Settings, on_mismatch: OnMismatch = OnMismatch.REJECT) -> AsyncIterator[Service]:
     """Open the service on the configured backends; its model loads in the background.
 
     Raises:
         ConfigurationError: the settings cannot work.
-        IndexMismatchError: another model embedded the index, and `on_mismatch` is REFUSE.
+        IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
     """
     async with _opened(settings, on_mismatch) as (_, service):
         yield service
@@ -91,7 +91,7 @@ async def open_import(settings: Settings, conflict: Conflict) -> AsyncIterator[t
         ConfigurationError: the settings cannot work.
         IndexMismatchError: another model embedded the index.
     """
-    async with _opened(settings, OnMismatch.REFUSE) as (stores, service):
+    async with _opened(settings, OnMismatch.REJECT) as (stores, service):
         yield Importer(stores.documents, stores.writer, stores.registry, same_vectors, conflict), service
 
 

@@ -40,7 +40,7 @@ class StartedEmbedder(Embedder, Protocol):
 class OnMismatch(Enum):
     """What to do with an index that another model embedded."""
 
-    REFUSE = "refuse"
+    REJECT = "refuse"
     REINDEX = "reindex"
 
 
@@ -116,7 +116,7 @@ async def check_model(stores: Stores, embedder: StartedEmbedder, settings: Setti
     If the store or the model is unavailable, nothing is raised: they are compared again once both are available.
 
     Raises:
-        IndexMismatchError: another model embedded the index, and `on_mismatch` is REFUSE.
+        IndexMismatchError: another model embedded the index, and `on_mismatch` is REJECT.
     """
     try:
         recorded = await stores.registry.recorded_model()

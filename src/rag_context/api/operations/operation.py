@@ -1,4 +1,4 @@
-"""What an operation is: its name, what it takes and gives, who may call it, and how it is told."""
+"""What an operation is: its name, what it takes and gives, who may call it, and its description."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
