@@ -1,6 +1,6 @@
 """Resolves paths in links, front matter and requests; only this module decides what is inside the docs folder.
 
-Links are data: they are resolved as text, resolved against the indexed documents, and never opened. A path in a
+Links are data: they are resolved as text against the indexed documents, and never opened. A path in a
 request is opened, so it is checked against the file system too.
 """
 

@@ -198,7 +198,7 @@ class BackgroundMaintenance:
         return await Deadline.after(RECONCILE_TIMEOUT_S, self._clock).bound("vectors", work)
 
     async def _repair(self, reconciler: Reconciler, found: Divergence) -> None:
-        """Embed documents again whose vectors are missing. Vectors of unknown documents may be another index's and stay."""
+        """Embed documents again whose vectors are missing; vectors of unknown documents stay."""
         if found.missing or found.stale:
             logger.warning(
                 "%d documents have no vectors and %d have vectors of another version: they are embedded again",
