@@ -158,6 +158,17 @@ def test_a_condition_that_json_would_lose_is_rejected(beside: Inside) -> None:
     assert (rejected.status, rejected.err) == (2, "error: --where has 'a' twice.\n")
 
 
+@pytest.mark.parametrize("typed", ["false", "null", "0", "[]"])
+def test_json_that_is_no_object_is_rejected_and_not_left_out(beside: Inside, typed: str) -> None:
+    beside("collections", "create", "strict", "--embedding-provider", "rag-context")
+    replaced = beside("collections", "metadata", "strict", typed)
+    assert (replaced.status, "metadata" in replaced.err) == (2, True)
+    if typed != "null":  # which means absent, as on the wire
+        found = beside("collections", "query", "strict", "anything", "--where", typed)
+        assert (found.status, "where" in found.err) == (2, True)
+    beside("collections", "delete", "strict", "--yes")
+
+
 def test_a_deletion_is_confirmed_at_the_prompt_or_with_yes(beside: Inside) -> None:
     beside("collections", "create", "doomed")
     beside.write("doomed.jsonl", lines(*({**poem, "embedding": [1]} for poem in POEMS)))

@@ -78,7 +78,6 @@ def with_fields(
         operation: what the command runs; fields that it omits from the command line have no option.
         names: names that differ from `NAMES` here.
     """
-
     order = {name: place for place, name in enumerate(names)}
 
     def decorate(run: Callable[..., None]) -> Callable[..., None]:
@@ -89,15 +88,8 @@ def with_fields(
 
         @wraps(run)
         def command(**given: Any) -> None:
-            typed = {name: _typed(given.pop(name), name, each) for name, each in chosen.items()}
-            run(
-                {
-                    name: value
-                    for name, value in typed.items()
-                    if value is not None and value is not False and value != []
-                },
-                **given,
-            )
+            typed = {name: given.pop(name) for name in chosen}
+            run({name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}, **given)
 
         parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
@@ -188,9 +180,13 @@ def _name(name: str, names: Mapping[str, Name]) -> Name:
     return names.get(name) or NAMES.get(name) or Name()
 
 
-def _typed(value: Any, name: str, chosen: Name) -> Any:
-    """The value of an option; what was typed as JSON is read."""
-    if value is None or not chosen.is_json:
+def _is_typed(value: Any) -> bool:
+    return value is not None and value is not False and value != []
+
+
+def _read(value: Any, name: str, chosen: Name) -> Any:
+    """The value of an option; what was typed as JSON is read, and may be null or false."""
+    if not chosen.is_json:
         return value
     return json_of(value, str(chosen.metavar) if chosen.is_argument else _flag(name, chosen))
 
