@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.api.operations.memory import DELETE
 from rag_context.cli.console import safe
-from rag_context.cli.fields import Fields
+from rag_context.cli.fields import Fields, read_typed
 from rag_context.cli.options import parse_time
 from rag_context.cli.search import request_of, shown_source, snippet, source_filter
 from rag_context.errors import InvalidInputError
@@ -96,6 +97,11 @@ def test_a_rejection_names_each_typed_field_on_its_own_line(tmp_path: Path) -> N
         "--tag must not be empty; leave it out instead",
         "--min-score must be at most 1",
     ]
+
+
+def test_fields_that_exclude_each_other_are_named_as_they_are_typed() -> None:
+    with pytest.raises(InvalidInputError, match=r"^Name exactly one of DOCUMENT_ID or --source or --session$"):
+        read_typed(DELETE.request, {"document_id": "a", "source": "b"})
 
 
 class TestSources:

@@ -42,6 +42,8 @@ class Name:
     """Whether a value is typed as JSON."""
 
 
+_EXACTLY_ONE = "Name exactly one of"
+
 _QUESTION = Name(None, "QUESTION", "A question, or an exact name or error code.", is_argument=True)
 
 NAMES: Mapping[str, Name] = {
@@ -188,7 +190,11 @@ def _read(value: Any, name: str, chosen: Name) -> Any:
     """The value of an option; what was typed as JSON is read, and may be null or false."""
     if not chosen.is_json:
         return value
-    return json_of(value, str(chosen.metavar) if chosen.is_argument else _flag(name, chosen))
+    return json_of(value, _shown(name, chosen))
+
+
+def _shown(name: str, chosen: Name) -> str:
+    return str(chosen.metavar) if chosen.is_argument else _flag(name, chosen)
 
 
 def _flag(name: str, chosen: Name) -> str:
@@ -232,6 +238,8 @@ def _help(name: str, field: FieldInfo, chosen: Name) -> str:
 def _as_typed(detail: FieldError, model: type[WireRequest], names: Mapping[str, Name]) -> str:
     """A field error with the option that was typed in place of the name on the wire."""
     wire = detail.field.partition("[")[0]
+    if not wire and model.exactly_one_of and detail.message.startswith(_EXACTLY_ONE):
+        return f"{_EXACTLY_ONE} {' or '.join(_shown(name, _name(name, names)) for name in model.exactly_one_of)}"
     for name, field in model.model_fields.items():
         chosen = _name(name, names)
         if (field.alias or name) == wire and not chosen.is_argument and detail.message.startswith(detail.field):
