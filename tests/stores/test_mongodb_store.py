@@ -170,7 +170,7 @@ async def test_a_mebibyte_of_text_is_no_trouble(mongodb: MongoStore) -> None:
 
 
 async def test_text_that_has_no_utf_8_is_rejected(mongodb: MongoStore) -> None:
-    with pytest.raises(BackendRejectedError, match="cannot hold"):
+    with pytest.raises(BackendRejectedError, match="cannot store"):
         await mongodb.documents.put(document("a", "half a pair \ud800"), chunks_of(document("a")))
     assert (await mongodb.documents.counts()).documents == 0
     assert (await mongodb.documents._state.look()).settled
