@@ -5,6 +5,7 @@ The figures of each stage replace its earlier ones in results.json, and docs/ben
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import traceback
@@ -90,6 +91,8 @@ def main() -> int:
     parser.add_argument("stages", metavar="STAGE", nargs="*", help=f"of {', '.join(STAGES)}; default: all")
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, nothing written: does it run?")
     options = parser.parse_args()
+    # What is measured would compile its modules at each start.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if unknown := [name for name in options.stages if name not in STAGES]:
         parser.error(f"no stage is called {unknown[0]!r}; the stages are {', '.join(STAGES)}")
     wanted = [name for name in STAGES if name in options.stages] or list(STAGES)
