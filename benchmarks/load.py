@@ -73,7 +73,7 @@ def _figures(clients: int, asked: Sequence[Asked], seconds: float) -> list[Figur
         Figure(f"{named}, whole answers", _whole(asked), "%", 99.0, at_least=True),
         Figure(f"{named}, whole answers a second", sum(each.is_whole for each in asked) / seconds, "/s"),
         Figure(f"{named}, p99", quantile([each.took_ms for each in asked], 0.99), "ms"),
-        Figure(f"{named}, refused at once (503)", refused, "%"),
+        Figure(f"{named}, rejected at once (503)", refused, "%"),
     ]
 
 
