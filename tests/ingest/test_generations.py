@@ -212,3 +212,22 @@ async def test_a_process_that_is_late_changes_no_other_run(stores: Stores) -> No
     await rebuilder.abandon()
     await registry.touch_run(OTHER.model.fingerprint, 1.0)
     assert await registry.run_under_way() is None
+
+
+async def test_a_run_that_was_begun_again_is_completed_before_it_answers(stores: Stores, settings: Settings) -> None:
+    rebuilder, registry = rebuilder_of(stores), stores.documents
+    assert isinstance(registry, SqliteSplitDocuments | MongoDocuments)
+    await rebuilder.begin(NEW.model)
+    for each, sentences in TEXTS.items():
+        assert await add(stores, document(each, *sentences))
+    earlier = await registry.inactive_generation()
+    async with open_stores(settings) as other:
+        await rebuilder_of(other).abandon()
+        assert await rebuilder_of(other).begin(NEW.model)
+    assert earlier is not None
+    assert not await registry.end_run(NEW.model.fingerprint, earlier)
+    assert not await rebuilder.switch(NEW.model.fingerprint, ())
+    for each, sentences in TEXTS.items():
+        assert await add(stores, document(each, *sentences))
+    assert await rebuilder.switch(NEW.model.fingerprint, ())
+    assert (await best(stores, NEW, "container vessels"))[0] == document("ship").id

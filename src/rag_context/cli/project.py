@@ -219,7 +219,7 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
 
 
 async def _asked(chosen: Chosen, operation: Operation[Any, Response], fields: Fields) -> Response:
-    """Run an operation on the project that is meant; in this process its own files are looked at first."""
+    """Run an operation on the resolved project; in this process its own files are indexed first."""
     here = None if "project" in fields else await asyncio.to_thread(project_here, Path.cwd())
     is_checked_out = False
     if here is not None:
@@ -265,7 +265,7 @@ class _Here:
                 return await run_here(project_work(self._projects), operation, request, call)
             except FileSystemError:
                 raise
-            except ProjectError as error:  # told as by a server
+            except ProjectError as error:  # reported as by a server
                 raise InvalidInputError(str(error), error.details) from error
 
 

@@ -25,7 +25,7 @@ class Address:
     Attributes:
         url: the address; None: the server of `data_dir`, else the one at `otherwise`.
         data_dir: folder of the index whose server is meant.
-        otherwise: where a server of these settings would listen; None: only one that announces itself is meant.
+        otherwise: where a server of these settings would listen; None: only one that announces itself.
         key: the API key; None where none is set.
     """
 

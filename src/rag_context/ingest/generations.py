@@ -74,7 +74,7 @@ class GenerationRegistry(Protocol):
     async def end_run(self, made_by: str, generation: int) -> bool:
         """Make this generation the active one and record its model, in one step; the previous one becomes inactive.
 
-        False, and no change, where no run of the model `made_by` is under way.
+        False, and no change, where no run of the model `made_by` is under way that builds it.
         """
         ...
 
@@ -293,7 +293,9 @@ class GenerationRebuilder:
         self._vectors.next = None
 
     async def _next(self) -> VectorStorage:
-        return self._vectors.next or self._vectors.of(await self._next_generation())
+        # Read each time: a run that another process began again builds another generation.
+        self._vectors.next = self._vectors.of(await self._next_generation())
+        return self._vectors.next
 
     async def _next_generation(self) -> int:
         """The generation that the run under way builds."""

@@ -210,7 +210,7 @@ class IndexState:
         return result.matched_count == 1
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make a generation the active one, unless no run of the model `made_by` is under way; the version grows.
+        """Make a generation the active one, unless no run of `made_by` builds it by now; the version grows.
 
         Raises:
             BackendError: the server is unavailable.
@@ -223,7 +223,7 @@ class IndexState:
         ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
         async with self._writing.reached():
             entry = await self._records.find_one_and_update(
-                {"_id": _ID, "next.fingerprint": made_by},
+                {"_id": _ID, "next.fingerprint": made_by, "debris": generation},
                 {"$set": ended, "$inc": {"begun": 1, "version": 1}},
                 return_document=ReturnDocument.AFTER,
             )

@@ -225,7 +225,7 @@ def _fingerprint(connection: sqlite3.Connection) -> str | None:
 
 def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> bool:
     run = rebuild.read_run(connection)
-    if run is None or run.model.fingerprint != made_by:
+    if run is None or run.model.fingerprint != made_by or _number(_INACTIVE, connection) != generation:
         return False
     former, _ = _answering(connection)
     recorded = {"model": json.dumps(asdict(run.model)), _GENERATION: generation, _INACTIVE: former}
