@@ -124,7 +124,7 @@ def test_an_index_of_another_model_stops_the_start_and_says_what_to_do(tmp_path:
     assert "serve --reindex" in rejected.stderr
     assert "Traceback" not in rejected.stderr
     with served(data_dir, "--reindex", **other) as server:
-        wait_until(lambda: server.health()["healthy"])
+        wait_until(lambda: server.health()["healthy"] and not server.health()["indexing"])
         assert server.search("how are connections tried again")["fallbackLevel"] == 1
         server.stop()
     back = command("reindex", data_dir=data_dir)

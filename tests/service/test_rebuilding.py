@@ -1,5 +1,6 @@
 """Who works on a run that makes all vectors again, when, and what answers meanwhile."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -135,6 +136,28 @@ async def test_the_old_model_answers_no_longer_than_the_run(old: Process) -> Non
         await new.bound.bind()
         with pytest.raises(BackendRejectedError):  # nothing says that what was loaded then is still that model
             _ = new.bound.model
+
+
+async def test_a_slow_comparison_does_not_undo_the_end_of_the_run(old: Process) -> None:
+    async with beside(old, former=old.fake) as new:
+        opened, may_end = asyncio.Event(), asyncio.Event()
+
+        async def slowly(_model: EmbeddingModel) -> Embedder:
+            if not opened.is_set():
+                opened.set()
+                await may_end.wait()
+            return old.fake
+
+        bound = BoundEmbedder(new.embedder.port, new.store.documents, new.rebuilder, slowly)
+        await new.rebuilding.begin()
+        comparison = asyncio.create_task(bound.bind())
+        await opened.wait()
+        assert await new.work()
+        after = asyncio.create_task(bound.bind())
+        await asyncio.wait({after}, timeout=0.05)
+        may_end.set()
+        await asyncio.gather(comparison, after)
+        assert bound.model.name == "new"
 
 
 async def test_a_run_that_another_process_gave_up_is_no_success(old: Process) -> None:

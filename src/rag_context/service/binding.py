@@ -1,5 +1,6 @@
 """An embedder bound to an index: it raises an error if its vectors cannot be compared with those of the index."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -43,6 +44,9 @@ class BoundEmbedder:
         self._former: Embedder | None = None
         self._recorded: EmbeddingModel | None = None
         self._trouble = ""
+        # Loading the former model takes time: without turns, a comparison that began before a run ended could
+        # overwrite the result of the one after it, and searches would stay without vectors until the next.
+        self._in_turn = asyncio.Lock()
 
     @property
     def model(self) -> EmbeddingModel:
@@ -59,16 +63,17 @@ class BoundEmbedder:
 
     async def bind(self) -> None:
         """Compare the model with the index's; an index without a model records this one. Raises: BackendError."""
-        try:
-            recorded = await self._agreed()
-            if recorded is None or same_vectors(self._inner.model, recorded):
-                self._former = None
-            else:
-                self._former = self._former or await self._opened(recorded)
-            self._recorded = recorded
-        except BackendError as error:
-            self._trouble = f": {error}"
-            raise
+        async with self._in_turn:
+            try:
+                recorded = await self._agreed()
+                if recorded is None or same_vectors(self._inner.model, recorded):
+                    self._former = None
+                else:
+                    self._former = self._former or await self._opened(recorded)
+                self._recorded = recorded
+            except BackendError as error:
+                self._trouble = f": {error}"
+                raise
 
     async def _agreed(self) -> EmbeddingModel | None:
         """The model that the index records, after recording this one if there was none."""
