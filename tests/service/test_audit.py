@@ -121,10 +121,10 @@ CASES: Sequence[tuple[str, set[IssueKind], str]] = (
     ("an end beyond the end", {IssueKind.BROKEN_CHUNKS}, 'UPDATE chunks SET "end" = 9999 WHERE document = 2'),
     ("another text", {IssueKind.BROKEN_CHUNKS}, "UPDATE passages SET text = upper(text) WHERE chunk = 1"),
     ("a drawn chunk id", {IssueKind.BROKEN_CHUNKS}, "UPDATE chunks SET id = 'drawn' WHERE key = 1"),
-    ("old terms", {IssueKind.STALE_TERMS, IssueKind.TEXT_INDEX}, "UPDATE passages SET terms = ' old ' WHERE chunk = 1"),
+    ("old terms", {IssueKind.STALE_TERMS}, "UPDATE passages SET terms = zeroblob(10) WHERE chunk = 1"),
     ("a wrong length", {IssueKind.STALE_TERMS, IssueKind.WRONG_COUNTERS}, "UPDATE chunks SET length = 1 WHERE key = 1"),
-    ("another category", {IssueKind.STALE_TERMS, IssueKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
-    ("terms not indexed", {IssueKind.TEXT_INDEX}, "INSERT INTO texts (texts) VALUES ('delete-all')"),
+    ("another category", {IssueKind.CHANGED_CONTENT}, "UPDATE documents SET category = 'x'"),
+    ("no terms", {IssueKind.STALE_TERMS}, "UPDATE passages SET terms = x''"),
     ("forgotten sums", {IssueKind.STATISTICS}, "DELETE FROM search_sums"),
     ("a search too many", {IssueKind.STATISTICS}, "UPDATE search_tallies SET queries = 9 WHERE kind = 'level'"),
     ("lost content", {IssueKind.LOST_CONTENT}, "DELETE FROM contents WHERE document = 1"),
@@ -159,11 +159,7 @@ CASES: Sequence[tuple[str, set[IssueKind], str]] = (
         {IssueKind.BROKEN_CHUNKS, IssueKind.STALE_TERMS},
         "UPDATE passages SET text = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
     ),
-    (
-        "terms that are no text",
-        {IssueKind.STALE_TERMS, IssueKind.TEXT_INDEX},
-        "UPDATE passages SET terms = CAST(x'ff41' AS TEXT) WHERE chunk = 1",
-    ),
+    ("terms that are none", {IssueKind.STALE_TERMS}, "UPDATE passages SET terms = 'old' WHERE chunk = 1"),
     ("vectors all of a wrong length", {IssueKind.BAD_VECTORS}, "UPDATE vectors SET vector = x'0011223344'"),
 )
 
@@ -202,7 +198,7 @@ async def test_what_was_repaired_is_found_again(index: Path) -> None:
         index,
         "DELETE FROM vectors WHERE chunk = 1",
         "DELETE FROM chunks WHERE key = 2",
-        "INSERT INTO texts (texts) VALUES ('delete-all')",
+        "UPDATE passages SET terms = x''",
         "UPDATE totals SET vectors = 99",
     )
     assert (await repair(index)).issues == ()
@@ -234,18 +230,6 @@ async def test_what_only_a_source_can_repair_is_replaced_once_that_is_indexed_ag
         assert (await indexer.index(DRAFTS[0])).outcome.value == "replaced"
         assert (await indexer.index(DRAFTS[1])).outcome.value == "unchanged"
     assert (await examine(index, FULL)).issues == ()
-
-
-async def test_misplaced_terms_are_found_by_a_full_examination(index: Path) -> None:
-    """The same terms in the same number, only elsewhere: counting cannot tell."""
-    sabotage(
-        index,
-        "INSERT INTO texts (texts, rowid, terms, facets) SELECT 'delete', chunk, terms, facets FROM passages",
-        "INSERT INTO texts (rowid, terms, facets) SELECT 1000 - chunk, terms, facets FROM passages",
-    )
-    assert kinds(await examine(index, QUICK)) == set()
-    assert kinds(await examine(index, FULL)) == {IssueKind.TEXT_INDEX}
-    assert (await repair(index)).issues == ()
 
 
 async def test_a_pending_document_is_no_issue(index: Path) -> None:

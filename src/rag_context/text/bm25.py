@@ -59,10 +59,23 @@ def bm25(
     Returns:
         `(n,)` scores, 0 and up.
     """
-    norm = k1 * (1.0 - b + b * lengths / max(average_length, 1.0))
-    saturated = counts * (k1 + 1.0)[:, None] / (counts + norm[:, None])
-    scores: Floats = saturated @ weights
+    norm = length_norm(lengths, k1, b, average_length)
+    scores = np.zeros(len(counts))
+    for term, weight in enumerate(weights):  # one after the other: every store adds in the same order, to the last bit
+        scores += saturated(counts[:, term], k1, norm) * weight
     return scores
+
+
+def length_norm(lengths: Floats, k1: Floats, b: Floats, average_length: float) -> Floats:
+    """`(n,)`, what a count is compared with before it saturates; arguments as `bm25` explains them."""
+    norm: Floats = k1 * (1.0 - b + b * lengths / max(average_length, 1.0))
+    return norm
+
+
+def saturated(counts: Floats, k1: Floats, norm: Floats) -> Floats:
+    """`(n,)`, what the occurrences of one term count for: 0 and up, at most `k1 + 1`."""
+    counted: Floats = counts * (k1 + 1.0) / (counts + norm)
+    return counted
 
 
 def idf_share(counts: Floats, idf: Floats) -> Floats:
@@ -75,7 +88,8 @@ def idf_share(counts: Floats, idf: Floats) -> Floats:
     Returns:
         `(n,)` shares, 0..1; 0 for a query without terms.
     """
-    total = float(idf.sum())
-    if total <= 0.0:
-        return np.zeros(len(counts))
-    return np.minimum((counts > 0) @ idf / total, 1.0)
+    total, shares = 0.0, np.zeros(len(counts))
+    for term, each in enumerate(idf.tolist()):
+        total += each
+        shares += (counts[:, term] > 0) * each
+    return np.minimum(shares / total, 1.0) if total > 0.0 else shares

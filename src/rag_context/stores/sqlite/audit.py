@@ -11,8 +11,8 @@ from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
-from rag_context.stores.sqlite.filters import facets_of, moment
-from rag_context.stores.sqlite.migration import stored_terms
+from rag_context.stores.sqlite.filters import moment
+from rag_context.stores.sqlite.memory.postings import packed
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
 from rag_context.stores.sqlite.statistics import SLOT_US
@@ -108,17 +108,6 @@ def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite
     return IntegrityReport(counts, compared, found.issues(), tuple(broken), tuple(damaged))
 
 
-def compare_text_index(connection: sqlite3.Connection) -> bool:
-    """FTS5's own integrity check of the text index against the passages; it needs the write lock."""
-    try:
-        connection.execute("INSERT INTO texts (texts, rank) VALUES ('integrity-check', 1)")
-    except sqlite3.DatabaseError as error:
-        if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_CORRUPT:
-            raise
-        return False
-    return True
-
-
 def find_bad_vectors(connection: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     """Chunks (key and id) whose vector is of another length than the model's, not finite, or not of norm 1."""
     model = recorded_model(connection)
@@ -207,44 +196,22 @@ def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
         chunks = read_chunks(id_, connection)
     except BackendDataError:
         chunks = []  # rechunking repairs them
-    kinds = set(check(document, chunks))
-    if _facets(key, connection) - {frozenset(facets_of(document).split(" "))}:
-        kinds.add(IssueKind.STALE_TERMS)
-    return kinds
-
-
-def _facets(key: int, connection: sqlite3.Connection) -> set[frozenset[str]]:
-    """The facets (terms for filters) that a document's chunks are stored with."""
-    rows = connection.execute(
-        "SELECT DISTINCT p.facets FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key WHERE c.document = ?",
-        (key,),
-    )
-    return {frozenset(facets.split(" ")) for (facets,) in rows}
+    return set(check(document, chunks))
 
 
 def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) -> int:
-    """Compare the text index with the stored terms, and those of each `step`th chunk with the analyser's."""
-    chunks_with: Counter[str] = Counter()
-    occurring: Counter[str] = Counter()
+    """Compare the stored terms of each `step`th chunk with the analyser's."""
     compared = 0
     rows = connection.execute(
-        """SELECT c.id, c.length, p.text, p.context, p.terms, p.facets
-           FROM passages AS p LEFT JOIN chunks AS c ON c.key = p.chunk"""
+        """SELECT c.id, c.length, p.text, p.context, p.terms
+           FROM passages AS p CROSS JOIN chunks AS c ON c.key = p.chunk WHERE p.chunk % ? = 0""",
+        (step,),
     )
-    for number, (id_, length, text, context, stored, facets) in enumerate(rows):
-        words = stored.split() + facets.split()
-        occurring.update(words)
-        chunks_with.update(set(words))
-        if id_ is not None and number % step == 0:
-            compared += 1
-            fresh = stored_form(text, context)
-            if stored_terms(fresh) != stored or len(fresh) != length:
-                found.add(IssueKind.STALE_TERMS, id_)
-    for term, chunks, times in connection.execute("SELECT term, doc, cnt FROM vocabulary"):
-        if (chunks_with.pop(term, 0), occurring.pop(term, 0)) != (chunks, times):
-            found.add(IssueKind.TEXT_INDEX, term)
-    for term in chunks_with:
-        found.add(IssueKind.TEXT_INDEX, term)
+    for id_, length, text, context, stored in rows:
+        compared += 1
+        fresh = stored_form(text, context)
+        if packed(fresh) != stored or len(fresh) != length:
+            found.add(IssueKind.STALE_TERMS, id_)
     return compared
 
 

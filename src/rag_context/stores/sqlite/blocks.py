@@ -34,6 +34,35 @@ class Blocks:
         for taken in range(0, len(vectors), BLOCK_ROWS):
             self._copy_in(vectors[taken : taken + BLOCK_ROWS])
 
+    def reserve(self, rows: int, dimension: int) -> None:
+        """Grow to so many rows; new ones are zero."""
+        while len(self._blocks) * BLOCK_ROWS < rows:
+            self._blocks.append(np.zeros((BLOCK_ROWS, dimension), dtype=np.float32))
+        self._size = max(self._size, rows)
+
+    def put(self, rows: Rows, vectors: Matrix) -> None:
+        """Set rows that are there."""
+        numbers = rows // BLOCK_ROWS
+        for number in np.unique(numbers).tolist():
+            of_block = numbers == number
+            self._blocks[number][rows[of_block] - number * BLOCK_ROWS] = vectors[of_block]
+
+    def only(self, rows: Rows) -> "Blocks":
+        """A copy with `rows` (ascending) alone."""
+        copy = Blocks()
+        for start in range(0, len(rows), BLOCK_ROWS):
+            copy.append(self.take(rows[start : start + BLOCK_ROWS]))
+        return copy
+
+    def take(self, rows: Rows) -> Matrix:
+        """`(len(rows), dim)`, a copy of `rows`."""
+        numbers = rows // BLOCK_ROWS
+        taken = np.empty((len(rows), self._blocks[0].shape[1]), dtype=np.float32)
+        for number in np.unique(numbers).tolist():
+            of_block = numbers == number
+            taken[of_block] = self._blocks[number][rows[of_block] - number * BLOCK_ROWS]
+        return taken
+
     def move_last_to(self, row: int) -> None:
         """Remove `row` by moving the last row into its place."""
         last = self._size - 1
@@ -79,7 +108,7 @@ class Blocks:
             self._size, vectors = self._size + fits, vectors[fits:]
 
 
-def best(scores: Vector, limit: int) -> Rows:
+def best(scores: NDArray[np.floating], limit: int) -> Rows:
     """The indices of the highest `limit` scores, and of all that equal the last of them."""
     surplus = len(scores) - limit
     if surplus <= 0:

@@ -10,8 +10,8 @@ from rag_context.domain.documents import Chunk, Document, Tenant
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.filters import facets_of, microseconds, tenant_values
-from rag_context.stores.sqlite.migration import stored_terms
+from rag_context.stores.sqlite.filters import microseconds, tenant_values
+from rag_context.stores.sqlite.memory.postings import packed
 from rag_context.stores.sqlite.passages import lenient, signed
 
 PENDING = "pending"
@@ -71,7 +71,7 @@ def write_document(
     key = _put_document(document, INDEXED if vectors is not None else PENDING, connection)
     kept = _vectors_of(key, connection) if vectors is None else {}
     _remove_chunks(key, connection)
-    first = _put_chunks(key, document, chunks, terms, connection)
+    first = _put_chunks(key, chunks, terms, connection)
     if vectors is not None:
         _put_vectors(enumerate(vector_blobs(vectors), first), connection)
     else:
@@ -204,27 +204,20 @@ def _put_document(document: Document, status: str, connection: sqlite3.Connectio
     return key
 
 
-def _put_chunks(
-    key: int,
-    document: Document,
-    chunks: Sequence[Chunk],
-    terms: Sequence[list[str]],
-    connection: sqlite3.Connection,
-) -> int:
+def _put_chunks(key: int, chunks: Sequence[Chunk], terms: Sequence[list[str]], connection: sqlite3.Connection) -> int:
     """Store chunks under keys of their own, one after the other; returns the first."""
     first: int = connection.execute(
         "SELECT ifnull(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'"
     ).fetchone()[0]
-    facets = facets_of(document)
     rows: list[tuple[object, ...]] = []
     texts: list[tuple[object, ...]] = []
     for number, (chunk, words) in enumerate(zip(chunks, terms, strict=True), first):
         span = chunk.span
         place = (span.start, span.end, span.start_line, span.end_line, span.heading)
         rows.append((number, chunk.id, key, chunk.position, *place, len(words)))
-        texts.append((number, chunk.text, chunk.context, stored_terms(words), facets))
+        texts.append((number, chunk.text, chunk.context, packed(words)))
     connection.executemany("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.executemany("INSERT INTO passages VALUES (?, ?, ?, ?, ?)", texts)
+    connection.executemany("INSERT INTO passages (chunk, text, context, terms) VALUES (?, ?, ?, ?)", texts)
     return first
 
 

@@ -1,10 +1,8 @@
-"""`Filter` as SQL over `documents AS d`, with every value bound, and as facets of the text index."""
+"""`Filter` as SQL over `documents AS d`, with every value bound."""
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from hashlib import blake2b
 
-from rag_context.domain.documents import Document, Tenant
+from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017  (the same name as in `microseconds`)
@@ -71,44 +69,3 @@ def condition(where: Filter) -> Condition:
         parts.append("d.timestamp < ?")
         values.append(microseconds(where.until))
     return " AND ".join(parts), tuple(values)
-
-
-FACET = "\u00b6"
-"""The first character of every facet: no term of the analyser contains it."""
-
-_SEPARATOR = "\0"
-
-
-def facets_of(document: Document) -> str:
-    """The document's values that filters compare for equality, as terms of the text index."""
-    metadata = document.metadata
-    values = (
-        ("n", _SEPARATOR.join(tenant_values(document.tenant))),
-        ("k", document.content_type),
-        ("e", document.session_id),
-        ("c", metadata.category),
-        ("g", metadata.game),
-        ("s", document.source),
-        *(("t", tag) for tag in set(metadata.tags)),
-    )
-    return " ".join(_facets(values))
-
-
-def required_facets(where: Filter) -> list[str]:
-    """The facets of every chunk that `where` lets through; others may have them too (they are hashes)."""
-    values = (
-        ("n", _SEPARATOR.join(tenant_values(where.tenant))),
-        ("k", where.content_type),
-        ("e", where.session_id),
-        ("c", where.category),
-        ("g", where.game),
-        ("s", where.source),
-        *(("t", tag) for tag in where.tags),
-    )
-    return list(_facets(values))
-
-
-def _facets(values: tuple[tuple[str, str | None], ...]) -> Iterator[str]:
-    for kind, value in values:
-        if value is not None:
-            yield FACET + kind + blake2b(value.encode(), digest_size=6).hexdigest()

@@ -10,6 +10,7 @@ from pathlib import Path
 from rag_context.domain.documents import Chunk, Span
 from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
+from rag_context.stores.sqlite.memory.postings import packed
 from rag_context.stores.sqlite.statistics import sum_up_again
 from rag_context.text.analysis import ANALYSER_VERSION, terms
 
@@ -21,6 +22,9 @@ PAGE_BYTES = 8192
 
 SUMMED = 2
 """The migration that brought the sums of searches."""
+
+PACKED = 6
+"""The migration that brought the packed terms."""
 
 TIMEOUT_S = 4.0
 RETRY_S = 0.02
@@ -51,11 +55,6 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
             time.sleep(RETRY_S)
 
 
-def stored_terms(words: list[str]) -> str:
-    """Terms as they are stored: each between two spaces of its own, so that counting one is counting a string."""
-    return "".join([f" {word} " for word in words])
-
-
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
     return _found_version(connection, path) == len(_migrations()) and _found_analyser(connection) == ANALYSER_VERSION
 
@@ -72,7 +71,7 @@ def _upgrade(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         if 0 < version < SUMMED:
             sum_up_again(connection)
-        if version > 0 and _found_analyser(connection) != ANALYSER_VERSION:
+        if version > 0 and (version < PACKED or _found_analyser(connection) != ANALYSER_VERSION):
             _analyse_again(connection)
         connection.execute(
             "INSERT INTO meta VALUES ('analyser', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -111,10 +110,12 @@ def _analyse_again(connection: sqlite3.Connection) -> None:
     rows = connection.execute("SELECT chunk, text, context FROM passages").fetchall()
     for key, text, context in rows:
         words = terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
-        connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (stored_terms(words), key))
+        connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (packed(words), key))
         connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
-    connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
-    connection.execute("UPDATE totals SET version = version + 1, terms = (SELECT ifnull(sum(length), 0) FROM chunks)")
+    connection.execute(
+        """UPDATE totals SET version = version + 1, chunks_epoch = chunks_epoch + 1,
+           terms = (SELECT ifnull(sum(length), 0) FROM chunks)"""
+    )
 
 
 @cache

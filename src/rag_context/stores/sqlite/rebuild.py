@@ -167,13 +167,10 @@ def _switch(made_by: str, without: frozenset[str], connection: sqlite3.Connectio
     connection.execute("DELETE FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED))
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (INDEXED, INDEXED))
     connection.executemany("UPDATE documents SET status = ? WHERE id = ?", [(PENDING, id_) for id_ in lacking])
-    # Readers of the old table cannot follow this one: the list of deletions ends, and starts again later.
-    connection.execute("INSERT INTO deletions (chunk) VALUES ('')")
     connection.execute(
-        """UPDATE totals SET version = version + 1, vectors = (SELECT count(*) FROM vectors),
-           forgotten = (SELECT max(seq) FROM deletions)"""
+        """UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1,
+           vectors = (SELECT count(*) FROM vectors)"""
     )
-    connection.execute("DELETE FROM deletions")
     return True
 
 

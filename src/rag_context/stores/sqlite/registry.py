@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.errors import IndexMismatchError
-from rag_context.stores.sqlite.changes import PENDING
+from rag_context.stores.sqlite.changes import PENDING, forget_old_deletions
 
 _NAME = "model"
 
@@ -50,8 +50,8 @@ def forget_vectors(connection: sqlite3.Connection) -> int:
     connection.execute("DELETE FROM meta WHERE name IN (?, 'next_model', 'next_touched')", (_NAME,))
     connection.execute("DELETE FROM vectors")
     connection.execute("DELETE FROM next_vectors")
-    connection.execute("UPDATE totals SET forgotten = max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions))")
-    connection.execute("DELETE FROM deletions")
+    connection.execute("UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1")
+    forget_old_deletions(connection)
     connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (PENDING, PENDING))
     documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
     return documents

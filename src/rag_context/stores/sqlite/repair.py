@@ -4,15 +4,13 @@ import sqlite3
 from collections.abc import Callable, Collection
 from functools import partial
 
-from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
-from rag_context.errors import BackendDataError
+from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
 from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite import audit
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import facets_of
-from rag_context.stores.sqlite.migration import stored_terms
-from rag_context.stores.sqlite.passages import lenient, read_document
+from rag_context.stores.sqlite.memory.postings import packed
+from rag_context.stores.sqlite.passages import lenient
 from rag_context.stores.sqlite.registry import forget_vectors
 from rag_context.stores.sqlite.statistics import sum_up_again
 
@@ -20,10 +18,8 @@ ANALYSED_AT_ONCE = 500
 """Chunks whose terms are analysed again in one transaction: other writes run in between."""
 
 _ANALYSED = """
-SELECT p.chunk, p.text, p.context, p.terms, p.facets, c.length, d.id
-FROM passages AS p
-CROSS JOIN chunks AS c ON c.key = p.chunk
-CROSS JOIN documents AS d ON d.key = c.document
+SELECT p.chunk, p.text, p.context, p.terms, c.length
+FROM passages AS p CROSS JOIN chunks AS c ON c.key = p.chunk
 WHERE p.chunk > ? ORDER BY p.chunk LIMIT ?
 """
 
@@ -42,14 +38,7 @@ class SqliteAuditor:
             BackendDataError: the index is too damaged to be examined.
             BackendError: it cannot be read now.
         """
-        found = await self._database.read(partial(audit.examine, check, thoroughness))
-        kinds = {issue.kind for issue in found.issues}
-        if thoroughness is Thoroughness.QUICK or kinds & {IssueKind.DAMAGED_FILE, IssueKind.TEXT_INDEX}:
-            return found
-        if await self._database.write(audit.compare_text_index):
-            return found
-        issue = Issue(IssueKind.TEXT_INDEX, 1, ("FTS5 integrity-check",))
-        return IntegrityReport(found.counts, found.compared_terms, (*found.issues, issue), found.broken, found.damaged)
+        return await self._database.read(partial(audit.examine, check, thoroughness))
 
     async def repair(self, kinds: Collection[IssueKind]) -> None:
         """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
@@ -64,8 +53,6 @@ class SqliteAuditor:
             last = 0
             while (key := await self._database.write(partial(analyse_again, last))) is not None:
                 last = key
-            if IssueKind.TEXT_INDEX in kinds:  # invalid text cannot be removed from it term by term
-                await self._database.write(rebuild_texts)
         if kinds:
             await self._database.write(count_again)
 
@@ -76,11 +63,6 @@ class SqliteAuditor:
             BackendError: the file could not be written.
         """
         await self._database.write(partial(forget_versions, document_ids))
-
-
-def rebuild_texts(connection: sqlite3.Connection) -> None:
-    """Build the text index again from the stored terms."""
-    connection.execute("INSERT INTO texts (texts) VALUES ('rebuild')")
 
 
 def drop_orphans(connection: sqlite3.Connection) -> None:
@@ -118,30 +100,14 @@ def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
     """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
     with lenient(connection):
         rows = connection.execute(_ANALYSED, (after, ANALYSED_AT_ONCE)).fetchall()
-    current = {id_: _facets(id_, connection) for id_ in {row[6] for row in rows}}
-    for key, text, context, old_terms, old_facets, length, id_ in rows:
+    for key, text, context, stored, length in rows:
         words = audit.stored_form(text, context)
-        facets = current[id_] or old_facets
-        if set(facets.split(" ")) == set(old_facets.split(" ")):
-            facets = old_facets
-        if (stored_terms(words), facets, len(words)) == (old_terms, old_facets, length):
+        if (packed(words), len(words)) == (stored, length):
             continue
-        connection.execute(
-            "INSERT INTO texts (texts, rowid, terms, facets) VALUES ('delete', ?, ?, ?)", (key, old_terms, old_facets)
-        )
-        new = (stored_terms(words), facets)
-        connection.execute("UPDATE passages SET terms = ?, facets = ? WHERE chunk = ?", (*new, key))
-        connection.execute("INSERT INTO texts (rowid, terms, facets) VALUES (?, ?, ?)", (key, *new))
+        connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (packed(words), key))
         connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
+        connection.execute("UPDATE totals SET chunks_epoch = chunks_epoch + 1")
     return rows[-1][0] if rows else None
-
-
-def _facets(id_: str, connection: sqlite3.Connection) -> str | None:
-    try:
-        document = read_document(id_, connection)
-    except BackendDataError:
-        return None
-    return None if document is None else facets_of(document)
 
 
 def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
@@ -160,7 +126,6 @@ def count_again(connection: sqlite3.Connection) -> None:
 
 
 _REPAIRS: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
-    IssueKind.TEXT_INDEX: rebuild_texts,  # before repairs that remove passages from it
     IssueKind.ORPHANS: drop_orphans,
     IssueKind.WRONG_TAGS: tag_again,
     IssueKind.NO_MODEL: forget_vectors,

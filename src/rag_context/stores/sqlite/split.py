@@ -13,6 +13,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.stores.sqlite import changes, rebuild, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
+from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.vectors import SqliteVectors
 
 _PAGE = 1000
@@ -121,8 +122,8 @@ class SqliteDocumentWriter:
 class SqliteVectorBackend(SqliteVectors):
     """`VectorStorage` over an embedded file with copies of another store's documents."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
+    def __init__(self, database: Database, memory: Memory) -> None:
+        super().__init__(database, memory)
         self._is_closed = False
 
     async def prepare(self, model: EmbeddingModel) -> None:

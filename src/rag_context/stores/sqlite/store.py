@@ -1,17 +1,17 @@
 """The embedded store as a whole: one file, four ports."""
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.errors import BackendError, ConfigurationError
+from rag_context.errors import ConfigurationError
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
 from rag_context.stores.sqlite.mark import IndexSize
+from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from rag_context.stores.sqlite.rebuild import SqliteRebuilder
 from rag_context.stores.sqlite.repair import SqliteAuditor
@@ -34,6 +34,7 @@ class SqliteStore:
     """The ports of one file. `documents` is the document store, the index writer and the model registry."""
 
     database: Database
+    memory: Memory
     documents: SqliteDocuments
     vectors: SqliteVectors
     texts: SqliteTexts
@@ -67,14 +68,14 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
     """
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
     documents = SqliteDocuments(database)
-    vectors, texts = SqliteVectors(database), SqliteTexts(database)
-    warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
+    memory = Memory(database)
+    vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
     try:
-        database.follow(vectors.follow)
-        yield SqliteStore(database, documents, vectors, texts, SqliteMetrics(database), SqliteRebuilder(database))
+        database.follow(memory.follow)
+        yield SqliteStore(
+            database, memory, documents, vectors, texts, SqliteMetrics(database), SqliteRebuilder(database)
+        )
     finally:
-        warming.cancel()
-        await asyncio.wait({warming})
         documents.flush()
         await database.close()
 
@@ -83,14 +84,12 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
 async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> AsyncIterator[SqliteDocumentBackend]:
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
-    documents, texts = SqliteSplitDocuments(database), SqliteTexts(database)
-    warming = asyncio.create_task(_warm(texts), name="read the lists of common words")
+    memory = Memory(database, has_vectors=False)
+    documents, texts = SqliteSplitDocuments(database), SqliteTexts(memory)
     try:
-        database.follow()
+        database.follow(memory.follow)
         yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))
     finally:
-        warming.cancel()
-        await asyncio.wait({warming})
         documents.flush()
         await database.close()
 
@@ -108,8 +107,9 @@ async def open_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
 def start_vectors(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -> SqliteVectorBackend:
     """As `open_vectors`, for a caller that closes them itself."""
     database = Database(checked(path, is_marked=False), lock_timeout_s=lock_timeout_s)
-    vectors = SqliteVectorBackend(database)
-    database.follow(vectors.follow)
+    memory = Memory(database)
+    vectors = SqliteVectorBackend(database, memory)
+    database.follow(memory.follow)
     return vectors
 
 
@@ -125,12 +125,6 @@ async def open_auditor(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) ->
         yield SqliteAuditor(database)
     finally:
         await database.close()
-
-
-async def _warm(texts: SqliteTexts) -> None:
-    """Fill the caches before the first queries; after a failure those do it."""
-    with suppress(BackendError):
-        await texts.warm()
 
 
 def begin_empty(path: Path) -> IndexSize:

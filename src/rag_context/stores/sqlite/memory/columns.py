@@ -1,0 +1,283 @@
+"""The fields of documents that filters and results need, as small integers: a filter is evaluated in some passes."""
+
+import json
+import logging
+from array import array
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.domain.search import Filter
+from rag_context.stores.sqlite.filters import microseconds, tenant_values
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+Mask = NDArray[np.bool_]
+
+
+class StoredDocument(NamedTuple):
+    """A document as it is read from the file."""
+
+    key: int
+    id: str
+    project: str
+    branch: str
+    path_hash: str
+    content_type: str
+    session_id: str
+    source: str
+    category: str | None
+    game: str | None
+    tags: str
+    thread: str | None
+    timestamp: int
+
+
+class Codes(Generic[K]):
+    """Numbers distinct values in the order of their first occurrence."""
+
+    def __init__(self) -> None:
+        self._codes: dict[K, int] = {}
+        self.values: list[K] = []
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def known(self, value: K) -> int | None:
+        """The number of `value`; None if it never occurred."""
+        return self._codes.get(value)
+
+    def number(self, value: K) -> int:
+        """The number of `value`, a new one if it never occurred."""
+        code = self._codes.get(value)
+        if code is None:
+            code = self._codes[value] = len(self.values)
+            self.values.append(value)
+            self._came(value, code)
+        return code
+
+    def _came(self, value: K, code: int) -> None:
+        """Called for the first occurrence of a value."""
+
+
+class SourceCodes(Codes[str]):
+    """Sources, sorted too, so that a prefix is a slice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sorted: list[str] = []
+        self._order = array("i")
+
+    def starting_with(self, prefix: str) -> NDArray[np.int32]:
+        """The numbers of the sources that start with `prefix`."""
+        start = bisect_left(self._sorted, prefix)
+        end = bisect_left(self._sorted, True, lo=start, key=lambda source: not source.startswith(prefix))
+        return np.array(self._order[start:end], dtype=np.int32)
+
+    def _came(self, value: str, code: int) -> None:
+        place = bisect_left(self._sorted, value)
+        self._sorted.insert(place, value)
+        self._order.insert(place, code)
+
+
+class TagLists(Codes[str]):
+    """Whole tag lists (as JSON), and in which of them each tag stands."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._codes_by_tag: dict[str, set[int]] = {}
+
+    def with_all(self, tags: Sequence[str]) -> NDArray[np.int32]:
+        """The numbers of the lists that hold every one of `tags`."""
+        codes = [self._codes_by_tag.get(tag, set()) for tag in tags]
+        return np.array(sorted(set.intersection(*codes)), dtype=np.int32)
+
+    def with_any(self, tags: Sequence[str]) -> NDArray[np.int32]:
+        """The numbers of the lists that hold at least one of `tags`."""
+        return np.array(sorted(set().union(*(self._codes_by_tag.get(tag, set()) for tag in tags))), dtype=np.int32)
+
+    def _came(self, value: str, code: int) -> None:
+        for tag in json.loads(value):
+            self._codes_by_tag.setdefault(tag, set()).add(code)
+
+
+_FIELDS = 8
+_TENANT, _TYPE, _SESSION, _SOURCE, _CATEGORY, _GAME, _TAGS, _CONVERSATION = range(_FIELDS)
+_FIRST_CAPACITY = 256
+
+
+class DocumentColumns:
+    """One row per document. A document that is written again keeps its row; its owner drops all rows to forget some."""
+
+    def __init__(self) -> None:
+        self._numbers = np.empty((_FIELDS, _FIRST_CAPACITY), dtype=np.int32)
+        self._timestamps = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._keys = np.empty(_FIRST_CAPACITY, dtype=np.int64)
+        self._rows: dict[int, int] = {}
+        self._ids: list[str] = []
+        self._by_id: dict[str, int] = {}
+        self._tenants: Codes[tuple[str, str, str]] = Codes()
+        self._texts: dict[int, Codes[str | None]] = {field: Codes() for field in (_TYPE, _SESSION, _CATEGORY, _GAME)}
+        self._conversations: Codes[tuple[tuple[str, str, str], str | None]] = Codes()
+        self._sources = SourceCodes()
+        self._tags = TagLists()
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def put(self, documents: Sequence[StoredDocument]) -> None:
+        """Add documents, or replace the fields of those that are there; damaged ones are left out."""
+        documents = [document for document in documents if _is_readable(document)]
+        if not documents:
+            return
+        rows: list[int] = []
+        for document in documents:
+            row = self._rows.get(document.key)
+            if row is None:
+                row = self._rows[document.key] = len(self._ids)
+                self._ids.append(document.id)
+            else:
+                self._by_id.pop(self._ids[row], None)
+                self._ids[row] = document.id
+            self._by_id[document.id] = row
+            rows.append(row)
+        self._reserve(len(self._ids))
+        numbers = self._numbers
+        tenants = [(d.project, d.branch, d.path_hash) for d in documents]
+        numbers[_TENANT, rows] = [self._tenants.number(tenant) for tenant in tenants]
+        numbers[_CONVERSATION, rows] = [
+            self._conversations.number((tenant, d.thread)) for tenant, d in zip(tenants, documents, strict=True)
+        ]
+        for field, values in (
+            (_TYPE, [d.content_type for d in documents]),
+            (_SESSION, [d.session_id for d in documents]),
+            (_CATEGORY, [d.category for d in documents]),
+            (_GAME, [d.game for d in documents]),
+        ):
+            number = self._texts[field].number
+            numbers[field, rows] = [number(value) for value in values]
+        numbers[_SOURCE, rows] = [self._sources.number(d.source) for d in documents]
+        numbers[_TAGS, rows] = [self._tags.number(d.tags) for d in documents]
+        self._timestamps[rows] = [d.timestamp for d in documents]
+        self._keys[rows] = [d.key for d in documents]
+
+    def row(self, key: int) -> int | None:
+        """The row of the document with this key; None if it is unknown, or damaged."""
+        return self._rows.get(key)
+
+    def id(self, row: int) -> str:
+        """The id of the document in a row."""
+        return self._ids[row]
+
+    def content_type(self, row: int) -> str:
+        """The content type of the document in a row."""
+        return self._texts[_TYPE].values[self._numbers[_TYPE, row]] or ""
+
+    def thread(self, row: int) -> str | None:
+        """The conversation of the document in a row, by the name it has within its tenant."""
+        code: int = self._numbers[_CONVERSATION, row]
+        return self._conversations.values[code][1]
+
+    def of_type(self, content_type: str) -> Mask:
+        """`(n,)`, which documents have this content type."""
+        code = self._texts[_TYPE].known(content_type)
+        mask: Mask = self._numbers[_TYPE, : len(self._ids)] == (-1 if code is None else code)
+        return mask
+
+    def keys(self) -> NDArray[np.int64]:
+        """`(n,)`, the key of every document in the file: of two turns of a conversation the later has the higher."""
+        return self._keys[: len(self._ids)]
+
+    def conversations(self) -> NDArray[np.int32]:
+        """`(n,)`, a number for the conversation of every document; it means nothing for those without a thread."""
+        return self._numbers[_CONVERSATION, : len(self._ids)]
+
+    def in_conversations(self, numbers: Sequence[int]) -> Mask:
+        """`(n,)`, which documents belong to one of these conversations."""
+        return self._among(_CONVERSATION, len(self._conversations), np.array(numbers, dtype=np.int32))
+
+    def matching(self, where: Filter) -> Mask | None:
+        """`(n,)`, which documents `where` lets through; None if it lets all through."""
+        size = len(self._ids)
+        masks: list[Mask] = []
+        for codes, field, value in self._equalities(where):
+            number = codes.known(value)
+            if number is None:
+                return np.zeros(size, dtype=np.bool_)
+            if len(codes) > 1:
+                masks.append(self._numbers[field, :size] == number)
+        if where.source_prefix:
+            masks.append(self._among(_SOURCE, len(self._sources), self._sources.starting_with(where.source_prefix)))
+        if where.tags:
+            masks.append(self._among(_TAGS, len(self._tags), self._tags.with_all(where.tags)))
+        masks += [self._among(_TAGS, len(self._tags), self._tags.with_any(group)) for group in where.any_tags]
+        if where.since is not None:
+            masks.append(self._timestamps[:size] >= microseconds(where.since))
+        if where.until is not None:
+            masks.append(self._timestamps[:size] < microseconds(where.until))
+        without = [self._by_id[id_] for id_ in where.without_documents if id_ in self._by_id]
+        if without:
+            masks.append(np.ones(size, dtype=np.bool_))
+            masks[-1][without] = False
+        return np.logical_and.reduce(masks) if masks else None
+
+    def only(self, rows: NDArray[np.intp]) -> "DocumentColumns":
+        """A copy with `rows` alone, in this order."""
+        copy = DocumentColumns()
+        copy.put([self._stored(row) for row in rows.tolist()])
+        return copy
+
+    def _stored(self, row: int) -> StoredDocument:
+        numbers = self._numbers[:, row]
+        kind, session, category, game = (self._texts[f].values[numbers[f]] for f in (_TYPE, _SESSION, _CATEGORY, _GAME))
+        project, branch, path_hash = self._tenants.values[numbers[_TENANT]]
+        source, tags = self._sources.values[numbers[_SOURCE]], self._tags.values[numbers[_TAGS]]
+        key, timestamp = int(self._keys[row]), int(self._timestamps[row])
+        names = (project, branch, path_hash, kind or "", session or "", source, category, game, tags)
+        return StoredDocument(key, self._ids[row], *names, self.thread(row), timestamp)
+
+    def _equalities(self, where: Filter) -> list[tuple[Codes[object], int, object]]:
+        equal: list[tuple[object, int, object]] = [
+            (self._tenants, _TENANT, tenant_values(where.tenant)),
+            (self._texts[_TYPE], _TYPE, where.content_type),
+            (self._texts[_SESSION], _SESSION, where.session_id),
+            (self._texts[_CATEGORY], _CATEGORY, where.category),
+            (self._texts[_GAME], _GAME, where.game),
+            (self._sources, _SOURCE, where.source),
+        ]
+        return [(codes, field, value) for codes, field, value in equal if value is not None]  # type: ignore[misc]
+
+    def _among(self, field: int, known: int, numbers: NDArray[np.int32]) -> Mask:
+        allowed = np.zeros(known, dtype=np.bool_)
+        allowed[numbers] = True
+        mask: Mask = allowed[self._numbers[field, : len(self._ids)]]
+        return mask
+
+    def _reserve(self, rows: int) -> None:
+        capacity = self._numbers.shape[1]
+        if rows <= capacity:
+            return
+        more = max(capacity, rows - capacity)
+        self._numbers = np.pad(self._numbers, ((0, 0), (0, more)))
+        self._timestamps, self._keys = np.pad(self._timestamps, (0, more)), np.pad(self._keys, (0, more))
+
+
+def _is_readable(document: StoredDocument) -> bool:
+    """Whether the fields are what filters can compare."""
+    try:
+        tags = json.loads(document.tags)
+        are_texts = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+    except (TypeError, ValueError):
+        are_texts = False
+    if not are_texts or not _are_kinds(document[1:8], str) or not _are_kinds(document[-1:], int):
+        logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
+        return False
+    return True
+
+
+def _are_kinds(values: Sequence[object], kind: type) -> bool:
+    return all(isinstance(value, kind) for value in values)

@@ -1,0 +1,266 @@
+"""How the index in memory follows the file: read once when the file is opened, then whatever is newer.
+
+Every search first compares the file's version with the index's, so that it finds all writes that any process had
+acknowledged before it began. Chunks with their terms are read first, and keyword search answers from then on; vectors
+follow in steps. Both are read by the database's watcher, and searches wait for it a moment.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from rag_context.errors import BackendStartingError
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
+from rag_context.stores.sqlite.memory.columns import StoredDocument
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
+from rag_context.stores.sqlite.passages import lenient
+
+_DOCUMENTS = """
+SELECT d.key, d.id, t.project, t.branch, t.path_hash, d.content_type, d.session_id, d.source, d.category, d.game,
+       d.tags, d.thread, d.timestamp
+FROM documents AS d CROSS JOIN tenants AS t ON t.key = d.tenant
+WHERE d.key IN (SELECT document FROM chunks WHERE key > ?)
+"""
+
+_CHUNKS = """
+SELECT c.key, c.id, c.document, c.position, c.length, p.terms
+FROM chunks AS c CROSS JOIN passages AS p ON p.chunk = c.key
+WHERE c.key > ? ORDER BY c.key
+"""
+
+_VECTORS = "SELECT seq, chunk, vector FROM vectors WHERE seq > ? ORDER BY seq"
+
+_DELETED = """
+SELECT d.chunk, EXISTS (SELECT 1 FROM chunks AS c WHERE c.key = d.chunk) FROM deletions AS d WHERE d.seq > ?
+"""
+
+_POSITION = """
+SELECT version, chunks_epoch, vectors_epoch, forgotten,
+       (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'chunks'),
+       (SELECT ifnull(max(seq), 0) FROM vectors),
+       max(forgotten, (SELECT ifnull(max(seq), 0) FROM deletions)),
+       (SELECT json_extract(value, '$.fingerprint') FROM meta WHERE name = 'model')
+FROM totals
+"""
+
+AT_ONCE = 2048
+"""Rows that are read in one step."""
+
+WAITING_S = 0.2
+"""How long a query waits for what is not in memory yet."""
+
+T = TypeVar("T")
+
+
+class _Position(NamedTuple):
+    """How far the file is, in one snapshot."""
+
+    version: int
+    chunks_epoch: int
+    vectors_epoch: int
+    forgotten: int
+    last_chunk: int
+    last_vector: int
+    last_deletion: int
+    made_by: str | None
+
+
+@dataclass(slots=True)
+class _Followed:
+    """An index and how far it has followed the file. Changed by one thread at a time."""
+
+    generation: int
+    at: _Position
+    is_reading: bool
+    """Whether the vectors are still being read."""
+    is_behind: bool = False
+    """Whether vectors are to be compared once more: they were read in an older snapshot than the chunks."""
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+
+
+class Memory:
+    """The index in memory of one file.
+
+    Args:
+        database: the file.
+        has_vectors: whether the file is the one that keeps the vectors.
+    """
+
+    def __init__(self, database: Database, *, has_vectors: bool = True) -> None:
+        self._database = database
+        self._has_vectors = has_vectors
+        self._changing = threading.Lock()
+        self._followed: _Followed | None = None
+        self._is_loading = False
+
+    @property
+    def made_by(self) -> str | None:
+        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
+        followed = self._followed
+        return None if followed is None else followed.at.made_by
+
+    async def ask(self, question: Callable[[MemoryIndex, sqlite3.Connection], T], *, needs_vectors: bool) -> T:
+        """Run `question` on the updated index, in a reading thread and in one snapshot of the file.
+
+        Raises:
+            BackendStartingError: what it needs is still being read into memory.
+            BackendError: the file could not be read.
+        """
+        while True:
+            await self._wait(needs_vectors)
+            answer = await self._database.read(partial(self._answer, question, needs_vectors))
+            if answer is not None:
+                return answer[0]
+
+    async def loaded(self) -> None:
+        """Wait until everything is in memory. Raises: BackendError."""
+        await self._database.round()
+        while not self._is_ready(self._has_vectors):
+            await self._database.round()
+
+    def follow(self, connection: sqlite3.Connection) -> None:
+        """Read everything, or what is newer; called by the watcher in a read snapshot."""
+        with self._changing:
+            followed = self._followed
+            if followed is not None and self._can_catch_up(followed, connection):
+                _tolerantly(partial(_catch_up, followed), connection)
+            else:
+                self._followed = None  # drop the old index first, to save memory
+                self._is_loading = True
+                try:
+                    followed = self._followed = _tolerantly(self._load, connection)
+                finally:
+                    self._is_loading = False
+        if followed.is_reading:
+            self._read_vectors(followed, connection)
+
+    def _is_ready(self, needs_vectors: bool) -> bool:
+        followed = self._followed
+        return followed is not None and not (needs_vectors and followed.is_reading)
+
+    async def _wait(self, needs_vectors: bool) -> None:
+        """Wait a moment for a small index; for a large one raise an error that does not count as a failure."""
+        while not self._is_ready(needs_vectors):
+            try:
+                async with asyncio.timeout(WAITING_S):
+                    await self._database.round()
+            except TimeoutError:
+                if self._is_loading or self._followed is not None:
+                    what = "chunks" if self._followed is None else "vectors"
+                    raise BackendStartingError(COMPONENT, f"the {what} are still being read into memory") from None
+
+    def _answer(
+        self,
+        question: Callable[[MemoryIndex, sqlite3.Connection], T],
+        needs_vectors: bool,
+        connection: sqlite3.Connection,
+    ) -> tuple[T] | None:
+        """None if the index must be read again, or the vectors."""
+        followed = self._followed
+        if followed is None:
+            return None
+        stored: int = connection.execute("SELECT version FROM totals").fetchone()[0]
+        is_old = followed.at.version < stored or followed.is_behind
+        if is_old or followed.generation != self._database.file.generation:
+            with self._changing:
+                if not self._can_catch_up(followed, connection):
+                    if self._followed is followed:
+                        self._followed = None
+                    return None
+                _tolerantly(partial(_catch_up, followed), connection)
+        if needs_vectors and followed.is_reading:
+            return None
+        return (question(followed.index, connection),)
+
+    def _can_catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
+        epoch, forgotten = connection.execute("SELECT chunks_epoch, forgotten FROM totals").fetchone()
+        return (
+            followed.generation == self._database.file.generation
+            and epoch <= followed.at.chunks_epoch
+            and forgotten <= followed.at.last_deletion
+        )
+
+    def _load(self, connection: sqlite3.Connection) -> _Followed:
+        """All chunks; vectors are read after it."""
+        followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
+        for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
+            followed.index.apply(Change(documents=[StoredDocument(*row) for row in documents]))
+        for chunks in _batches(connection.execute(_CHUNKS, (0,))):
+            followed.index.apply(Change(chunks=[StoredChunk(*row) for row in chunks]))
+        return followed
+
+    def _read_vectors(self, followed: _Followed, connection: sqlite3.Connection) -> None:
+        """All vectors of the snapshot, in steps between which searches catch up with newer chunks."""
+        then = _position(connection)
+
+        def is_current() -> bool:
+            return self._followed is followed and followed.at.vectors_epoch == then.vectors_epoch
+
+        for batch in _batches(connection.execute(_VECTORS, (0,))):
+            with self._changing:
+                if not is_current():
+                    return  # the next round reads those that took their place
+                followed.index.apply(Change(vectors=[StoredVector(*row[1:]) for row in batch]))
+        with self._changing:
+            if is_current():
+                followed.at = followed.at._replace(last_vector=then.last_vector, last_deletion=then.last_deletion)
+                followed.is_reading, followed.is_behind = False, True
+
+
+def _tolerantly(read: Callable[[sqlite3.Connection], T], connection: sqlite3.Connection) -> T:
+    """Read with invalid UTF-8 as replacement characters if there is any: reading so takes longer."""
+    try:
+        return read(connection)
+    except sqlite3.OperationalError as error:
+        if not is_undecodable(error):
+            raise
+        with lenient(connection):
+            return read(connection)
+
+
+def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
+    """Read everything first, so that an interrupted reader leaves the index unchanged."""
+    at, was = _position(connection), followed.at
+    if at.version <= was.version and not followed.is_behind:
+        return
+    deleted = connection.execute(_DELETED, (was.last_deletion,)).fetchall()
+    are_replaced = at.vectors_epoch > was.vectors_epoch
+    is_reading = followed.is_reading or are_replaced
+    vectors = [] if is_reading else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
+    change = Change(
+        gone=[key for key, is_there in deleted if not is_there],
+        bare=[key for key, is_there in deleted if is_there],
+        documents=[StoredDocument(*row) for row in connection.execute(_DOCUMENTS, (was.last_chunk,))],
+        chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
+        vectors=[StoredVector(*row[1:]) for row in vectors],
+    )
+    if are_replaced:
+        followed.index.drop_vectors()
+    followed.index.apply(change)
+    followed.is_reading = is_reading
+    followed.is_behind = followed.is_behind and at.version < was.version
+    followed.at = _later(was, at)
+
+
+def _later(one: _Position, other: _Position) -> _Position:
+    """The newer of two, with the furthest of each number: a snapshot may be older than what was read in another."""
+    newer = max(one, other, key=lambda position: position.version)
+    return newer._replace(
+        last_chunk=max(one.last_chunk, other.last_chunk),
+        last_vector=other.last_vector,
+        last_deletion=max(one.last_deletion, other.last_deletion),
+    )
+
+
+def _position(connection: sqlite3.Connection) -> _Position:
+    return _Position(*connection.execute(_POSITION).fetchone())
+
+
+def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
+    while batch := cursor.fetchmany(AT_ONCE):
+        yield batch

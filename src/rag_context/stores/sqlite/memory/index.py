@@ -1,0 +1,381 @@
+"""The index in memory: one row per chunk, with its document's fields, its vector and its terms.
+
+Rows are in the order in which the file numbered the chunks, so that the chunks of a document stand side by side. A
+deleted chunk leaves its row dead; when as many are dead as live, all rows move together.
+
+A read-write lock protects it: no search sees a partial change.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_context.domain.documents import CHAT
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendDataError
+from rag_context.stores.sqlite.blocks import Blocks, Rows, best
+from rag_context.stores.sqlite.faults import COMPONENT
+from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, StoredDocument
+from rag_context.stores.sqlite.memory.lock import ReadWriteLock
+from rag_context.stores.sqlite.memory.neighbours import turns_around
+from rag_context.stores.sqlite.memory.postings import Postings
+from rag_context.stores.sqlite.memory.scoring import KeywordScores, Question, Statistics, score
+
+_STATES = itertools.count()
+
+LEAST_DEAD = 1024
+"""Fewer dead rows than this are left where they are."""
+
+
+class StoredChunk(NamedTuple):
+    """A chunk as it is read from the file. `document` is the key of its document, `length` its number of terms."""
+
+    key: int
+    id: str
+    document: int
+    position: int
+    length: int
+    terms: bytes
+
+
+class StoredVector(NamedTuple):
+    """A vector as it is read from the file; `chunk` is the key of its chunk."""
+
+    chunk: int
+    vector: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What came and went. All of it is applied at once."""
+
+    gone: Sequence[int] = ()
+    """Keys of chunks that were deleted."""
+    bare: Sequence[int] = ()
+    """Keys of chunks that lost their vector."""
+    documents: Sequence[StoredDocument] = ()
+    chunks: Sequence[StoredChunk] = ()
+    """New ones, by ascending key."""
+    vectors: Sequence[StoredVector] = ()
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Numbers of each row, with room for more."""
+
+    keys: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    documents: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    positions: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    lengths: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    live: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    embedded: Mask = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+
+    def reserve(self, rows: int) -> None:
+        if rows > len(self.keys):
+            more = max(rows - len(self.keys), len(self.keys), LEAST_DEAD)
+            for name in self.__slots__:
+                setattr(self, name, np.pad(getattr(self, name), (0, more)))
+
+    def only(self, rows: Rows) -> "_Rows":
+        return _Rows(*(getattr(self, name)[rows] for name in self.__slots__))
+
+
+class MemoryIndex:
+    """Chunks, changed by one thread at a time and read by several."""
+
+    def __init__(self) -> None:
+        self._lock = ReadWriteLock()
+        self._documents = DocumentColumns()
+        self._rows = _Rows()
+        self._ids: list[str] = []
+        self._by_id: dict[str, int] = {}
+        self._vectors = Blocks()
+        self._dimension: int | None = None
+        self._embedded = 0
+        self._postings = Postings()
+        self._live = 0
+        self._terms = 0
+        self._statistics: Statistics | None = None
+        self._changes = next(_STATES)
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks there are."""
+        return self._live
+
+    @property
+    def vectors(self) -> int:
+        """How many of them have a vector."""
+        return self._embedded
+
+    @property
+    def dimension(self) -> int | None:
+        """Dimension of the vectors; None while there is none."""
+        return self._dimension if self._embedded else None
+
+    @property
+    def changes(self) -> int:
+        """Identifies the state of the rows: what was computed in another one does not fit."""
+        return self._changes
+
+    def apply(self, change: Change) -> None:
+        """Apply `change`, atomically for every reader. The owner ensures one at a time.
+
+        Raises:
+            BackendDataError: what was read from the file is damaged; the index must be read again.
+        """
+        with self._lock.writing():
+            self._changes = next(_STATES)
+            self._statistics = None
+            try:
+                self._remove(self._known(change.gone))
+                self._clear_vectors(self._known(change.bare))
+                self._documents.put(change.documents)
+                self._append(change.chunks)
+                self._put_vectors(change.vectors)
+            except (TypeError, ValueError, OverflowError):  # the message may contain stored data
+                raise BackendDataError(COMPONENT, "A stored document is damaged; run `rag-context check`.") from None
+            if len(self._ids) - self._live > max(LEAST_DEAD, self._live):
+                self._move_together()
+
+    def drop_vectors(self) -> None:
+        """Remove all vectors: those of another model take their place."""
+        with self._lock.writing():
+            self._changes = next(_STATES)
+            self._vectors, self._dimension, self._embedded = Blocks(), None, 0
+            self._rows.embedded[:] = False
+
+    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
+        """The `limit` chunks of highest cosine to `vector` (`(dim,) float32`), equal ones by chunk id.
+
+        Raises:
+            BackendDataError: `vector` has another dimension than the index.
+        """
+        with self._lock.reading():
+            if not self._embedded or limit < 1:
+                return []
+            query = self._checked(vector)
+            mask = self._matching(where, self._rows.embedded)
+            rows = None if mask is None else np.flatnonzero(mask)
+            if rows is not None and not len(rows):
+                return []
+            scores = self._vectors.scores(query, rows)
+            highest = best(scores, limit)
+            found = highest if rows is None else rows[highest]
+            return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores[highest], found, limit)]
+
+    def cosines(self, vector: Vector, ids: Sequence[str]) -> dict[str, float]:
+        """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendDataError: `vector` has another dimension than the index.
+        """
+        with self._lock.reading():
+            if not self._embedded:
+                return {}
+            query = self._checked(vector)
+            rows = np.array(sorted(self._by_id[id_] for id_ in ids if id_ in self._by_id), dtype=np.intp)
+            rows = rows[self._rows.embedded[rows]]
+            scores = self._vectors.scores_of(query, rows)
+            return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
+
+    def keyword_scores(self, question: Question) -> KeywordScores:
+        """The exact score of every chunk, good until the next change."""
+        with self._lock.reading():
+            return score(question, self._postings, self._statistics_now(), self._changes)
+
+    def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit] | None:
+        """The `limit` chunks of highest score that hold a term, equal ones by id; None if `scores` are out of date."""
+        with self._lock.reading():
+            if scores.changes != self._changes:
+                return None
+            mask = self._matching(where, None)
+            matching = scores.bm25 > 0.0 if mask is None else (scores.bm25 > 0.0) & mask
+            rows = np.flatnonzero(matching)
+            found = scores.bm25[rows]
+            highest = best(found, limit)
+            return [
+                KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
+                for bm25, row in self._in_order(found[highest], rows[highest], limit)
+            ]
+
+    def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit] | None:
+        """The scores of these chunks, unknown ones left out; None if `scores` are out of date."""
+        with self._lock.reading():
+            if scores.changes != self._changes:
+                return None
+            found = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
+            return {
+                id_: KeywordHit(self._ref(row), float(scores.bm25[row]), float(scores.shares[row]))
+                for id_, row in found.items()
+            }
+
+    def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
+        """The chunks before and after each chunk: in its document, else in its conversation."""
+        with self._lock.reading():
+            known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
+            rows = np.array([row for _, row in known], dtype=np.intp)
+            before, after = self._beside(rows, -1), self._beside(rows, 1)
+            lonely = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
+            lonely &= (before < 0) | (after < 0)
+            if lonely.any():
+                size = len(self._ids)
+                turns = turns_around(
+                    rows[lonely], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
+                )
+                before[lonely] = np.where(before[lonely] < 0, turns[0], before[lonely])
+                after[lonely] = np.where(after[lonely] < 0, turns[1], after[lonely])
+            return {
+                id_: Neighbours(self._ref(one) if one >= 0 else None, self._ref(other) if other >= 0 else None)
+                for (id_, _), one, other in zip(known, before.tolist(), after.tolist(), strict=True)
+            }
+
+    def _beside(self, rows: Rows, step: int) -> Rows:
+        """For each row that of the chunk so many positions further in its document; -1 if there is none."""
+        size, numbers = len(self._ids), self._rows
+        near = rows + step
+        inside = (near >= 0) & (near < size)
+        near = np.where(inside, near, 0)
+        follows = (
+            inside
+            & numbers.live[near]
+            & (numbers.documents[near] == numbers.documents[rows])
+            & (numbers.positions[near] == numbers.positions[rows] + step)
+        )
+        return np.where(follows, near, -1)
+
+    def _in_order(self, scores: NDArray[np.floating], rows: Rows, limit: int) -> list[tuple[float, int]]:
+        """Score and row of the best `limit`, best first, equal ones by chunk id."""
+        named = zip((-scores).tolist(), [self._ids[row] for row in rows], rows.tolist(), strict=True)
+        return [(-negative, row) for negative, _, row in sorted(named)[:limit]]
+
+    def _ref(self, row: int) -> ChunkRef:
+        document = int(self._rows.documents[row])
+        documents = self._documents
+        return ChunkRef(
+            self._ids[row],
+            documents.id(document),
+            int(self._rows.positions[row]),
+            documents.content_type(document),
+            documents.thread(document),
+        )
+
+    def _matching(self, where: Filter, further: Mask | None) -> Mask | None:
+        """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
+        size = len(self._ids)
+        masks = []
+        of_documents = self._documents.matching(where)
+        if of_documents is not None:
+            masks.append(of_documents[self._rows.documents[:size]])
+        if self._live < size:
+            masks.append(self._rows.live[:size])
+        if further is not None and self._embedded < size:
+            masks.append(further[:size])
+        matching: Mask | None = np.logical_and.reduce(masks) if masks else None
+        return matching
+
+    def _statistics_now(self) -> Statistics:
+        if self._statistics is None:
+            size = len(self._ids)
+            documents = self._rows.documents[:size]
+            self._statistics = Statistics(
+                lengths=self._rows.lengths[:size],
+                live=self._rows.live[:size] if self._live < size else None,
+                is_conversation=self._documents.of_type(CHAT)[documents],
+                chunks=self._live,
+                average_length=self._terms / max(self._live, 1),
+            )
+        return self._statistics
+
+    def _checked(self, vector: Vector) -> Vector:
+        if vector.shape != (self._dimension,):
+            raise BackendDataError(
+                COMPONENT, f"The query's vector has shape {vector.shape}, the index has dimension {self._dimension}."
+            )
+        return np.ascontiguousarray(vector, dtype=np.float32)
+
+    def _known(self, keys: Sequence[int]) -> Rows:
+        """The rows of the chunks with these keys that are there: keys ascend with the rows."""
+        if not keys or not self._ids:
+            return np.empty(0, dtype=np.intp)
+        wanted = np.unique(np.array(keys, dtype=np.int64))
+        own = self._rows.keys[: len(self._ids)]
+        rows = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
+        known: Rows = rows[(own[rows] == wanted) & self._rows.live[rows]]
+        return known
+
+    def _remove(self, rows: Rows) -> None:
+        for row in rows.tolist():
+            self._by_id.pop(self._ids[row], None)
+        self._rows.live[rows] = False
+        self._live -= len(rows)
+        self._terms -= int(self._rows.lengths[rows].sum())
+        self._clear_vectors(rows)
+
+    def _clear_vectors(self, rows: Rows) -> None:
+        self._embedded -= int(self._rows.embedded[rows].sum())
+        self._rows.embedded[rows] = False
+        if not self._embedded:
+            self._vectors, self._dimension = Blocks(), None
+
+    def _append(self, chunks: Sequence[StoredChunk]) -> None:
+        owners = [(chunk, self._documents.row(chunk.document)) for chunk in chunks]
+        chunks = [chunk for chunk, document in owners if document is not None]
+        if not chunks:
+            return
+        start = len(self._ids)
+        end = start + len(chunks)
+        numbers = self._rows
+        numbers.reserve(end)
+        numbers.keys[start:end] = [chunk.key for chunk in chunks]
+        numbers.documents[start:end] = [document for _, document in owners if document is not None]
+        numbers.positions[start:end] = [chunk.position for chunk in chunks]
+        numbers.lengths[start:end] = [chunk.length for chunk in chunks]
+        numbers.live[start:end] = True
+        self._postings.append(start, [chunk.terms for chunk in chunks])
+        self._ids.extend([chunk.id for chunk in chunks])
+        self._by_id.update(zip((chunk.id for chunk in chunks), range(start, end), strict=True))
+        self._live += len(chunks)
+        self._terms += sum(chunk.length for chunk in chunks)
+
+    def _put_vectors(self, vectors: Sequence[StoredVector]) -> None:
+        if not vectors:
+            return
+        dimension = len(vectors[0].vector) // 4 if self._dimension is None else self._dimension
+        if any(len(each.vector) != 4 * dimension for each in vectors):
+            raise BackendDataError(COMPONENT, f"A stored vector is not of dimension {dimension}; run a reindex.")
+        keys = np.array([each.chunk for each in vectors], dtype=np.int64)
+        own = self._rows.keys[: len(self._ids)]
+        matrix = np.frombuffer(b"".join([each.vector for each in vectors]), dtype="<f4").reshape(len(keys), dimension)
+        rows = np.minimum(np.searchsorted(own, keys), max(len(own) - 1, 0))
+        known = (own[rows] == keys) & self._rows.live[rows] if len(own) else np.zeros(len(keys), np.bool_)
+        rows, matrix = rows[known], matrix[known]  # of chunks that were deleted since, there is nothing to keep
+        if not len(rows):
+            return
+        self._dimension = dimension
+        self._vectors.reserve(len(self._ids), dimension)
+        self._vectors.put(rows, matrix)
+        self._embedded += len(np.unique(rows[~self._rows.embedded[rows]]))
+        self._rows.embedded[rows] = True
+
+    def _move_together(self) -> None:
+        """Give the memory of dead rows back."""
+        size = len(self._ids)
+        rows = np.flatnonzero(self._rows.live[:size])
+        new_rows = np.full(size, -1, dtype=np.int32)
+        new_rows[rows] = np.arange(len(rows), dtype=np.int32)
+        self._postings.renumber(new_rows)
+        self._rows = self._rows.only(rows)
+        documents, numbers = np.unique(self._rows.documents, return_inverse=True)
+        self._documents = self._documents.only(documents.astype(np.intp))
+        self._rows.documents = numbers.astype(np.int32)
+        self._ids = [self._ids[row] for row in rows.tolist()]
+        self._by_id = {id_: row for row, id_ in enumerate(self._ids)}
+        if self._embedded:
+            self._vectors.reserve(size, self._dimension or 0)
+            self._vectors = self._vectors.only(rows)

@@ -1,0 +1,140 @@
+"""The index in memory: complete changes only, equal to the file after any changes, and no memory of deleted rows."""
+
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rag_context.domain.search import Filter
+from rag_context.stores.sqlite import SqliteStore, open_database
+from rag_context.stores.sqlite.blocks import BLOCK_ROWS
+from rag_context.stores.sqlite.memory import index as memory_index
+from rag_context.stores.sqlite.memory import postings
+from rag_context.stores.sqlite.memory.columns import StoredDocument
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
+from rag_context.stores.sqlite.memory.postings import packed
+from rag_context.stores.sqlite.memory.scoring import Question
+from rag_context.stores.sqlite.passages import read_neighbours
+from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
+
+OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)
+
+
+def chunk(key: int, name: str, text: str = "") -> StoredChunk:
+    words = text.split()
+    return StoredChunk(key, name, 1, key, len(words), packed(words))
+
+
+def test_no_search_sees_half_a_change() -> None:
+    index = MemoryIndex()
+    index.apply(Change(documents=[OWNER], chunks=[chunk(1, "1")], vectors=[StoredVector(1, axis(0).tobytes())]))
+    done = threading.Event()
+    seen: set[int] = set()
+
+    def look() -> None:
+        while not done.is_set():
+            seen.add(len(index.vector_hits(axis(0), 5, Filter())))
+
+    with ThreadPoolExecutor(3) as threads:
+        for _ in range(3):
+            threads.submit(look)
+        for key in range(2, 600):
+            vectors = [StoredVector(key, axis(0).tobytes())]
+            index.apply(Change(gone=[key - 1], chunks=[chunk(key, str(key))], vectors=vectors))
+        done.set()
+    assert seen == {1}
+
+
+def test_rows_of_many_blocks_come_and_go() -> None:
+    index = MemoryIndex()
+    keys = range(1, 2 * BLOCK_ROWS + 101)
+    vectors = [StoredVector(key, axis(key % 16).tobytes()) for key in keys]
+    index.apply(Change(documents=[OWNER], chunks=[chunk(key, f"{key:06d}") for key in keys], vectors=vectors))
+    kept = keys[::1000]
+    index.apply(Change(gone=[key for key in keys if key not in set(kept)]))
+    assert (index.chunks, index.vectors) == (len(kept), len(kept))
+    scores = index.cosines(axis(0), [f"{key:06d}" for key in keys])
+    assert scores == {f"{key:06d}": float(key % 16 == 0) for key in kept}
+    index.apply(Change(gone=kept))
+    assert index.vector_hits(axis(0), 5, Filter()) == []
+    again = StoredVector(100_000, np.ones(3, np.float32).tobytes())
+    index.apply(Change(chunks=[chunk(100_000, "again")], vectors=[again]))
+    assert index.dimension == 3
+
+
+def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_index, "LEAST_DEAD", 10)
+    monkeypatch.setattr(postings, "TAIL", 16)
+    index = MemoryIndex()
+    index.apply(Change(documents=[OWNER]))
+    question = Question.of("wolf sheep")
+    for key in range(1, 500):
+        text = "wolf sheep goat" if key % 3 else "sheep"
+        index.apply(Change(gone=[key - 7], chunks=[chunk(key, f"{key:04d}", text)]))
+        scores = index.keyword_scores(question)
+        hits = index.keyword_hits(scores, 100, Filter())
+        assert hits is not None
+        live = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1)]
+        assert sorted(ids(hits)) == live
+        wolves = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1) if each % 3]
+        assert sorted(hit.chunk.id for hit in hits if hit.share == 1.0) == (wolves or live)
+        assert len(scores.bm25) <= 40
+
+
+async def test_after_any_changes_it_is_what_a_new_process_reads(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_index, "LEAST_DEAD", 20)
+    monkeypatch.setattr(postings, "TAIL", 64)
+    rng = np.random.default_rng(5)
+    async with open_database(path) as store, open_database(path) as other:
+        for step in range(120):
+            await change_something(rng, store if rng.integers(2) else other)
+            if step % 10 == 9:
+                async with open_database(path) as fresh:
+                    expected = await everything(fresh)
+                    assert await everything(store) == expected
+                    assert await everything(other) == expected
+
+
+async def change_something(rng: np.random.Generator, store: SqliteStore) -> None:
+    name = str(rng.integers(15))
+    thread = "talk" if int(name) % 2 else None
+    words = ["wolf", "sheep", "goat", "cow"]
+    texts = [" ".join(rng.choice(words, rng.integers(1, 6))) for _ in range(rng.integers(1, 4))]
+    each = document(
+        name, " ".join(texts), content_type="chat" if thread else "code", thread=thread, timestamp=NOON + minutes(1)
+    )
+    match rng.integers(6):
+        case 0:
+            await store.documents.delete(each.id)
+        case 1:
+            await put(store, each, *texts)
+        case 2:
+            stored = await store.documents.get(each.id)
+            if stored is not None:
+                chunks = await store.documents.chunks(each.id)
+                vectors = np.stack([axis(int(rng.integers(16))) for _ in chunks])
+                await store.documents.attach(each.id, stored.content_hash, vectors)
+        case 3 if rng.integers(5) == 0:
+            await store.documents.drop_vectors()
+        case _:
+            await put(store, each, vector=axis(int(rng.integers(16))))
+
+
+async def everything(store: SqliteStore) -> tuple[object, ...]:
+    query = np.linspace(1, 2, 16, dtype=np.float32)
+    where = [Filter(), Filter(content_type="chat"), Filter(content_type="code")]
+    by_vector = [await store.vectors.search(query, limit=50, where=each) for each in where]
+    by_text = [await store.texts.search("wolf cow", limit=50, where=each) for each in where]
+    known = [hit.chunk.id for hit in by_text[0]]
+    scored = await store.texts.score("wolf cow", refs(*known))
+    assert scored == {hit.chunk.id: hit for hit in by_text[0]}
+    near = await store.documents.neighbours(known)
+
+    def in_memory(index: MemoryIndex, connection: sqlite3.Connection) -> bool:
+        return index.neighbours(known) == read_neighbours(known, connection)
+
+    assert await store.memory.ask(in_memory, needs_vectors=False)
+    return by_vector, by_text, near
