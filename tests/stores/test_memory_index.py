@@ -3,12 +3,13 @@
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rag_context.domain.search import Filter
+from rag_context.domain.search import ChunkRef, Filter, Neighbours
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.memory import index as memory_index
@@ -17,7 +18,6 @@ from rag_context.stores.sqlite.memory.columns import StoredDocument
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.postings import packed
 from rag_context.stores.sqlite.memory.scoring import Question
-from rag_context.stores.sqlite.passages import read_neighbours
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)
@@ -36,7 +36,8 @@ def test_no_search_sees_half_a_change() -> None:
 
     def look() -> None:
         while not done.is_set():
-            seen.add(len(index.vector_hits(axis(0), 5, Filter())))
+            with index.reading():
+                seen.add(len(index.vector_hits(axis(0), 5, Filter())))
 
     with ThreadPoolExecutor(3) as threads:
         for _ in range(3):
@@ -76,7 +77,6 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
         index.apply(Change(gone=[key - 7], chunks=[chunk(key, f"{key:04d}", text)]))
         scores = index.keyword_scores(question)
         hits = index.keyword_hits(scores, 100, Filter())
-        assert hits is not None
         live = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1)]
         assert sorted(ids(hits)) == live
         wolves = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1) if each % 3]
@@ -132,9 +132,24 @@ async def everything(store: SqliteStore) -> tuple[object, ...]:
     scored = await store.texts.score("wolf cow", refs(*known))
     assert scored == {hit.chunk.id: hit for hit in by_text[0]}
     near = await store.documents.neighbours(known)
-
-    def in_memory(index: MemoryIndex, connection: sqlite3.Connection) -> bool:
-        return index.neighbours(known) == read_neighbours(known, connection)
-
-    assert await store.memory.ask(in_memory, needs_vectors=False)
+    assert near == neighbours_in(store.database.file.path, known)
     return by_vector, by_text, near
+
+
+def neighbours_in(path: Path, chunk_ids: list[str]) -> dict[str, Neighbours]:
+    """The neighbours by the rows of the file, one by one."""
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            """SELECT c.id, d.id, c.position, d.content_type, d.thread, d.key FROM chunks AS c
+               JOIN documents AS d ON d.key = c.document ORDER BY d.key, c.position"""
+        ).fetchall()
+    found: dict[str, Neighbours] = {}
+    for place, (id_, document_id, position, _, thread, _) in enumerate(rows):
+        if id_ in chunk_ids:
+            both: list[ChunkRef | None] = []
+            for step, candidates in ((-1, rows[:place][::-1]), (1, rows[place + 1 :])):
+                same = [row for row in candidates if row[1] == document_id and row[2] == position + step]
+                turns = [row for row in candidates if thread is not None and row[4] == thread and row[1] != document_id]
+                both.append(ChunkRef(*(same or turns)[0][:5]) if same or turns else None)
+            found[id_] = Neighbours(*both)
+    return found

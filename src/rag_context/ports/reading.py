@@ -1,13 +1,15 @@
 """Ports of the read path: vectors, keyword index, documents, metrics, cache."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.metrics import ErrorRecord, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import Vector
+
+T = TypeVar("T")
 
 
 class VectorStore(Protocol):
@@ -104,6 +106,28 @@ class DocumentStore(Protocol):
         ...
 
     async def ping(self) -> str: ...
+
+
+class Snapshot(Protocol):
+    """One index in one moment, read in one thread. Results are those of the ports of the same names."""
+
+    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]: ...
+
+    def cosines(self, vector: Vector, chunk_ids: Sequence[str]) -> Mapping[str, float]: ...
+
+    def keyword_scores(self, query: str, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]: ...
+
+    def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]: ...
+
+    def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]: ...
+
+
+class CandidateSource(Protocol):
+    """A store that has vectors, terms and documents of an index in one place, and reads them in one call."""
+
+    async def read(self, work: Callable[[Snapshot], T], *, needs_vectors: bool) -> T:
+        """Run `work`, which must not block, where the data is."""
+        ...
 
 
 class MetricsStore(Protocol):

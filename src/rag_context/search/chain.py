@@ -3,39 +3,25 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
 
-from rag_context.domain.documents import CHAT, Missing
-from rag_context.domain.embedding_model import Calibration
-from rag_context.domain.search import ChunkRef, KeywordHit, Passage
+from rag_context.domain.documents import Missing
+from rag_context.domain.search import KeywordHit
 from rag_context.errors import BackendError, BackendStartingError
+from rag_context.ports.reading import CandidateSource
 from rag_context.resilience.breaker import Breaker, BreakerOpenError
 from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.hedge import hedged
 from rag_context.search.coverage import Coverage, described, matters
-from rag_context.search.gather import Gathered, gather
-from rag_context.search.query import Answer, Level, Mode, Query, Result, RetrieverReport, RetrieverStatus
-from rag_context.search.ranking import (
-    Ranked,
-    answerable,
-    best_first,
-    passes,
-    presumed_best,
-    relevance,
-    smoothed_scores,
-    spread,
-)
-from rag_context.search.retrievers import Backends, Retrievers, status_of
+from rag_context.search.query import Answer, Level, Mode, Query, RetrieverReport, RetrieverStatus
+from rag_context.search.reads import RANKING_SHARE, StoreReads, completed
+from rag_context.search.retrievers import Backends, Retrievers, VectorResults, status_of
+from rag_context.search.selection import Selection, select, select_in
 
 logger = logging.getLogger(__name__)
 
 RETRIEVERS_SHARE = 0.75
 """Share of the deadline that the retrievers may use; the rest is for scoring and for reading the passages."""
-
-RANKING_SHARE = 1.0 / 3.0
-"""Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
 
 HEDGE_SHARE = 0.25
 """Share of the deadline after which a keyword search is started while the vector search still runs (a hedge)."""
@@ -121,18 +107,57 @@ class SearchChain:
             retrievers.call_if_vector_is_late(
                 FALLBACK_SHARE * self._deadline_s, lambda: self._prepare_fallback(query, retrievers, deadline)
             )
-        vector = retrievers.start_vector()
+        candidates = self._sources.candidates
+        vector = retrievers.start_vector() if candidates is None else retrievers.start_embedding()
         keywords = retrievers.start_text() if query.has_text and query.mode is not Mode.VECTOR else None
         missing = await self._coverage.missing(query.where, _for_ranking(deadline))
         if keywords is None and query.has_text and matters(missing):
             keywords = retrievers.start_text()  # vector search cannot find passages without a vector
-        vector_results = await vector
-        text, warning = (None, None) if keywords is None else await _hits_or_warning(keywords)
-        gathered = await gather(self._sources, query, vector_results, text, _for_ranking(deadline))
-        self._sources.require_same_model(vector_results)
-        answer = await self._assemble(query, retrievers, gathered, vector_results.calibration, deadline)
+        if candidates is None:
+            vector_results = await vector
+            text, warning = await _hits_or_warning(keywords)
+            selection = await self._from_stores(query, vector_results, text, retrievers, deadline)
+            self._sources.require_same_model(vector_results)
+        else:
+            whole = self._from_snapshot(query, vector, keywords, retrievers, candidates)
+            selection, warning = await retrievers.start_whole(whole)
+        answer = await self._answer(selection, retrievers, deadline)
         answer = answer if warning is None else replace(answer, warning=warning)
         return _labelled(answer, missing)
+
+    async def _from_stores(
+        self,
+        query: Query,
+        vector_results: VectorResults | None,
+        text: Sequence[KeywordHit] | None,
+        retrievers: Retrievers,
+        deadline: Deadline,
+    ) -> Selection:
+        vector = None if vector_results is None else vector_results.vector
+        reads = StoreReads(self._sources, query, vector, deadline, has_texts=not retrievers.text_failed)
+        return await select(query, reads, vector_results, text)
+
+    async def _from_snapshot(
+        self,
+        query: Query,
+        vector: "asyncio.Task[VectorResults]",
+        keywords: "asyncio.Task[Sequence[KeywordHit]] | None",
+        retrievers: Retrievers,
+        candidates: CandidateSource,
+    ) -> tuple[Selection, str | None]:
+        """Everything after the embedding in one call."""
+        vector_results = await vector
+        text, warning = await _hits_or_warning(keywords)
+        with retrievers.reported("vector"):
+            selection = await self._sources.vector_store.call(
+                lambda: candidates.read(
+                    lambda snapshot: completed(select_in(snapshot, query, vector_results, text)), needs_vectors=True
+                ),
+                retrievers.deadline,
+            )
+        retrievers.note_latency("vector", selection.vector_ms)
+        self._sources.require_same_model(vector_results)
+        return selection, warning
 
     async def _text(self, query: Query, retrievers: Retrievers, deadline: Deadline) -> Answer:
         """Level 2: keyword search alone; prepared beside a late vector search where there was one."""
@@ -143,53 +168,30 @@ class SearchChain:
         retrievers.prepare_fallback(self._from_text(query, retrievers, deadline, Level.TEXT))
 
     async def _from_text(self, query: Query, retrievers: Retrievers, deadline: Deadline, level: Level) -> Answer:
-        text = await retrievers.start_text()
-        gathered = await gather(self._sources, query, None, text, _for_ranking(deadline))
-        return replace(await self._assemble(query, retrievers, gathered, None, deadline), level=level)
+        text, candidates = await retrievers.start_text(), self._sources.candidates
+        if candidates is None:
+            selection = await self._from_stores(query, None, text, retrievers, deadline)
+        else:
+            selection = await self._sources.document_store.call(
+                lambda: candidates.read(
+                    lambda snapshot: completed(select_in(snapshot, query, None, text)), needs_vectors=False
+                ),
+                deadline,
+            )
+        return replace(await self._answer(selection, retrievers, deadline), level=level)
 
-    async def _assemble(
-        self,
-        query: Query,
-        retrievers: Retrievers,
-        gathered: Gathered,
-        calibration: Calibration | None,
-        deadline: Deadline,
-    ) -> Answer:
-        kept = _kept(query, gathered, calibration)
-        ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
-        ids.update(
-            (ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref
-        )
-        passages = await self._passages(list(ids), retrievers, calibration, deadline)
-        failure = gathered.failure
+    async def _answer(self, selection: Selection, retrievers: Retrievers, deadline: Deadline) -> Answer:
+        failure = selection.gathered.failure
         if failure is None and not retrievers.text_failed:
             await self._count(deadline)
         return Answer(
-            results=_results(kept, passages, gathered),
+            results=selection.results,
             level=Level.PRIMARY,
             legs={} if failure is None else {"ranking": RetrieverReport(status_of(failure), 0.0, str(failure))},
             total_indexed=self._known_total,
             warning=None if failure is None else INEXACT,
-            unanswerable=calibration is not None and not answerable(gathered.candidates, calibration),
+            unanswerable=selection.unanswerable,
         )
-
-    async def _passages(
-        self, ids: Sequence[str], retrievers: Retrievers, calibration: Calibration | None, deadline: Deadline
-    ) -> Mapping[str, Passage]:
-        """Passages from the document store, or the vector store's copies where that is late and vectors are in use."""
-        sources = self._sources
-
-        def from_documents() -> Awaitable[Mapping[str, Passage]]:
-            return sources.document_store.call(lambda: sources.documents.passages(ids), deadline)
-
-        def from_vectors() -> Awaitable[Mapping[str, Passage]]:
-            return sources.vector_store.call(lambda: sources.vectors.passages(ids), deadline)
-
-        if calibration is None:
-            return await from_documents()
-        if retrievers.text_failed:
-            return await from_vectors()
-        return await hedged(from_documents, from_vectors, deadline.remaining_s / 2.0)
 
     async def _count(self, deadline: Deadline) -> None:
         """Count the documents again if the index has changed; where they cannot be counted, the last count stays."""
@@ -217,9 +219,11 @@ class SearchChain:
 
 
 async def _hits_or_warning(
-    keywords: "asyncio.Task[Sequence[KeywordHit]]",
+    keywords: "asyncio.Task[Sequence[KeywordHit]] | None",
 ) -> tuple[Sequence[KeywordHit] | None, str | None]:
-    """The hits of the keyword search, or a warning that says they are missing."""
+    """The hits of the keyword search, or a warning that says they are missing; neither where there is none."""
+    if keywords is None:
+        return None, None
     try:
         return await keywords, None
     except BackendError:
@@ -240,42 +244,3 @@ def _labelled(answer: Answer, missing: Missing) -> Answer:
         return answer
     warning = described(missing) if answer.warning is None else f"{described(missing)}; {answer.warning}"
     return replace(answer, level=Level.TEXT, warning=warning, unanswerable=False)
-
-
-def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
-    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
-    best = presumed_best(calibration)
-    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
-    ranked = (
-        Ranked(gathered.candidates[i], float(fused[i]), relevance(gathered.candidates[i], calibration))
-        for i in best_first(gathered.candidates, fused)
-    )
-    if query.min_score is not None:
-        least = query.min_score
-        passing = (each for each in ranked if each.score >= least)
-    else:
-        threshold = calibration.threshold if calibration is not None else 0.0
-        passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
-    return list(islice(spread(passing, _document_of, query.per_document), query.limit))
-
-
-def _document_of(ranked: Ranked) -> str:
-    return ranked.candidate.chunk.document_id
-
-
-def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
-    """Passages in rank order; one that was deleted since it was found is left out."""
-    results: list[Result] = []
-    for ranked in kept:
-        chunk = ranked.candidate.chunk
-        if chunk.id in passages:
-            vector_rank, text_rank = gathered.vector_ranks.get(chunk.id), gathered.text_ranks.get(chunk.id)
-            around = [passages.get(ref.id) if ref is not None else None for ref in _messages_around(chunk, gathered)]
-            results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, *around))
-    return tuple(results)
-
-
-def _messages_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:
-    """The messages before and after a passage of a conversation: an answer needs the question before it."""
-    near = gathered.neighbours.get(chunk.id) if chunk.content_type == CHAT else None
-    return (near.before, near.after) if near is not None else (None, None)

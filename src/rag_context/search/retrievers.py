@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rag_context.domain.embedding_model import Calibration
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
-from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
+from rag_context.ports.reading import CandidateSource, DocumentStore, KeywordIndex, VectorStore
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
@@ -35,6 +35,7 @@ FURTHER_LOOKS = 2
 """How often a retriever searches again without the documents that fill its pool."""
 
 Hit = TypeVar("Hit", bound=VectorHit | KeywordHit)
+T = TypeVar("T")
 
 
 def pool_per_document(query: Query) -> int | None:
@@ -66,6 +67,8 @@ class Backends:
     document_store: Dependency
     vectors_made_by: Callable[[], str | None] = lambda: None
     """Fingerprint of the model of the vectors that answer now; None while it is not known."""
+    candidates: CandidateSource | None = None
+    """Where vectors, terms and documents are in one place, what reads all of them in one call."""
 
     def require_same_model(self, vector_results: VectorResults) -> None:
         """Reject results that compare a query with the vectors of another model: a reindexing has just replaced them.
@@ -99,10 +102,10 @@ class Retrievers:
         self.reports: dict[str, RetrieverReport] = {}
         self._sources = sources
         self._query = query
-        self._deadline = deadline
+        self.deadline = deadline
         self._clock = clock
-        self._pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
-        self._vector: asyncio.Task[VectorResults] | None = None
+        self._vector: asyncio.Task[Any] | None = None
+        self._embedding: asyncio.Task[VectorResults] | None = None
         self._text: asyncio.Task[Sequence[KeywordHit]] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self.fallback: asyncio.Task[Answer] | None = None
@@ -114,17 +117,26 @@ class Retrievers:
     def __exit__(self, *_exc: object) -> None:
         for timer in self._timers:
             timer.cancel()
-        for task in (self._vector, self._text, self.fallback):
+        for task in (self._vector, self._embedding, self._text, self.fallback):
             if task is not None and not task.done():
                 task.cancel()
             elif task is not None and not task.cancelled():
                 task.exception()  # read, so that asyncio does not log it as never retrieved
 
+    def start_embedding(self) -> "asyncio.Task[VectorResults]":
+        """The embedding of the query, started once; it has no hits yet."""
+        if self._embedding is None:
+            self._embedding = asyncio.create_task(self._embedded())
+        return self._embedding
+
     def start_vector(self) -> "asyncio.Task[VectorResults]":
-        """The vector search, started once."""
-        if self._vector is None:
-            self._vector = asyncio.create_task(self._run_vector())
-        return self._vector
+        """The vector search."""
+        return self.start_whole(self._search_vectors())
+
+    def start_whole(self, work: Coroutine[None, None, T]) -> "asyncio.Task[T]":
+        """A vector search with whatever else `work` does in the same call."""
+        self._vector = task = asyncio.create_task(work)
+        return task
 
     def start_text(self) -> "asyncio.Task[Sequence[KeywordHit]]":
         """The keyword search, started once: half of level 1, and all of level 2."""
@@ -136,7 +148,7 @@ class Retrievers:
         """Do `work` so many seconds from now, if the vector search still runs by then."""
 
         def late() -> None:
-            if self._vector is not None and not self._vector.done():
+            if self._vector is None or not self._vector.done():
                 work()
 
         self._timers.append(asyncio.get_running_loop().call_later(after_s, late))
@@ -145,71 +157,56 @@ class Retrievers:
         """Prepare the answer of level 2 while the vector search still runs."""
         self.fallback = asyncio.create_task(answer)
 
+    def note_latency(self, part: str, latency_ms: float) -> None:
+        """Report that a part took so long within a call of several."""
+        self.reports[part] = replace(self.reports[part], latency_ms=latency_ms)
+
     @property
     def text_failed(self) -> bool:
         """Whether the keyword search has failed."""
         report = self.reports.get("text")
         return report is not None and report.status is not RetrieverStatus.OK
 
-    async def _run_vector(self) -> VectorResults:
-        sources, query = self._sources, self._query
-        vector, made_by = (query.vector, None) if query.vector is not None else await self._embedded()
-        with self._reported("vector"):
-            hits = await self._spread(
-                lambda where: sources.vector_store.call(
-                    lambda: sources.vectors.search(vector, limit=self._pool, where=where), self._deadline
-                )
+    async def _search_vectors(self) -> VectorResults:
+        """Embed the query and search by it. Raises: BackendError."""
+        sources, results = self._sources, await self.start_embedding()
+        with self.reported("vector"):
+            hits = await spread_hits(
+                lambda limit, where: sources.vector_store.call(
+                    lambda: sources.vectors.search(results.vector, limit=limit, where=where), self.deadline
+                ),
+                self._query,
             )
-        vector_results = VectorResults(vector, hits, sources.embedder.model.calibration, made_by)
-        sources.require_same_model(vector_results)
-        return vector_results
+        results = replace(results, hits=hits)
+        sources.require_same_model(results)
+        return results
 
-    async def _embedded(self) -> tuple[Vector, str]:
+    async def _embedded(self) -> VectorResults:
         """The query's vector, and the fingerprint of the model that made it."""
-        embedder, text = self._sources.embedder, self._query.text
+        embedder, query = self._sources.embedder, self._query
+        if query.vector is not None:
+            return VectorResults(query.vector, (), embedder.model.calibration)
 
         async def embedded() -> tuple[Vector, str]:
             made_by = embedder.model.fingerprint  # read before embedding: shows a model that is replaced meanwhile
-            return await embedder.embed_query(text), made_by
+            return await embedder.embed_query(query.text), made_by
 
-        with self._reported("embedding"):
-            return await self._sources.embedding.call(embedded, self._deadline)
+        with self.reported("embedding"):
+            vector, made_by = await self._sources.embedding.call(embedded, self.deadline)
+        return VectorResults(vector, (), embedder.model.calibration, made_by)
 
     async def _run_text(self) -> Sequence[KeywordHit]:
-        with self._reported("text"):
-            return await self._spread(
-                lambda where: self._sources.document_store.call(
-                    lambda: self._sources.texts.search(self._query.text, limit=self._pool, where=where), self._deadline
-                )
+        with self.reported("text"):
+            return await spread_hits(
+                lambda limit, where: self._sources.document_store.call(
+                    lambda: self._sources.texts.search(self._query.text, limit=limit, where=where), self.deadline
+                ),
+                self._query,
             )
 
-    async def _spread(self, search: Callable[[Filter], Awaitable[Sequence[Hit]]]) -> Sequence[Hit]:
-        """The hits of a store; where a few documents fill the pool, the hits of other documents too.
-
-        Raw scores of two searches compare, so the union is what one search with a limit per document would return.
-        """
-        query = self._query
-        hits: list[Hit] = list(await search(query.where))
-        found = len(hits)
-        most = pool_per_document(query)
-        if query.per_document is None or most is None:
-            return hits
-        for _ in range(FURTHER_LOOKS):
-            counts = Counter(hit.chunk.document_id for hit in hits)
-            crowding = tuple(document for document, count in counts.items() if count >= most)
-            is_wide = ENOUGH * len(counts) * query.per_document >= query.limit
-            if found < self._pool or not crowding or is_wide:
-                break
-            try:
-                further: Sequence[Hit] = await search(replace(query.where, without_documents=crowding))
-            except BackendError:  # the hits so far stay
-                break
-            found = len(further)
-            hits = _united(hits, further)
-        return list(spread(hits, lambda hit: hit.chunk.document_id, most))
-
     @contextmanager
-    def _reported(self, part: str) -> Iterator[None]:
+    def reported(self, part: str) -> Iterator[None]:
+        """Report how the block ended, and how long it took, as the part `part`."""
         started = self._clock()
         status, detail = RetrieverStatus.OK, None
         try:
@@ -222,6 +219,36 @@ class Retrievers:
             raise
         finally:
             self.reports[part] = RetrieverReport(status, (self._clock() - started) * 1000.0, detail)
+
+
+async def spread_hits(search: Callable[[int, Filter], Awaitable[Sequence[Hit]]], query: Query) -> Sequence[Hit]:
+    """The hits of a store; where a few documents fill the pool, the hits of other documents too.
+
+    Raw scores of two searches compare, so the union is what one search with a limit per document would return.
+
+    Args:
+        search: searches a store for so many hits.
+        query: says how many results there will be, and how many of one document.
+    """
+    pool = max(POOL_FLOOR, POOL_PER_RESULT * query.limit)
+    hits: list[Hit] = list(await search(pool, query.where))
+    found = len(hits)
+    most = pool_per_document(query)
+    if query.per_document is None or most is None:
+        return hits
+    for _ in range(FURTHER_LOOKS):
+        counts = Counter(hit.chunk.document_id for hit in hits)
+        crowding = tuple(document for document, count in counts.items() if count >= most)
+        is_wide = ENOUGH * len(counts) * query.per_document >= query.limit
+        if found < pool or not crowding or is_wide:
+            break
+        try:
+            further: Sequence[Hit] = await search(pool, replace(query.where, without_documents=crowding))
+        except BackendError:  # the hits so far stay
+            break
+        found = len(further)
+        hits = _united(hits, further)
+    return list(spread(hits, lambda hit: hit.chunk.document_id, most))
 
 
 def _united(hits: Sequence[Hit], further: Sequence[Hit]) -> list[Hit]:

@@ -168,6 +168,7 @@ def _dependencies(
         vector_store=stores.vector_store,
         document_store=stores.document_store,
         vectors_made_by=stores.vectors_made_by,
+        candidates=stores.candidates,
     )
     indexer = Indexer(
         embedder=bound,

@@ -13,7 +13,7 @@ from rag_context.ingest.generations import GenerationRebuilder, GenerationRegist
 from rag_context.ingest.reconciliation import Reconciler, TwoStoreAuditor
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.maintenance import IndexAuditor, ModelRegistry, VectorRebuilder
-from rag_context.ports.reading import Cache, DocumentStore, KeywordIndex, MetricsStore, VectorStore
+from rag_context.ports.reading import Cache, CandidateSource, DocumentStore, KeywordIndex, MetricsStore, VectorStore
 from rag_context.ports.writing import DocumentWriter, IndexWriter
 from rag_context.resilience.dependency import Dependency
 from rag_context.settings import Settings, StoreSettings
@@ -59,6 +59,7 @@ class Stores:
     rebuilder: VectorRebuilder | None = None
     """Stores new vectors while the old ones are still used."""
     vectors_made_by: Callable[[], str | None] = lambda: None
+    candidates: CandidateSource | None = None
     """The fingerprint of the model of the vectors in use; None before it is read."""
 
 
@@ -159,6 +160,7 @@ async def _one_store(settings: Settings, stack: AsyncExitStack) -> Stores:
         writes={"documents": store.documents.try_write},
         rebuilder=store.rebuilder,
         vectors_made_by=lambda: store.vectors.made_by,
+        candidates=store.candidates,
     )
 
 

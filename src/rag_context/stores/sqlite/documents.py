@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from cachetools import LRUCache
-
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Neighbours, Passage
@@ -16,12 +14,10 @@ from rag_context.domain.vectors import Matrix
 from rag_context.stores.sqlite import changes, listings, passages, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.filters import condition, microseconds
+from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.text.analysis import terms
 
 RETRIEVALS_FLUSH_S = 1.0
-
-REMEMBERED_SURROUNDINGS = 20_000
-"""Chunks whose neighbours are kept in memory, of some 300 bytes each."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,12 +31,11 @@ class SqliteDocuments:
     _has_split_vectors = False
     """Whether another store keeps the vectors."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, memory: Memory) -> None:
         self._database = database
+        self._memory = memory
         self._retrievals: dict[str, tuple[int, int]] = {}
         self._flush: asyncio.TimerHandle | None = None
-        self._surroundings: LRUCache[str, Neighbours] = LRUCache(REMEMBERED_SURROUNDINGS)
-        self._surroundings_of = -1
 
     @property
     def version(self) -> int:
@@ -59,17 +54,8 @@ class SqliteDocuments:
         return await self._database.read(partial(passages.read_passages, list(chunk_ids)))
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
-        """The chunks before and after each chunk that exists; cached while the index is unchanged."""
-        version = self._database.version
-        if version != self._surroundings_of:
-            self._surroundings, self._surroundings_of = LRUCache(REMEMBERED_SURROUNDINGS), version
-        known = self._surroundings
-        missing = [id_ for id_ in chunk_ids if id_ not in known]
-        if missing:
-            found = await self._database.read(partial(passages.read_neighbours, missing))
-            known.update(found)
-            return {**found, **{id_: known[id_] for id_ in chunk_ids if id_ in known}}
-        return {id_: known[id_] for id_ in chunk_ids}
+        """The chunks before and after each chunk that exists."""
+        return await self._memory.ask(lambda index, _connection: index.neighbours(chunk_ids), needs_vectors=False)
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None if it is unknown."""

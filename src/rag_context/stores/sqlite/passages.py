@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
-from rag_context.domain.search import ChunkRef, Neighbours, Passage
+from rag_context.domain.search import Passage
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
 from rag_context.stores.sqlite.filters import moment
@@ -44,29 +44,6 @@ CROSS JOIN tenants AS t ON t.key = d.tenant
 CROSS JOIN contents AS n ON n.document = d.key
 WHERE d.id = ?
 """  # noqa: S608
-
-_NEIGHBOURS = """
-SELECT c.id, d.id, d.content_type, d.thread, d.key, d.tenant, c.position,
-       (SELECT id FROM chunks WHERE document = c.document AND position = c.position - 1),
-       (SELECT id FROM chunks WHERE document = c.document AND position = c.position + 1)
-FROM json_each(?) AS asked
-CROSS JOIN chunks AS c ON c.id = asked.value
-CROSS JOIN documents AS d ON d.key = c.document
-"""
-
-_TURN_BEFORE = """
-SELECT c.id, d.id, c.position, d.content_type, d.thread
-FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
-WHERE d.tenant = ? AND d.thread = ? AND d.key < ?
-ORDER BY d.key DESC, c.position DESC LIMIT 1
-"""
-
-_TURN_AFTER = """
-SELECT c.id, d.id, c.position, d.content_type, d.thread
-FROM documents AS d CROSS JOIN chunks AS c ON c.document = d.key
-WHERE d.tenant = ? AND d.thread = ? AND d.key > ?
-ORDER BY d.key, c.position LIMIT 1
-"""
 
 _SIMILAR = " UNION ".join(
     f"SELECT id, similarity_hash FROM documents WHERE tenant = :tenant AND similarity_hash <> 0"  # noqa: S608
@@ -140,20 +117,6 @@ def read_document(document_id: str, connection: sqlite3.Connection) -> Document 
         return None if row is None else _document(row)
 
 
-def read_neighbours(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Neighbours]:
-    """The chunks before and after each chunk: in its document, else in its conversation."""
-    found: dict[str, Neighbours] = {}
-    for row in connection.execute(_NEIGHBOURS, (json.dumps(chunk_ids),)).fetchall():
-        id_, document, kind, thread, key, tenant, position, before_id, after_id = row
-        before = ChunkRef(before_id, document, position - 1, kind, thread) if before_id is not None else None
-        after = ChunkRef(after_id, document, position + 1, kind, thread) if after_id is not None else None
-        if thread is not None:
-            before = before or _turn(_TURN_BEFORE, (tenant, thread, key), connection)
-            after = after or _turn(_TURN_AFTER, (tenant, thread, key), connection)
-        found[id_] = Neighbours(before, after)
-    return found
-
-
 def read_similar(document: Document, connection: sqlite3.Connection) -> list[str]:
     """Documents of the same tenant whose similarity hash is within three bits, by id."""
     tenant = connection.execute(
@@ -169,11 +132,6 @@ def read_similar(document: Document, connection: sqlite3.Connection) -> list[str
         for id_, other in connection.execute(_SIMILAR, {"tenant": tenant[0], **bands})
         if id_ != document.id and ((other & _ALL) ^ hash_bits).bit_count() <= MOST_DIFFERENT_BITS
     )
-
-
-def _turn(sql: str, values: tuple[int, str, int], connection: sqlite3.Connection) -> ChunkRef | None:
-    row = connection.execute(sql, values).fetchone()
-    return None if row is None else ChunkRef(*row)
 
 
 def _document(row: Row) -> Document:

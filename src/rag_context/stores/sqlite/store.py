@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.errors import ConfigurationError
+from rag_context.stores.sqlite.candidates import SqliteCandidates
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
@@ -38,6 +39,7 @@ class SqliteStore:
     documents: SqliteDocuments
     vectors: SqliteVectors
     texts: SqliteTexts
+    candidates: SqliteCandidates
     metrics: SqliteMetrics
     rebuilder: SqliteRebuilder
 
@@ -67,13 +69,20 @@ async def open_database(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) -
         ConfigurationError: the path can never be a database file.
     """
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
-    documents = SqliteDocuments(database)
     memory = Memory(database)
+    documents = SqliteDocuments(database, memory)
     vectors, texts = SqliteVectors(database, memory), SqliteTexts(memory)
     try:
         database.follow(memory.follow)
         yield SqliteStore(
-            database, memory, documents, vectors, texts, SqliteMetrics(database), SqliteRebuilder(database)
+            database,
+            memory,
+            documents,
+            vectors,
+            texts,
+            SqliteCandidates(memory, texts),
+            SqliteMetrics(database),
+            SqliteRebuilder(database),
         )
     finally:
         documents.flush()
@@ -85,7 +94,7 @@ async def open_documents(path: Path, *, lock_timeout_s: float = LOCK_TIMEOUT_S) 
     """As `open_database`, for documents whose vectors another store keeps."""
     database = Database(checked(path), lock_timeout_s=lock_timeout_s)
     memory = Memory(database, has_vectors=False)
-    documents, texts = SqliteSplitDocuments(database), SqliteTexts(memory)
+    documents, texts = SqliteSplitDocuments(database, memory), SqliteTexts(memory)
     try:
         database.follow(memory.follow)
         yield SqliteDocumentBackend(documents, SqliteDocumentWriter(database), texts, SqliteMetrics(database))

@@ -52,17 +52,11 @@ class SqliteTexts:
 
     def hits(self, query: str, limit: int, where: Filter, index: MemoryIndex) -> list[KeywordHit]:
         """As `search`, in a reading thread."""
-        hits = None
-        while hits is None:  # the index may change between the scores and their use
-            hits = index.keyword_hits(self._scores(query, index), limit, where)
-        return hits
+        return index.keyword_hits(self._scores(query, index), limit, where)
 
     def scores(self, ids: Sequence[str], query: str, index: MemoryIndex) -> dict[str, KeywordHit]:
         """As `score`, in a reading thread."""
-        hits = None
-        while hits is None:
-            hits = index.keyword_scores_of(self._scores(query, index), ids)
-        return hits
+        return index.keyword_scores_of(self._scores(query, index), ids)
 
     def _scores(self, query: str, index: MemoryIndex) -> KeywordScores:
         with self._lock:

@@ -175,7 +175,8 @@ class Memory:
                 _tolerantly(partial(_catch_up, followed), connection)
         if needs_vectors and followed.is_reading:
             return None
-        return (question(followed.index, connection),)
+        with followed.index.reading() as index:
+            return (question(index, connection),)
 
     def _can_catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
         epoch, forgotten = connection.execute("SELECT chunks_epoch, forgotten FROM totals").fetchone()

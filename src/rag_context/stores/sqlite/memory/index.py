@@ -7,7 +7,8 @@ A read-write lock protects it: no search sees a partial change.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ class _Rows:
 
 
 class MemoryIndex:
-    """Chunks, changed by one thread at a time and read by several."""
+    """Chunks, changed by one thread at a time and read by several, each of them inside `reading()`."""
 
     def __init__(self) -> None:
         self._lock = ReadWriteLock()
@@ -102,6 +103,12 @@ class MemoryIndex:
         self._terms = 0
         self._statistics: Statistics | None = None
         self._changes = next(_STATES)
+
+    @contextmanager
+    def reading(self) -> Iterator["MemoryIndex"]:
+        """The index, which does not change inside the block. Blocks do not nest."""
+        with self._lock.reading():
+            yield self
 
     @property
     def chunks(self) -> int:
@@ -156,18 +163,17 @@ class MemoryIndex:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        with self._lock.reading():
-            if not self._embedded or limit < 1:
-                return []
-            query = self._checked(vector)
-            mask = self._matching(where, self._rows.embedded)
-            rows = None if mask is None else np.flatnonzero(mask)
-            if rows is not None and not len(rows):
-                return []
-            scores = self._vectors.scores(query, rows)
-            highest = best(scores, limit)
-            found = highest if rows is None else rows[highest]
-            return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores[highest], found, limit)]
+        if not self._embedded or limit < 1:
+            return []
+        query = self._checked(vector)
+        mask = self._matching(where, self._rows.embedded)
+        rows = None if mask is None else np.flatnonzero(mask)
+        if rows is not None and not len(rows):
+            return []
+        scores = self._vectors.scores(query, rows)
+        highest = best(scores, limit)
+        found = highest if rows is None else rows[highest]
+        return [VectorHit(self._ref(row), cosine) for cosine, row in self._in_order(scores[highest], found, limit)]
 
     def cosines(self, vector: Vector, ids: Sequence[str]) -> dict[str, float]:
         """Cosines of chunks to `vector` (`(dim,) float32`); those without a vector are left out.
@@ -175,65 +181,56 @@ class MemoryIndex:
         Raises:
             BackendDataError: `vector` has another dimension than the index.
         """
-        with self._lock.reading():
-            if not self._embedded:
-                return {}
-            query = self._checked(vector)
-            rows = np.array(sorted(self._by_id[id_] for id_ in ids if id_ in self._by_id), dtype=np.intp)
-            rows = rows[self._rows.embedded[rows]]
-            scores = self._vectors.scores_of(query, rows)
-            return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
+        if not self._embedded:
+            return {}
+        query = self._checked(vector)
+        rows = np.array(sorted(self._by_id[id_] for id_ in ids if id_ in self._by_id), dtype=np.intp)
+        rows = rows[self._rows.embedded[rows]]
+        scores = self._vectors.scores_of(query, rows)
+        return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
     def keyword_scores(self, question: Question) -> KeywordScores:
         """The exact score of every chunk, good until the next change."""
-        with self._lock.reading():
-            return score(question, self._postings, self._statistics_now(), self._changes)
+        return score(question, self._postings, self._statistics_now(), self._changes)
 
-    def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit] | None:
-        """The `limit` chunks of highest score that hold a term, equal ones by id; None if `scores` are out of date."""
-        with self._lock.reading():
-            if scores.changes != self._changes:
-                return None
-            mask = self._matching(where, None)
-            matching = scores.bm25 > 0.0 if mask is None else (scores.bm25 > 0.0) & mask
-            rows = np.flatnonzero(matching)
-            found = scores.bm25[rows]
-            highest = best(found, limit)
-            return [
-                KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
-                for bm25, row in self._in_order(found[highest], rows[highest], limit)
-            ]
+    def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit]:
+        """The `limit` chunks of highest score that hold a term, equal ones by id."""
+        mask = self._matching(where, None)
+        matching = scores.bm25 > 0.0 if mask is None else (scores.bm25 > 0.0) & mask
+        rows = np.flatnonzero(matching)
+        found = scores.bm25[rows]
+        highest = best(found, limit)
+        return [
+            KeywordHit(self._ref(row), bm25, float(scores.shares[row]))
+            for bm25, row in self._in_order(found[highest], rows[highest], limit)
+        ]
 
-    def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit] | None:
-        """The scores of these chunks, unknown ones left out; None if `scores` are out of date."""
-        with self._lock.reading():
-            if scores.changes != self._changes:
-                return None
-            found = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
-            return {
-                id_: KeywordHit(self._ref(row), float(scores.bm25[row]), float(scores.shares[row]))
-                for id_, row in found.items()
-            }
+    def keyword_scores_of(self, scores: KeywordScores, ids: Sequence[str]) -> dict[str, KeywordHit]:
+        """The scores of these chunks; unknown ones are left out."""
+        found = {id_: self._by_id[id_] for id_ in ids if id_ in self._by_id}
+        return {
+            id_: KeywordHit(self._ref(row), float(scores.bm25[row]), float(scores.shares[row]))
+            for id_, row in found.items()
+        }
 
     def neighbours(self, ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk: in its document, else in its conversation."""
-        with self._lock.reading():
-            known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
-            rows = np.array([row for _, row in known], dtype=np.intp)
-            before, after = self._beside(rows, -1), self._beside(rows, 1)
-            lonely = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
-            lonely &= (before < 0) | (after < 0)
-            if lonely.any():
-                size = len(self._ids)
-                turns = turns_around(
-                    rows[lonely], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
-                )
-                before[lonely] = np.where(before[lonely] < 0, turns[0], before[lonely])
-                after[lonely] = np.where(after[lonely] < 0, turns[1], after[lonely])
-            return {
-                id_: Neighbours(self._ref(one) if one >= 0 else None, self._ref(other) if other >= 0 else None)
-                for (id_, _), one, other in zip(known, before.tolist(), after.tolist(), strict=True)
-            }
+        known = [(id_, self._by_id[id_]) for id_ in ids if id_ in self._by_id]
+        rows = np.array([row for _, row in known], dtype=np.intp)
+        before, after = self._beside(rows, -1), self._beside(rows, 1)
+        lonely = np.array([self._documents.thread(self._rows.documents[row]) is not None for row in rows], np.bool_)
+        lonely &= (before < 0) | (after < 0)
+        if lonely.any():
+            size = len(self._ids)
+            turns = turns_around(
+                rows[lonely], self._documents, self._rows.documents[:size], self._rows.positions, self._rows.live
+            )
+            before[lonely] = np.where(before[lonely] < 0, turns[0], before[lonely])
+            after[lonely] = np.where(after[lonely] < 0, turns[1], after[lonely])
+        return {
+            id_: Neighbours(self._ref(one) if one >= 0 else None, self._ref(other) if other >= 0 else None)
+            for (id_, _), one, other in zip(known, before.tolist(), after.tolist(), strict=True)
+        }
 
     def _beside(self, rows: Rows, step: int) -> Rows:
         """For each row that of the chunk so many positions further in its document; -1 if there is none."""
@@ -283,7 +280,7 @@ class MemoryIndex:
         if self._statistics is None:
             size = len(self._ids)
             documents = self._rows.documents[:size]
-            self._statistics = Statistics(
+            self._statistics = Statistics.of(
                 lengths=self._rows.lengths[:size],
                 live=self._rows.live[:size] if self._live < size else None,
                 is_conversation=self._documents.of_type(CHAT)[documents],

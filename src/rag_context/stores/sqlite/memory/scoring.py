@@ -31,24 +31,36 @@ class Question:
 class Statistics:
     """What the scores need of all `n` rows."""
 
-    lengths: NDArray[np.int32]
-    """`(n,)`, number of terms."""
     live: Mask | None
     """`(n,)`, which rows count; None: all."""
-    is_conversation: Mask
-    """`(n,)`, which rows are turns of conversations."""
     chunks: int
     """How many rows count."""
-    average_length: float
+    k1: Floats
+    """`(n,)`, saturation."""
+    norm: Floats
+    """`(n,)`, length normalisation."""
 
-    def k1(self) -> Floats:
-        """`(n,)`, the saturation of each row."""
-        return np.where(self.is_conversation, CONVERSATION.k1, PROSE.k1)
+    @classmethod
+    def of(
+        cls,
+        lengths: NDArray[np.int32],
+        live: Mask | None,
+        is_conversation: Mask,
+        chunks: int,
+        average_length: float,
+    ) -> "Statistics":
+        """Computed once for each state of the index.
 
-    def norm(self) -> Floats:
-        """`(n,)`, the length normalisation of each row."""
-        b = np.where(self.is_conversation, CONVERSATION.b, PROSE.b)
-        return length_norm(self.lengths.astype(np.float64), self.k1(), b, self.average_length)
+        Args:
+            lengths: `(n,)`, number of terms.
+            live: `(n,)`, which rows count; None: all.
+            is_conversation: `(n,)`, which rows are turns of conversations.
+            chunks: how many rows count.
+            average_length: of these.
+        """
+        k1 = np.where(is_conversation, CONVERSATION.k1, PROSE.k1)
+        b = np.where(is_conversation, CONVERSATION.b, PROSE.b)
+        return cls(live, chunks, k1, length_norm(lengths.astype(np.float64), k1, b, average_length))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +80,9 @@ class KeywordScores:
 
 def score(question: Question, postings: Postings, statistics: Statistics, changes: int) -> KeywordScores:
     """Score all rows."""
-    size = len(statistics.lengths)
+    size = len(statistics.norm)
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
-    k1, norm = statistics.k1(), statistics.norm()
+    k1, norm = statistics.k1, statistics.norm
     for term, times in question.terms.items():
         found = list(postings.of(term))
         if statistics.live is not None:

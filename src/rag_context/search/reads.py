@@ -1,0 +1,164 @@
+"""What ranking reads after retrieval: from one snapshot in one call, or from several stores side by side."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendError
+from rag_context.ports.reading import Snapshot
+from rag_context.resilience.deadline import Deadline
+from rag_context.resilience.dependency import Dependency
+from rag_context.resilience.hedge import hedged
+from rag_context.search.query import Query
+from rag_context.search.retrievers import Backends, spread_hits
+
+T = TypeVar("T")
+
+RANKING_SHARE = 1.0 / 3.0
+"""Share of the time left that the missing scores and neighbours may take: without them there is an answer still."""
+
+
+def completed(work: Coroutine[None, None, T]) -> T:
+    """The result of a coroutine that never waits, without an event loop: what runs in a reading thread."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    work.close()
+    raise RuntimeError("a coroutine that must not wait did")
+
+
+class Reads(Protocol):
+    """What ranking reads of the chunks that a search found."""
+
+    @property
+    def failure(self) -> BackendError | None:
+        """Why some of it is missing; None if nothing is."""
+        ...
+
+    async def scores(
+        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
+    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
+        """Exact cosines and text scores of chunks."""
+        ...
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        """What stands before and after each chunk."""
+        ...
+
+    async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        """The chunks themselves; those that were deleted meanwhile are left out. Raises: BackendError."""
+        ...
+
+
+class SnapshotReads:
+    """`Reads` of one snapshot, in its own thread: no call waits, and none of them fails by itself.
+
+    Args:
+        snapshot: the index.
+        query: the query.
+        vector: the query's vector; None where vectors are not part of this answer.
+    """
+
+    def __init__(self, snapshot: Snapshot, query: Query, vector: Vector | None) -> None:
+        self.failure: BackendError | None = None
+        self._snapshot = snapshot
+        self._query = query
+        self._vector = vector
+
+    async def vector_hits(self, vector: Vector) -> Sequence[VectorHit]:
+        """The hits of the vector search."""
+
+        async def search(limit: int, where: Filter) -> Sequence[VectorHit]:
+            return self._snapshot.vector_hits(vector, limit, where)
+
+        return await spread_hits(search, self._query)
+
+    async def scores(
+        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
+    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
+        vector = self._vector
+        cosines = {} if vector is None else self._snapshot.cosines(vector, without_cosine)
+        texts = self._snapshot.keyword_scores(self._query.text, without_text) if without_text else {}
+        return cosines, texts
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        return self._snapshot.neighbours(chunk_ids)
+
+    async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        return self._snapshot.passages(chunk_ids)
+
+
+class StoreReads:
+    """`Reads` of several stores: scores at the same time from two, until one of them fails.
+
+    Args:
+        sources: the ports.
+        query: the query.
+        vector: the query's vector; None where vectors are not part of this answer.
+        deadline: when the answer must be there; scores and neighbours have a part of the time.
+        has_texts: whether the document store has answered this search so far.
+    """
+
+    def __init__(
+        self, sources: Backends, query: Query, vector: Vector | None, deadline: Deadline, *, has_texts: bool
+    ) -> None:
+        self.failure: BackendError | None = None
+        self._sources = sources
+        self._query = query
+        self._vector = vector
+        self._deadline = deadline
+        self._for_ranking = deadline.sooner((1.0 - RANKING_SHARE) * deadline.remaining_s)
+        self._has_texts = has_texts
+
+    async def scores(
+        self, without_cosine: Sequence[str], without_text: Sequence[ChunkRef]
+    ) -> tuple[Mapping[str, float], Mapping[str, KeywordHit]]:
+        without_cosine = without_cosine if self._vector is not None else []
+        if without_cosine and without_text:
+            return await asyncio.gather(self._cosines(without_cosine), self._texts(without_text))
+        return await self._cosines(without_cosine), await self._texts(without_text)
+
+    async def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        documents = self._sources.documents
+        return await self._read(self._sources.document_store, chunk_ids, lambda: documents.neighbours(chunk_ids))
+
+    async def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        """From the document store, or the vector store's copies where that is late and vectors are in use."""
+        sources, deadline = self._sources, self._deadline
+
+        def from_documents() -> Awaitable[Mapping[str, Passage]]:
+            return sources.document_store.call(lambda: sources.documents.passages(chunk_ids), deadline)
+
+        def from_vectors() -> Awaitable[Mapping[str, Passage]]:
+            return sources.vector_store.call(lambda: sources.vectors.passages(chunk_ids), deadline)
+
+        if self._vector is None:
+            return await from_documents()
+        if not self._has_texts:
+            return await from_vectors()
+        return await hedged(from_documents, from_vectors, deadline.remaining_s / 2.0)
+
+    async def _cosines(self, ids: Sequence[str]) -> Mapping[str, float]:
+        vector, vectors = self._vector, self._sources.vectors
+        if vector is None:
+            return {}
+        return await self._read(self._sources.vector_store, ids, lambda: vectors.score(vector, ids))
+
+    async def _texts(self, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
+        texts = self._sources.texts
+        return await self._read(self._sources.document_store, chunks, lambda: texts.score(self._query.text, chunks))
+
+    async def _read(
+        self, store: Dependency, about: Sequence[object], work: Callable[[], Awaitable[Mapping[str, T]]]
+    ) -> Mapping[str, T]:
+        if not about or self.failure is not None:
+            return {}
+        try:
+            return await store.call(work, self._for_ranking)
+        except BackendError as error:
+            self.failure = error
+            return {}

@@ -1,0 +1,111 @@
+"""From the hits of the retrievers to the passages of an answer, whatever they are read from."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from rag_context.domain.documents import CHAT
+from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.search import ChunkRef, KeywordHit, Passage
+from rag_context.ports.reading import Snapshot
+from rag_context.search.gather import Gathered, gather
+from rag_context.search.query import Query, Result
+from rag_context.search.ranking import (
+    Ranked,
+    answerable,
+    best_first,
+    passes,
+    presumed_best,
+    relevance,
+    smoothed_scores,
+    spread,
+)
+from rag_context.search.reads import Reads, SnapshotReads
+from rag_context.search.retrievers import VectorResults
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The passages of an answer, in order, and whether something among the candidates probably answers the query."""
+
+    results: tuple[Result, ...]
+    gathered: Gathered
+    unanswerable: bool
+    vector_ms: float = 0.0
+    """How long the vector search took, where it was part of the call."""
+
+
+async def select(
+    query: Query, reads: Reads, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+) -> Selection:
+    """Score, rank, and read the best.
+
+    Args:
+        query: the query.
+        reads: reads scores, neighbours and passages.
+        vector_results: the vector search's hits; None where it is not part of this answer.
+        text: the keyword search's hits; None where it is not part of this answer.
+
+    Raises:
+        BackendError: no passages could be read.
+    """
+    calibration = vector_results.calibration if vector_results is not None else None
+    gathered = await gather(reads, query, vector_results, text)
+    kept = _kept(query, gathered, calibration)
+    ids = dict.fromkeys([ranked.candidate.chunk.id for ranked in kept])
+    ids.update((ref.id, None) for ranked in kept for ref in _messages_around(ranked.candidate.chunk, gathered) if ref)
+    passages = await reads.passages(list(ids))
+    unanswerable = calibration is not None and not answerable(gathered.candidates, calibration)
+    return Selection(_results(kept, passages, gathered), gathered, unanswerable)
+
+
+async def select_in(
+    snapshot: Snapshot, query: Query, vector_results: VectorResults | None, text: Sequence[KeywordHit] | None
+) -> Selection:
+    """As `select`, in one snapshot, with the vector search itself. It never waits, so that `completed` can run it."""
+    started = time.perf_counter()
+    reads = SnapshotReads(snapshot, query, None if vector_results is None else vector_results.vector)
+    if vector_results is not None:
+        vector_results = replace(vector_results, hits=await reads.vector_hits(vector_results.vector))
+    vector_ms = (time.perf_counter() - started) * 1000.0
+    return replace(await select(query, reads, vector_results, text), vector_ms=vector_ms)
+
+
+def _kept(query: Query, gathered: Gathered, calibration: Calibration | None) -> list[Ranked]:
+    """The best `limit` candidates that pass: `min_score` if the query has one, else the model's threshold."""
+    best = presumed_best(calibration)
+    fused = smoothed_scores(gathered.candidates, gathered.neighbours, gathered.scored, best)
+    ranked = (
+        Ranked(gathered.candidates[i], float(fused[i]), relevance(gathered.candidates[i], calibration))
+        for i in best_first(gathered.candidates, fused)
+    )
+    if query.min_score is not None:
+        least = query.min_score
+        passing = (each for each in ranked if each.score >= least)
+    else:
+        threshold = calibration.threshold if calibration is not None else 0.0
+        passing = (each for each in ranked if passes(each.candidate, each.score, threshold))
+    return list(islice(spread(passing, _document_of, query.per_document), query.limit))
+
+
+def _document_of(ranked: Ranked) -> str:
+    return ranked.candidate.chunk.document_id
+
+
+def _results(kept: Sequence[Ranked], passages: Mapping[str, Passage], gathered: Gathered) -> tuple[Result, ...]:
+    """Passages in rank order; one that was deleted since it was found is left out."""
+    results: list[Result] = []
+    for ranked in kept:
+        chunk = ranked.candidate.chunk
+        if chunk.id in passages:
+            vector_rank, text_rank = gathered.vector_ranks.get(chunk.id), gathered.text_ranks.get(chunk.id)
+            around = [passages.get(ref.id) if ref is not None else None for ref in _messages_around(chunk, gathered)]
+            results.append(Result(passages[chunk.id], ranked, vector_rank, text_rank, *around))
+    return tuple(results)
+
+
+def _messages_around(chunk: ChunkRef, gathered: Gathered) -> tuple[ChunkRef | None, ChunkRef | None]:
+    """The messages before and after a passage of a conversation: an answer needs the question before it."""
+    near = gathered.neighbours.get(chunk.id) if chunk.content_type == CHAT else None
+    return (near.before, near.after) if near is not None else (None, None)
