@@ -2,18 +2,22 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rag_context.domain.documents import Chunk, Counts, Metadata, Span
 from rag_context.domain.search import Filter
+from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS
+from rag_context.stores.sqlite.memory.following import Memory
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.test_sqlite_faults import take_away
 from tests.stores.test_text_index import plain_scores
@@ -36,6 +40,29 @@ async def test_the_first_search_waits_for_the_vectors_to_load(path: Path) -> Non
         await put(store, document("fox"), vector=axis(3))
     async with open_database(path) as store:
         assert len(await store.vectors.search(axis(3), limit=5, where=Filter())) == 1
+
+
+async def test_keyword_search_answers_while_vectors_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_database(path) as store:
+        fox = await put(store, document("fox", "a fox"), vector=axis(3))
+    may_go_on = threading.Event()
+    read = Memory._read_vectors
+
+    def slowly(self: Memory, *rest: Any) -> None:
+        may_go_on.wait(30)
+        read(self, *rest)
+
+    monkeypatch.setattr(Memory, "_read_vectors", slowly)
+    async with open_database(path) as store:
+        assert ids(await store.texts.search("fox", limit=5, where=Filter())) == fox
+        with pytest.raises(BackendStartingError, match="vectors are still being read"):
+            await store.vectors.search(axis(3), limit=5, where=Filter())
+        wolf = await put(store, document("wolf", "a wolf"), vector=axis(3))
+        await store.documents.delete(document("fox").id)
+        assert ids(await store.texts.search("fox wolf", limit=5, where=Filter())) == wolf
+        may_go_on.set()
+        await store.memory.loaded()
+        assert ids(await store.vectors.search(axis(3), limit=5, where=Filter())) == wolf
 
 
 async def test_waiting_for_the_load_can_be_given_up(path: Path) -> None:

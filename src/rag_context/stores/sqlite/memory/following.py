@@ -51,8 +51,12 @@ FROM totals
 AT_ONCE = 2048
 """Rows that are read in one step."""
 
+STEP_S = 0.02
 WAITING_S = 0.2
 """How long a query waits for what is not in memory yet."""
+
+FEW_CHUNKS = 5000
+"""For no more chunks than this a query waits longer: without them there is no answer at all."""
 
 T = TypeVar("T")
 
@@ -96,7 +100,8 @@ class Memory:
         self._has_vectors = has_vectors
         self._changing = threading.Lock()
         self._followed: _Followed | None = None
-        self._is_loading = False
+        self._reading = 0
+        """Chunks that are being read."""
 
     @property
     def made_by(self) -> str | None:
@@ -131,11 +136,10 @@ class Memory:
                 _tolerantly(partial(_catch_up, followed), connection)
             else:
                 self._followed = None  # drop the old index first, to save memory
-                self._is_loading = True
                 try:
                     followed = self._followed = _tolerantly(self._load, connection)
                 finally:
-                    self._is_loading = False
+                    self._reading = 0
         if followed.is_reading:
             self._read_vectors(followed, connection)
 
@@ -144,13 +148,16 @@ class Memory:
         return followed is not None and not (needs_vectors and followed.is_reading)
 
     async def _wait(self, needs_vectors: bool) -> None:
-        """Wait a moment for a small index; for a large one raise an error that does not count as a failure."""
+        """Wait for a small index; for a large one only a moment, then raise an error that counts as no failure."""
+        steps = 0
         while not self._is_ready(needs_vectors):
             try:
-                async with asyncio.timeout(WAITING_S):
+                async with asyncio.timeout(STEP_S):  # a round goes on with the vectors after the chunks are there
                     await self._database.round()
             except TimeoutError:
-                if self._is_loading or self._followed is not None:
+                steps += 1
+                has_alternative = self._followed is not None or self._reading > FEW_CHUNKS
+                if steps * STEP_S >= WAITING_S and has_alternative and not self._is_ready(needs_vectors):
                     what = "chunks" if self._followed is None else "vectors"
                     raise BackendStartingError(COMPONENT, f"the {what} are still being read into memory") from None
 
@@ -188,6 +195,7 @@ class Memory:
 
     def _load(self, connection: sqlite3.Connection) -> _Followed:
         """All chunks; vectors are read after it."""
+        (self._reading,) = connection.execute("SELECT chunks FROM totals").fetchone()
         followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
         for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
             followed.index.apply(Change(documents=[StoredDocument(*row) for row in documents]))

@@ -32,6 +32,9 @@ _STATES = itertools.count()
 LEAST_DEAD = 1024
 """Fewer dead rows than this are left where they are."""
 
+REMEMBERED = 20_000
+"""Chunks whose names are kept together, of some 200 bytes each."""
+
 
 class StoredChunk(NamedTuple):
     """A chunk as it is read from the file. `document` is the key of its document, `length` its number of terms."""
@@ -102,6 +105,7 @@ class MemoryIndex:
         self._live = 0
         self._terms = 0
         self._statistics: Statistics | None = None
+        self._refs: dict[int, ChunkRef] = {}
         self._changes = next(_STATES)
 
     @contextmanager
@@ -252,15 +256,22 @@ class MemoryIndex:
         return [(-negative, row) for negative, _, row in sorted(named)[:limit]]
 
     def _ref(self, row: int) -> ChunkRef:
-        document = int(self._rows.documents[row])
-        documents = self._documents
-        return ChunkRef(
+        """The chunk of a row. Making one takes longer than scoring it, and a row keeps its chunk until rows move."""
+        known = self._refs.get(row)
+        if known is not None:
+            return known
+        document, documents = int(self._rows.documents[row]), self._documents
+        ref = ChunkRef(
             self._ids[row],
             documents.id(document),
             int(self._rows.positions[row]),
             documents.content_type(document),
             documents.thread(document),
         )
+        if len(self._refs) >= REMEMBERED:
+            self._refs = {}
+        self._refs[row] = ref
+        return ref
 
     def _matching(self, where: Filter, further: Mask | None) -> Mask | None:
         """`(n,)`, the live rows that `where` and the mask `further` let through; None if they let all rows through."""
@@ -367,6 +378,7 @@ class MemoryIndex:
         new_rows = np.full(size, -1, dtype=np.int32)
         new_rows[rows] = np.arange(len(rows), dtype=np.int32)
         self._postings.renumber(new_rows)
+        self._refs = {}
         self._rows = self._rows.only(rows)
         documents, numbers = np.unique(self._rows.documents, return_inverse=True)
         self._documents = self._documents.only(documents.astype(np.intp))
