@@ -17,7 +17,9 @@ from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import open_database
 from rag_context.stores.sqlite.changes import REMEMBERED_DELETIONS, delete_document, forget_old_deletions
 from rag_context.stores.sqlite.database import READERS
+from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
 from tests.stores.test_sqlite_faults import take_away
 from tests.stores.test_text_index import plain_scores
@@ -63,6 +65,28 @@ async def test_keyword_search_answers_while_vectors_are_read(path: Path, monkeyp
         may_go_on.set()
         await store.memory.loaded()
         assert ids(await store.vectors.search(axis(3), limit=5, where=Filter())) == wolf
+
+
+async def test_a_search_does_not_wait_for_a_large_index_that_is_still_being_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_database(path) as store:
+        fox = await put(store, document("fox", "a fox"), vector=axis(3))
+    may_go_on = threading.Event()
+    apply = MemoryIndex.apply
+
+    def slowly(self: MemoryIndex, change: Change) -> None:
+        may_go_on.wait(30)
+        apply(self, change)
+
+    monkeypatch.setattr(MemoryIndex, "apply", slowly)
+    monkeypatch.setattr(following, "FEW_CHUNKS", 0)
+    async with open_database(path) as store:
+        with pytest.raises(BackendStartingError, match="chunks are still being read"):
+            await store.texts.search("fox", limit=5, where=Filter())
+        may_go_on.set()
+        await store.memory.loaded()
+        assert ids(await store.texts.search("fox", limit=5, where=Filter())) == fox
 
 
 async def test_waiting_for_the_load_can_be_given_up(path: Path) -> None:
