@@ -78,7 +78,7 @@ class KeywordScores:
         return self.bm25.nbytes + self.shares.nbytes
 
 
-def score(question: Question, postings: Postings, statistics: Statistics, changes: int) -> KeywordScores:
+def score(question: Question, postings: Postings, statistics: Statistics, changes: int = 0) -> KeywordScores:
     """Score all rows."""
     size = len(statistics.norm)
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
