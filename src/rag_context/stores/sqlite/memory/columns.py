@@ -131,7 +131,7 @@ class DocumentColumns:
 
     def put(self, documents: Sequence[StoredDocument]) -> None:
         """Add documents, or replace the fields of those that are there; damaged ones are left out."""
-        documents = [document for document in documents if _is_readable(document)]
+        documents = [document for document in documents if self._is_readable(document)]
         if not documents:
             return
         rows: list[int] = []
@@ -164,6 +164,14 @@ class DocumentColumns:
         numbers[_TAGS, rows] = [self._tags.number(d.tags) for d in documents]
         self._timestamps[rows] = [d.timestamp for d in documents]
         self._keys[rows] = [d.key for d in documents]
+
+    def _is_readable(self, document: StoredDocument) -> bool:
+        """Whether the fields are what filters can compare."""
+        are_kinds = set(map(type, document[1:8])) == {str} and type(document.timestamp) is int
+        if are_kinds and (self._tags.known(document.tags) is not None or _are_tags(document.tags)):
+            return True
+        logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
+        return False
 
     def row(self, key: int) -> int | None:
         """The row of the document with this key; None if it is unknown, or damaged."""
@@ -266,18 +274,9 @@ class DocumentColumns:
         self._timestamps, self._keys = np.pad(self._timestamps, (0, more)), np.pad(self._keys, (0, more))
 
 
-def _is_readable(document: StoredDocument) -> bool:
-    """Whether the fields are what filters can compare."""
+def _are_tags(stored: str) -> bool:
     try:
-        tags = json.loads(document.tags)
-        are_texts = isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)
+        tags = json.loads(stored)
     except (TypeError, ValueError):
-        are_texts = False
-    if not are_texts or not _are_kinds(document[1:8], str) or not _are_kinds(document[-1:], int):
-        logger.warning("the document %s is damaged and left out; run `rag-context check`", document.id)
         return False
-    return True
-
-
-def _are_kinds(values: Sequence[object], kind: type) -> bool:
-    return all(isinstance(value, kind) for value in values)
+    return isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)

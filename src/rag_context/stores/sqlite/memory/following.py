@@ -51,6 +51,9 @@ FROM totals
 AT_ONCE = 2048
 """Rows that are read in one step."""
 
+CHUNKS_AT_ONCE = 16_384
+"""Chunks that are read in one step when all are: their terms are sorted together."""
+
 STEP_S = 0.02
 WAITING_S = 0.2
 """How long a query waits for what is not in memory yet."""
@@ -199,7 +202,7 @@ class Memory:
         followed = _Followed(self._database.file.generation, _position(connection), self._has_vectors)
         for documents in _batches(connection.execute(_DOCUMENTS, (0,))):
             followed.index.apply(Change(documents=[StoredDocument(*row) for row in documents]))
-        for chunks in _batches(connection.execute(_CHUNKS, (0,))):
+        for chunks in _batches(connection.execute(_CHUNKS, (0,)), CHUNKS_AT_ONCE):
             followed.index.apply(Change(chunks=[StoredChunk(*row) for row in chunks]))
         return followed
 
@@ -270,6 +273,6 @@ def _position(connection: sqlite3.Connection) -> _Position:
     return _Position(*connection.execute(_POSITION).fetchone())
 
 
-def _batches(cursor: sqlite3.Cursor) -> Iterator[list[tuple[Any, ...]]]:
-    while batch := cursor.fetchmany(AT_ONCE):
+def _batches(cursor: sqlite3.Cursor, size: int = AT_ONCE) -> Iterator[list[tuple[Any, ...]]]:
+    while batch := cursor.fetchmany(size):
         yield batch
