@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import collections, hundred_thousand, indexing, load, mcp, projects, searching, start_up, statistics
-from benchmarks.figures import Figure, as_json, as_markdown, from_json
-from benchmarks.page import write_page
+from benchmarks.figures import Figure, as_json, as_markdown
+from benchmarks.page import RESULTS, known_figures, write_page
 
-RESULTS = Path(__file__).parent / "results.json"
-DOCS = Path(__file__).parent.parent / "docs"
 TEN_THOUSAND = 10_000
 
 
@@ -118,10 +116,10 @@ def main() -> int:
 
 def _write_down(measured: dict[str, list[Figure]]) -> None:
     """The figures of these stages in place of their earlier ones."""
-    earlier = from_json(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+    earlier = known_figures()
     known = {stage: measured.get(stage) or earlier.get(stage, []) for stage in STAGES}
     RESULTS.write_text(as_json(known), encoding="utf-8")
-    write_page([figure for stage in known.values() for figure in stage], DOCS)
+    write_page()
 
 
 def _say(what: str) -> None:

@@ -1,8 +1,12 @@
-"""docs/benchmarks.md, written from the figures of a run."""
+"""docs/benchmarks.md, written from the figures of the stages and the rows of the peers."""
 
 from pathlib import Path
 
-from benchmarks.figures import Figure, as_markdown, as_svg
+from benchmarks.figures import Figure, as_markdown, as_svg, from_json
+from benchmarks.peers.table import section
+
+RESULTS = Path(__file__).parent / "results.json"
+DOCS = Path(__file__).parent.parent / "docs"
 
 _HEAD = """# Speed and memory
 
@@ -67,7 +71,14 @@ _TAIL = """
 """
 
 
-def write_page(figures: list[Figure], docs: Path) -> None:
-    """Write benchmarks.md and benchmarks.svg into the documentation."""
-    (docs / "benchmarks.md").write_text(_HEAD + as_markdown(figures) + _TAIL, encoding="utf-8")
-    (docs / "benchmarks.svg").write_text(as_svg(figures), encoding="utf-8")
+def known_figures() -> dict[str, list[Figure]]:
+    """The figures of each stage's last run."""
+    return from_json(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
+
+
+def write_page() -> None:
+    """Write benchmarks.md and benchmarks.svg into the documentation, from all that was written down."""
+    figures = [figure for stage in known_figures().values() for figure in stage]
+    page = f"{_HEAD}{as_markdown(figures)}{_TAIL}\n{section()}"
+    (DOCS / "benchmarks.md").write_text(page, encoding="utf-8")
+    (DOCS / "benchmarks.svg").write_text(as_svg(figures), encoding="utf-8")

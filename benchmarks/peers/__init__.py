@@ -1,0 +1,1 @@
+"""rag-context and its peers side by side in one run, each as its users would run it: `python -m benchmarks.peers`."""

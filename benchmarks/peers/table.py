@@ -1,0 +1,172 @@
+"""What the peers are, what was measured of them, and how the documentation shows it."""
+
+import json
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A program to measure. `name` is its driver's and its lock file's; `packages` are those that it is known by."""
+
+    name: str
+    title: str
+    packages: tuple[str, ...]
+    access: str
+    search: str
+    storage: str
+
+
+OURS = Peer(
+    name="rag-context",
+    title="rag-context",
+    packages=(),
+    access="server over HTTP",
+    search="hybrid, exact",
+    storage="texts stored; on disk before each receipt",
+)
+PEERS = (
+    OURS,
+    Peer(
+        name="mcp-server-qdrant",
+        title="Qdrant's MCP server",
+        packages=("mcp-server-qdrant", "qdrant-client"),
+        access="server over MCP (stdio)",
+        search="dense, exact",
+        storage="texts stored; on disk with each call",
+    ),
+    Peer(
+        name="chroma",
+        title="Chroma's server",
+        packages=("chromadb",),
+        access="server over HTTP",
+        search="dense, approximate (HNSW)",
+        storage="texts stored; on disk with each call",
+    ),
+    Peer(
+        name="langchain-faiss",
+        title="LangChain with FAISS",
+        packages=("langchain-community", "faiss-cpu"),
+        access="in process",
+        search="dense, exact (flat index)",
+        storage="texts stored; in memory, saved on demand",
+    ),
+    Peer(
+        name="llama-index",
+        title="LlamaIndex",
+        packages=("llama-index-core",),
+        access="in process",
+        search="dense, exact (its simple store)",
+        storage="texts stored; in memory, saved on demand",
+    ),
+)
+"""Ours first: the others are shown as multiples of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One peer at one size. `failure` says why it has no figures; ratios are to ours of the same run."""
+
+    size: int
+    peer: str
+    versions: str
+    p50_ms: float | None = None
+    p50_ratio: float | None = None
+    texts_per_s: float | None = None
+    indexing_ratio: float | None = None
+    failure: str = ""
+
+
+def merged(earlier: Sequence[Row], measured: Sequence[Row]) -> list[Row]:
+    """The rows of these sizes in place of their earlier ones, by size."""
+    sizes = {row.size for row in measured}
+    return sorted([*(row for row in earlier if row.size not in sizes), *measured], key=lambda row: row.size)
+
+
+def as_json(rows: Sequence[Row]) -> str:
+    """For programs: the rows, and on what kind of machine."""
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()}
+    return json.dumps({"machine": machine, "rows": [asdict(row) for row in rows]}, indent=2) + "\n"
+
+
+def read(path: Path) -> list[Row]:
+    """The rows that `as_json` wrote into a file; none without the file."""
+    if not path.exists():
+        return []
+    return [Row(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+
+
+def as_markdown(rows: Sequence[Row]) -> str:
+    """A table for each size."""
+    parts = []
+    for size in dict.fromkeys(row.size for row in rows):
+        lines = [_line(row) for row in rows if row.size == size]
+        parts.append("\n".join([f"### {_number(size)} texts", "", _HEADER, *lines, ""]))
+    return "\n".join(parts)
+
+
+def section(results: Path = RESULTS) -> str:
+    """The part of docs/benchmarks.md about the peers."""
+    rows = read(results)
+    if not rows:
+        return f"{_INTRODUCTION}\nNot measured yet for this version.\n"
+    return f"{_INTRODUCTION}\n{as_markdown(rows)}"
+
+
+def _line(row: Row) -> str:
+    peer = next((peer for peer in PEERS if peer.name == row.peer), None)
+    title = f"{peer.title if peer else row.peer} ({row.versions})"
+    does = f"{peer.access}; {peer.search}; {peer.storage}" if peer else ""
+    if row.failure:
+        return f"| {title} | **not measured**: {_cell(row.failure)} | | | | {does} |"
+    cells = [_ratio(row.p50_ratio), _value(row.p50_ms), _ratio(row.indexing_ratio), _value(row.texts_per_s)]
+    return f"| {title} | {' | '.join(cells)} | {does} |"
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f} x"
+
+
+def _value(value: float | None) -> str:
+    return "–" if value is None else f"{value:.{1 if value < 100 else 0}f}"
+
+
+def _number(size: int) -> str:
+    return f"{size:,}".replace(",", " ")
+
+
+def _cell(text: str) -> str:
+    """Text that cannot end its cell or begin markup."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+_HEADER = """\
+| | p50 / ours | p50, ms | indexing / ours | texts a second | what it does |
+|---|---|---|---|---|---|"""
+
+_INTRODUCTION = """## Beside other software
+
+```
+python -m benchmarks.peers [--sizes N ... | --full | --quick]
+```
+
+measures rag-context and other software side by side, and writes this section. Each peer runs in an environment of its
+own, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps in the
+user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table, with
+the reason, and the command ends with status 1.
+
+- All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences each: one chunk of
+  rag-context. LangChain, LlamaIndex and Chroma's client get it through their interface for custom embeddings, and run
+  it as rag-context does: one text per run, on one thread, as many at once as there are cores. mcp-server-qdrant embeds
+  with fastembed.
+- There is one client. Every question goes to all peers, one after the other, and each time another begins; no question
+  comes twice, and the first twenty are not counted. A question returns five results with their texts.
+- Indexing is measured in ten parts, in the same turns, and includes the embedding and, where data is in memory, saving
+  it once at the end. Before the questions, each peer has to find texts by themselves.
+- Both ratios are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing
+  rate below 1 is slower.
+"""

@@ -1,0 +1,237 @@
+"""The comparison with other software: turns, texts, rows, and what becomes of a peer that does not work."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from benchmarks.peers import __main__ as command
+from benchmarks.peers import table
+from benchmarks.peers.drivers import OPEN, batches, carry_out
+from benchmarks.peers.mcp_server_qdrant import McpServerQdrant, ended
+from benchmarks.peers.table import OURS, PEERS, Peer, Row
+
+OTHER = PEERS[1]
+
+
+class Notes:
+    """A peer whose results are its texts in the order of storing."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, texts: Sequence[str]) -> None:
+        self.texts += texts
+
+    def save(self) -> None:
+        self.texts.append("saved")
+
+    def ask(self, question: str) -> list[str]:
+        return [text for text in self.texts if question in text]
+
+
+def measured(peer: Peer, *, indexing_s: float, ms: float, found: int = 1) -> command.Run:
+    """A run whose measured questions took so long, and whose warm-up took far longer."""
+    times = [1e6] * command.WARM_UP + [ms] * 3
+    return command.Run(peer, indexing_s=indexing_s, times_ms=times, found=found)
+
+
+def program(path: Path, text: str) -> Path:
+    """A program to start in place of a peer's interpreter."""
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(text)}")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Locks of a test's own."""
+    monkeypatch.setattr(command, "LOCKS", tmp_path)
+    return tmp_path
+
+
+def test_everybody_has_a_turn_and_another_begins_each_time() -> None:
+    turns = [command.in_turn("abc", number) for number in range(4)]
+    assert turns == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
+
+
+def test_texts_and_questions_are_the_same_on_every_run_and_none_comes_twice() -> None:
+    steps = [step.request for step in command.steps(1003)]
+    assert steps == [step.request for step in command.steps(1003)]
+    parts = [step["add"] for step in steps if "add" in step]
+    assert len(parts) == command.PARTS
+    texts = [text for part in parts if isinstance(part, list) for text in part]
+    assert len(set(texts)) == 1003
+    questions = [step["ask"] for step in steps if "ask" in step]
+    assert len(set(questions)) == command.PROBES + command.WARM_UP + command.QUESTIONS
+
+
+def test_a_peer_stores_and_saves_everything_before_it_is_asked() -> None:
+    kinds = [next(iter(step.request)) for step in command.steps(50)]
+    assert list(dict.fromkeys(kinds)) == ["add", "save", "ask"]
+    assert kinds == sorted(kinds, key=["add", "save", "ask"].index)
+
+
+def test_peers_are_shown_as_multiples_of_ours_without_the_warm_up() -> None:
+    ours, other = command.rows(
+        1000, [measured(OURS, indexing_s=2.0, ms=10.0), measured(OTHER, indexing_s=8.0, ms=15.0)]
+    )
+    assert (ours.p50_ms, ours.p50_ratio, ours.texts_per_s, ours.indexing_ratio) == (10.0, 1.0, 500.0, 1.0)
+    assert (other.p50_ms, other.p50_ratio, other.texts_per_s, other.indexing_ratio) == (15.0, 1.5, 125.0, 0.25)
+
+
+def test_without_ours_the_others_have_figures_and_no_ratios() -> None:
+    broken = command.Run(OURS, failure="no room on the disk")
+    ours, other = command.rows(1000, [broken, measured(OTHER, indexing_s=8.0, ms=15.0)])
+    assert ours.failure == "no room on the disk"
+    assert (other.p50_ms, other.p50_ratio, other.texts_per_s, other.indexing_ratio) == (15.0, None, 125.0, None)
+    assert "| – | 15.0 | – | 125 |" in table.as_markdown([other])
+
+
+def test_a_peer_that_finds_no_text_by_itself_is_not_measured() -> None:
+    _, other = command.rows(
+        1000, [measured(OURS, indexing_s=2.0, ms=10.0), measured(OTHER, indexing_s=1.0, ms=1.0, found=0)]
+    )
+    assert other.p50_ms is None
+    assert "by themselves" in other.failure
+
+
+def test_a_peer_that_cannot_be_installed_is_a_row_with_the_reason(tmp_path: Path, written_to: Path) -> None:
+    (written_to / f"{OTHER.name}.txt").write_text("mcp-server-qdrant==0\nqdrant-client==0\n./no-such-package\n")
+    with pytest.raises(command.PeerError, match="cannot be installed") as caught:
+        command.environment_of(OTHER, tmp_path / "cache")
+    (row,) = command.measure(5, {OTHER: caught.value}, tmp_path / "scratch")
+    assert "no-such-package" in row.failure
+    assert f"**not measured**: {row.failure}" in table.as_markdown([row])
+
+
+def test_half_of_an_environment_is_made_again(
+    tmp_path: Path, written_to: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (written_to / f"{OTHER.name}.txt").write_text("")
+    python = command.environment_of(OTHER, tmp_path / "cache")
+    (python.parents[1] / "installed").unlink()
+    assert command.environment_of(OTHER, tmp_path / "cache") == python
+    monkeypatch.setattr(command, "_install", lambda words: pytest.fail(f"it is whole, and was made again: {words}"))
+    assert command.environment_of(OTHER, tmp_path / "cache") == python
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import sys; sys.exit('the model is missing')", "the model is missing"),
+        ("import time; time.sleep(600)", "no response within"),
+        ('print(\'{"error": "no such collection"}\', flush=True); input(); input()', "no such collection"),
+    ],
+)
+def test_a_driver_that_ends_or_hangs_or_fails_is_a_reason(tmp_path: Path, text: str, reason: str) -> None:
+    with command.driving(OTHER, program(tmp_path / "python", text), tmp_path / "peer") as driver:
+        run = command.Run(OTHER, driver)
+        run.take(command.Step({"save": True}, timeout_s=2.0))
+        assert reason in run.failure
+
+
+def test_a_peer_that_cannot_be_started_is_a_row_too(tmp_path: Path) -> None:
+    (row,) = command.measure(5, {OTHER: tmp_path / "nothing"}, tmp_path / "scratch")
+    assert "cannot be started" in row.failure
+
+
+def test_a_driver_sees_no_setting_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QDRANT_URL", "http://somebody.example")
+    python = program(
+        tmp_path / "python",
+        """
+        import json, os
+        print(json.dumps({"best": os.environ["HOME"] + os.environ.get("QDRANT_URL", "")}), flush=True)
+        """,
+    )
+    with command.driving(OTHER, python, tmp_path / "peer") as driver:
+        assert driver.call({"save": True}, 20.0) == {"best": str(tmp_path / "peer")}
+
+
+def test_a_reason_is_one_short_line_without_the_home_of_the_user() -> None:
+    assert command.one_line(f"Traceback\n  {Path.home()}/x is missing\n\n") == "~/x is missing"
+    assert len(command.one_line("x" * 1000)) < 210
+    assert command.one_line("\n") != ""
+
+
+def test_rows_of_a_size_replace_their_earlier_ones_and_the_rest_stays(tmp_path: Path) -> None:
+    earlier = [Row(1000, "a", "1"), Row(1000, "gone", "1"), Row(10_000, "a", "1")]
+    new = [Row(1000, "a", "2", failure="full")]
+    path = tmp_path / "results.json"
+    path.write_text(table.as_json(table.merged(earlier, new)))
+    assert table.read(path) == [new[0], earlier[2]]
+
+
+def test_the_page_says_so_where_nothing_was_measured(tmp_path: Path) -> None:
+    assert "Not measured yet" in table.section(tmp_path / "results.json")
+
+
+def test_a_reason_cannot_end_its_cell() -> None:
+    line = table.as_markdown([Row(1000, OTHER.name, "1", failure="a | b\n<script>")]).splitlines()[-1]
+    assert "a \\| b &lt;script>" in line
+    assert line.replace("\\|", "").count("|") == 7
+
+
+def test_every_peer_has_a_driver_and_pinned_packages() -> None:
+    assert set(OPEN) == {peer.name for peer in PEERS}
+    for peer in PEERS:
+        assert all(package in command.versions_of(peer) for package in peer.packages)
+
+
+def test_a_driver_carries_out_requests_one_by_one() -> None:
+    peer = Notes()
+    carry_out(peer, {"add": ["one", "two"]})
+    carry_out(peer, {"save": True})
+    assert peer.texts == ["one", "two", "saved"]
+    answer = carry_out(peer, {"ask": "t"})
+    assert (answer["results"], answer["best"]) == (1, "two")
+    assert carry_out(peer, {"ask": "none"})["results"] == 0
+
+
+def test_texts_are_cut_into_batches_that_lose_nothing() -> None:
+    texts = [str(number) for number in range(1001)]
+    assert [len(batch) for batch in batches(texts)] == [500, 500, 1]
+    assert [text for batch in batches(texts) for text in batch] == texts
+
+
+@pytest.fixture
+def mcp_server(tmp_path: Path) -> "Iterator[subprocess.Popen[str]]":
+    """A server that logs before each response, as mcp-server-qdrant does, and whose tool fails for `fail`."""
+    server = program(
+        tmp_path / "server",
+        """
+        import json, sys
+        for line in sys.stdin:
+            message = json.loads(line)
+            if "id" not in message:
+                continue
+            print(json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {}}), flush=True)
+            query = message["params"].get("arguments", {}).get("query")
+            text = json.dumps(["Results", f"<entry>{query}</entry>"])
+            result = {"content": [{"type": "text", "text": text}], "isError": query == "fail"}
+            print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+        """,
+    )
+    with (
+        subprocess.Popen([server], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+        ended(process),
+    ):
+        yield process
+
+
+def test_results_over_mcp_are_found_behind_log_messages(mcp_server: "subprocess.Popen[str]") -> None:
+    client = McpServerQdrant(mcp_server)
+    assert client.ask("pumps") == ["<entry>pumps</entry>"]
+    with pytest.raises(RuntimeError, match="qdrant-find"):
+        client.ask("fail")
+
+
+@pytest.mark.parametrize(
+    "words", [["--sizes", "0"], ["--full", "--quick"], ["--cache", str(command.ROOT / "peers-cache")]]
+)
+def test_options_that_cannot_be_meant_are_rejected(words: list[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        command._options(words)
