@@ -8,6 +8,7 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import statistics
@@ -44,6 +45,7 @@ PARTS = 10
 PROBES = 5
 WARM_UP = 20
 QUESTIONS = 200
+STOP_S = 30.0
 PAUSE_S = 0.05
 """After each question: threads of a model that still spin would take the core of the peer whose turn is next."""
 
@@ -175,7 +177,7 @@ def driving(peer: Peer, python: Path, folder: Path) -> Iterator[Driver]:
         with suppress(BrokenPipeError):
             process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(ANSWER_S)
+            process.wait(STOP_S)
         driver.kill()
         process.wait()
         process.stdout.close()
@@ -250,9 +252,8 @@ def steps(size: int) -> Iterator[Step]:
 
 
 def in_turn(items: Sequence[Item], number: int) -> list[Item]:
-    """All, beginning with another one each time: nobody always comes after the same."""
-    first = number % len(items)
-    return [*items[first:], *items[:first]]
+    """All, in another order each time: nobody always comes after the same, whose threads may still be at work."""
+    return random.Random(number).sample(items, len(items))
 
 
 def measure(size: int, pythons: Mapping[Peer, Path | PeerError], scratch: Path) -> list[Row]:
