@@ -23,7 +23,6 @@ from benchmarks.peers.mcp_server_qdrant import COLLECTION, LIMIT, MAX_TOKENS, en
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
     from langchain_community.vectorstores import FAISS
-    from langchain_core.embeddings import Embeddings
     from llama_index.core import VectorStoreIndex
     from llama_index.core.base.base_retriever import BaseRetriever
 
@@ -67,6 +66,7 @@ class Model:
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(MAX_TOKENS)
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self.embed("probe")
 
     def embed(self, text: str) -> list[float]:
         """One text's vector, of length 1."""
@@ -194,16 +194,14 @@ def _chroma_function(model: Model) -> Any:
 class LangChain:
     """LangChain's FAISS vector store, in this process."""
 
-    def __init__(self, embeddings: "Embeddings", folder: Path) -> None:
-        self._embeddings, self._folder = embeddings, folder
+    def __init__(self, first: "Callable[[list[str]], FAISS]", folder: Path) -> None:
+        self._first, self._folder = first, folder
         self._store: FAISS | None = None
 
     def add(self, texts: Sequence[str]) -> None:
-        from langchain_community.vectorstores import FAISS
-
         for batch in batches(texts):
             if self._store is None:
-                self._store = FAISS.from_texts(batch, self._embeddings)
+                self._store = self._first(batch)
             else:
                 self._store.add_texts(batch)
 
@@ -219,6 +217,8 @@ class LangChain:
 @contextmanager
 def langchain_faiss(folder: Path, model_dir: Path) -> Opened:
     """Load the model behind LangChain's interface for embeddings."""
+    import faiss  # noqa: F401  (LangChain imports it with the first text, and the import is not indexing)
+    from langchain_community.vectorstores import FAISS
     from langchain_core.embeddings import Embeddings
 
     model = Model(model_dir)
@@ -230,7 +230,8 @@ def langchain_faiss(folder: Path, model_dir: Path) -> Opened:
         def embed_query(self, text: str) -> list[float]:
             return model.embed(text)
 
-    yield LangChain(MiniLm(), folder / "data")
+    embeddings = MiniLm()
+    yield LangChain(lambda texts: FAISS.from_texts(texts, embeddings), folder / "data")
 
 
 class LlamaIndex:

@@ -164,7 +164,7 @@ the reason, and the command ends with status 1.
   it as rag-context does: one text per run, on one thread, as many at once as there are cores. mcp-server-qdrant embeds
   with fastembed.
 - There is one client. Every question goes to all peers, one after the other and in another order each time; no question
-  comes twice, and the first twenty are not counted. A question returns five results with their texts.
+  comes twice, and the first twenty are not counted. A question returns at most five results, with their texts.
 - Indexing is measured in ten parts, in the same turns, and includes the embedding and, where data is in memory, saving
   it once at the end. Before the questions, each peer has to find texts by themselves.
 - Both ratios are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing

@@ -100,6 +100,15 @@ def test_a_peer_that_finds_no_text_by_itself_is_not_measured() -> None:
     assert "by themselves" in other.failure
 
 
+def test_a_peer_that_mostly_finds_nothing_is_not_measured() -> None:
+    some, most = measured(OURS, indexing_s=2.0, ms=10.0), measured(OTHER, indexing_s=1.0, ms=1.0)
+    some.empty, most.empty = 2, len(most.times_ms) - 2
+    ours, other = command.rows(1000, [some, most])
+    assert ours.p50_ms == 10.0
+    assert other.p50_ms is None
+    assert "no result" in other.failure
+
+
 def test_a_peer_that_cannot_be_installed_is_a_row_with_the_reason(tmp_path: Path, written_to: Path) -> None:
     (written_to / f"{OTHER.name}.txt").write_text("mcp-server-qdrant==0\nqdrant-client==0\n./no-such-package\n")
     with pytest.raises(command.PeerError, match="cannot be installed") as caught:
