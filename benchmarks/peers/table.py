@@ -154,10 +154,11 @@ _INTRODUCTION = """## Beside other software
 python -m benchmarks.peers [--sizes N ... | --full | --quick]
 ```
 
-measures rag-context and other software side by side, and writes this section. Each peer runs in an environment of its
-own, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps in the
-user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table, with
-the reason, and the command ends with status 1.
+measures rag-context and other software side by side, and writes this section. The sizes are 1 000 and 10 000 texts;
+`--full` adds 100 000, which takes hours, and `--quick` measures 300 and writes nothing. Each peer runs in its own
+environment, which the command makes from the package registry with the versions of `benchmarks/peers/locks/` and keeps
+in the user's cache directory (`--cache` names another). A peer that cannot be installed or started stays in the table,
+with the reason, and the command ends with status 1.
 
 - All have the same model, the bundled all-MiniLM-L6-v2, and embed the same texts, of two sentences each: one chunk of
   rag-context. LangChain, LlamaIndex and Chroma's client get it through their interface for custom embeddings, and run
@@ -166,7 +167,7 @@ the reason, and the command ends with status 1.
 - There is one client. Every question goes to all peers, one after the other and in another order each time; no question
   comes twice, and the first twenty are not counted. A question returns at most five results, with their texts.
 - Indexing is measured in ten parts, in the same turns, and includes the embedding and, where data is in memory, saving
-  it once at the end. Before the questions, each peer has to find texts by themselves.
+  it once at the end. Before the questions, five texts are searched by themselves; a peer that finds none is out.
 - Both ratios are the peer's figure divided by that of rag-context in the same run: a p50 above 1 is slower, an indexing
   rate below 1 is slower.
 """

@@ -123,8 +123,10 @@ def test_half_of_an_environment_is_made_again(
 ) -> None:
     (written_to / f"{OTHER.name}.txt").write_text("")
     python = command.environment_of(OTHER, tmp_path / "cache")
-    (python.parents[1] / "installed").unlink()
+    installed = python.parents[1] / "installed"
+    installed.unlink()
     assert command.environment_of(OTHER, tmp_path / "cache") == python
+    assert installed.exists()
     monkeypatch.setattr(command, "_install", lambda words: pytest.fail(f"it is whole, and was made again: {words}"))
     assert command.environment_of(OTHER, tmp_path / "cache") == python
 
@@ -133,7 +135,7 @@ def test_half_of_an_environment_is_made_again(
     ("text", "reason"),
     [
         ("import sys; sys.exit('the model is missing')", "the model is missing"),
-        ("import time; time.sleep(600)", "no response within"),
+        ("import time; time.sleep(60)", "no response within"),
         ('print(\'{"error": "no such collection"}\', flush=True); input(); input()', "no such collection"),
     ],
 )
