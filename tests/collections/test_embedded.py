@@ -284,7 +284,7 @@ async def test_what_an_interrupted_reader_has_begun_is_no_answer_to_an_older_sna
     def total(connection: sqlite3.Connection) -> int | None:
         key, version = connection.execute("SELECT key, version FROM collections").fetchone()
         assert key == 1
-        answer = loaded.ask(version, [("n",)], lambda view: view.matching(where, 0, 0)[1], connection)
+        answer = loaded.read(version, [("n",)], lambda view: view.matching(where, 0, 0)[1], connection)
         return None if answer is None else answer[0]
 
     loaded, steps = LoadedCollection(1), 3 * AT_ONCE

@@ -17,7 +17,7 @@ from rag_context.stores.sqlite.memory import postings
 from rag_context.stores.sqlite.memory.columns import StoredDocument
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
 from rag_context.stores.sqlite.memory.postings import packed
-from rag_context.stores.sqlite.memory.scoring import Question
+from rag_context.stores.sqlite.memory.scoring import QueryTerms
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)
@@ -44,7 +44,7 @@ def test_no_search_sees_half_a_change() -> None:
             threads.submit(look)
         for key in range(2, 600):
             vectors = [StoredVector(key, axis(0).tobytes())]
-            index.apply(Change(gone=[key - 1], chunks=[chunk(key, str(key))], vectors=vectors))
+            index.apply(Change(deleted=[key - 1], chunks=[chunk(key, str(key))], vectors=vectors))
         done.set()
     assert seen == {1}
 
@@ -55,11 +55,11 @@ def test_rows_of_many_blocks_come_and_go() -> None:
     vectors = [StoredVector(key, axis(key % 16).tobytes()) for key in keys]
     index.apply(Change(documents=[OWNER], chunks=[chunk(key, f"{key:06d}") for key in keys], vectors=vectors))
     kept = keys[::1000]
-    index.apply(Change(gone=[key for key in keys if key not in set(kept)]))
+    index.apply(Change(deleted=[key for key in keys if key not in set(kept)]))
     assert (index.chunks, index.vectors) == (len(kept), len(kept))
     scores = index.cosines(axis(0), [f"{key:06d}" for key in keys])
     assert scores == {f"{key:06d}": float(key % 16 == 0) for key in kept}
-    index.apply(Change(gone=kept))
+    index.apply(Change(deleted=kept))
     assert index.vector_hits(axis(0), 5, Filter()) == []
     again = StoredVector(100_000, np.ones(3, np.float32).tobytes())
     index.apply(Change(chunks=[chunk(100_000, "again")], vectors=[again]))
@@ -71,11 +71,11 @@ def test_terms_of_deleted_rows_go_with_them(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(postings, "TAIL", 16)
     index = MemoryIndex()
     index.apply(Change(documents=[OWNER]))
-    question = Question.of("wolf sheep")
+    query = QueryTerms.of("wolf sheep")
     for key in range(1, 500):
         text = "wolf sheep goat" if key % 3 else "sheep"
-        index.apply(Change(gone=[key - 7], chunks=[chunk(key, f"{key:04d}", text)]))
-        scores = index.keyword_scores(question)
+        index.apply(Change(deleted=[key - 7], chunks=[chunk(key, f"{key:04d}", text)]))
+        scores = index.keyword_scores(query)
         hits = index.keyword_hits(scores, 100, Filter())
         live = [f"{each:04d}" for each in range(max(key - 6, 1), key + 1)]
         assert sorted(ids(hits)) == live

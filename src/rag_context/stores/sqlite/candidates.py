@@ -34,7 +34,7 @@ class SqliteCandidates:
             BackendStartingError: what it needs is still being read into memory.
             BackendError: the file could not be read.
         """
-        return await self._memory.ask(
+        return await self._memory.read(
             lambda index, connection: work(_SqliteSnapshot(index, self._texts, connection)),
             needs_vectors=needs_vectors,
         )

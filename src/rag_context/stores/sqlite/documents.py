@@ -55,7 +55,7 @@ class SqliteDocuments:
 
     async def neighbours(self, chunk_ids: Sequence[str]) -> dict[str, Neighbours]:
         """The chunks before and after each chunk that exists."""
-        return await self._memory.ask(lambda index, _connection: index.neighbours(chunk_ids), needs_vectors=False)
+        return await self._memory.read(lambda index, _connection: index.neighbours(chunk_ids), needs_vectors=False)
 
     async def get(self, document_id: str) -> Document | None:
         """A document with its content; None if it is unknown."""

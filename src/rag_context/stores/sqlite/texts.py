@@ -8,10 +8,10 @@ from cachetools import LRUCache
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.index import MemoryIndex
-from rag_context.stores.sqlite.memory.scoring import KeywordScores, Question
+from rag_context.stores.sqlite.memory.scoring import KeywordScores, QueryTerms
 
 SCORED_BYTES = 64 * 1024 * 1024
-"""Scores of queries that are kept: a search asks for them several times."""
+"""Scores of queries that are kept: one search reads them several times."""
 
 
 class SqliteTexts:
@@ -32,9 +32,9 @@ class SqliteTexts:
         Raises:
             BackendError: the file could not be read.
         """
-        if limit < 1 or not Question.of(query).terms:
+        if limit < 1 or not QueryTerms.of(query).terms:
             return []
-        return await self._memory.ask(
+        return await self._memory.read(
             lambda index, _connection: self.hits(query, limit, where, index), needs_vectors=False
         )
 
@@ -46,7 +46,7 @@ class SqliteTexts:
         """
         if not chunks:
             return {}
-        return await self._memory.ask(
+        return await self._memory.read(
             lambda index, _connection: self.scores([chunk.id for chunk in chunks], query, index), needs_vectors=False
         )
 
@@ -63,7 +63,7 @@ class SqliteTexts:
             known = self._scored.get(query)
         if known is not None and known.changes == index.changes:
             return known
-        scores = index.keyword_scores(Question.of(query))
+        scores = index.keyword_scores(QueryTerms.of(query))
         with self._lock:
             self._scored[query] = scores
         return scores

@@ -44,7 +44,7 @@ class SqliteVectors:
             BackendDataError: the index has vectors of another dimension, or the file is not usable.
             BackendError: the file could not be read.
         """
-        return await self._memory.ask(
+        return await self._memory.read(
             lambda index, _connection: index.vector_hits(vector, limit, where), needs_vectors=True
         )
 
@@ -56,7 +56,7 @@ class SqliteVectors:
         """
         if not chunk_ids:
             return {}
-        return await self._memory.ask(lambda index, _connection: index.cosines(vector, chunk_ids), needs_vectors=True)
+        return await self._memory.read(lambda index, _connection: index.cosines(vector, chunk_ids), needs_vectors=True)
 
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id: the same file holds them.
@@ -83,7 +83,7 @@ class SqliteVectors:
             BackendError: the vectors cannot be read.
         """
         await self._memory.loaded()
-        return await self._memory.ask(
+        return await self._memory.read(
             lambda index, _connection: f"{index.vectors} vectors of dimension {index.dimension or '?'} in memory",
             needs_vectors=True,
         )

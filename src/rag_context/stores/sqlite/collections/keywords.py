@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
 from rag_context.stores.sqlite.memory.postings import Postings, packed
-from rag_context.stores.sqlite.memory.scoring import Question, Statistics, score
+from rag_context.stores.sqlite.memory.scoring import QueryTerms, Statistics, score
 from rag_context.text.analysis import terms
 
 AT_ONCE = 256
@@ -74,7 +74,7 @@ class KeywordIndex:
             average_length = float(lengths[there].mean()) if count else 0.0
             of_prose = np.zeros(len(lengths), dtype=np.bool_)
             statistics = Statistics.of(lengths, there, of_prose, count, average_length)
-            scored = score(Question.of(query), self._postings, statistics)
+            scored = score(QueryTerms.of(query), self._postings, statistics)
         held = np.flatnonzero(scored.bm25 > 0.0)
         every = {
             ids[row]: KeywordScore(bm25, share)

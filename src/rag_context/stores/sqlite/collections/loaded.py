@@ -65,7 +65,7 @@ class LoadedCollection:
         self._changing = threading.Lock()
         self._clear()
 
-    def ask(
+    def read(
         self,
         version: int,
         paths: Sequence[Path],

@@ -153,7 +153,7 @@ class SqliteCollections:
                 best, every = loaded.keywords.scores(text, view.ids, view.seqs, view.mask(where), limit)
                 return dict(best) | {id_: every[id_] for id_ in also if id_ in every}
 
-            return loaded.ask(row.version, paths, scored, connection)
+            return loaded.read(row.version, paths, scored, connection)
 
         return await self._answered(answer)
 
@@ -237,7 +237,7 @@ class SqliteCollections:
         def answer(connection: sqlite3.Connection) -> tuple[T] | None:
             row = reading.find(name, connection)
             loaded = self._memory.of(row.key, database.file.generation)
-            return loaded.ask(row.version, asked, lambda view: question(row, view, connection), connection)
+            return loaded.read(row.version, asked, lambda view: question(row, view, connection), connection)
 
         return await self._answered(answer)
 

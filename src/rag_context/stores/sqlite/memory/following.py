@@ -112,8 +112,8 @@ class Memory:
         followed = self._followed
         return None if followed is None else followed.at.made_by
 
-    async def ask(self, question: Callable[[MemoryIndex, sqlite3.Connection], T], *, needs_vectors: bool) -> T:
-        """Run `question` on the updated index, in a reading thread and in one snapshot of the file.
+    async def read(self, work: Callable[[MemoryIndex, sqlite3.Connection], T], *, needs_vectors: bool) -> T:
+        """Run `work` on the updated index, in a reading thread and in one snapshot of the file.
 
         Raises:
             BackendStartingError: what it needs is still being read into memory.
@@ -121,7 +121,7 @@ class Memory:
         """
         while True:
             await self._wait(needs_vectors)
-            answer = await self._database.read(partial(self._answer, question, needs_vectors))
+            answer = await self._database.read(partial(self._answer, work, needs_vectors))
             if answer is not None:
                 return answer[0]
 
@@ -166,7 +166,7 @@ class Memory:
 
     def _answer(
         self,
-        question: Callable[[MemoryIndex, sqlite3.Connection], T],
+        work: Callable[[MemoryIndex, sqlite3.Connection], T],
         needs_vectors: bool,
         connection: sqlite3.Connection,
     ) -> tuple[T] | None:
@@ -186,7 +186,7 @@ class Memory:
         if needs_vectors and followed.is_reading:
             return None
         with followed.index.reading() as index:
-            return (question(index, connection),)
+            return (work(index, connection),)
 
     def _can_catch_up(self, followed: _Followed, connection: sqlite3.Connection) -> bool:
         epoch, forgotten = connection.execute("SELECT chunks_epoch, forgotten FROM totals").fetchone()
@@ -245,8 +245,8 @@ def _catch_up(followed: _Followed, connection: sqlite3.Connection) -> None:
     is_reading = followed.is_reading or are_replaced
     vectors = [] if is_reading else connection.execute(_VECTORS, (was.last_vector,)).fetchall()
     change = Change(
-        gone=[key for key, is_there in deleted if not is_there],
-        bare=[key for key, is_there in deleted if is_there],
+        deleted=[key for key, is_there in deleted if not is_there],
+        without_vector=[key for key, is_there in deleted if is_there],
         documents=[StoredDocument(*row) for row in connection.execute(_DOCUMENTS, (was.last_chunk,))],
         chunks=[StoredChunk(*row) for row in connection.execute(_CHUNKS, (was.last_chunk,))],
         vectors=[StoredVector(*row[1:]) for row in vectors],

@@ -25,7 +25,7 @@ from rag_context.stores.sqlite.memory.columns import DocumentColumns, Mask, Stor
 from rag_context.stores.sqlite.memory.lock import ReadWriteLock
 from rag_context.stores.sqlite.memory.neighbours import turns_around
 from rag_context.stores.sqlite.memory.postings import Postings
-from rag_context.stores.sqlite.memory.scoring import KeywordScores, Question, Statistics, score
+from rag_context.stores.sqlite.memory.scoring import KeywordScores, QueryTerms, Statistics, score
 
 _STATES = itertools.count()
 
@@ -58,9 +58,9 @@ class StoredVector(NamedTuple):
 class Change:
     """What came and went. All of it is applied at once."""
 
-    gone: Sequence[int] = ()
+    deleted: Sequence[int] = ()
     """Keys of chunks that were deleted."""
-    bare: Sequence[int] = ()
+    without_vector: Sequence[int] = ()
     """Keys of chunks that lost their vector."""
     documents: Sequence[StoredDocument] = ()
     chunks: Sequence[StoredChunk] = ()
@@ -144,8 +144,8 @@ class MemoryIndex:
             self._changes = next(_STATES)
             self._statistics = None
             try:
-                self._remove(self._known(change.gone))
-                self._clear_vectors(self._known(change.bare))
+                self._remove(self._known(change.deleted))
+                self._clear_vectors(self._known(change.without_vector))
                 self._documents.put(change.documents)
                 self._append(change.chunks)
                 self._put_vectors(change.vectors)
@@ -193,9 +193,9 @@ class MemoryIndex:
         scores = self._vectors.scores_of(query, rows)
         return {self._ids[row]: score for row, score in zip(rows.tolist(), scores.tolist(), strict=True)}
 
-    def keyword_scores(self, question: Question) -> KeywordScores:
+    def keyword_scores(self, query: QueryTerms) -> KeywordScores:
         """The exact score of every chunk, good until the next change."""
-        return score(question, self._postings, self._statistics_now(), self._changes)
+        return score(query, self._postings, self._statistics_now(), self._changes)
 
     def keyword_hits(self, scores: KeywordScores, limit: int, where: Filter) -> list[KeywordHit]:
         """The `limit` chunks of highest score that hold a term, equal ones by id."""

@@ -16,13 +16,13 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QueryTerms:
     """The distinct terms of a query, in order, with how often each occurs in it."""
 
     terms: Mapping[str, int]
 
     @classmethod
-    def of(cls, query: str) -> "Question":
+    def of(cls, query: str) -> "QueryTerms":
         """The terms of a query."""
         return cls(Counter(terms(query)))
 
@@ -78,12 +78,12 @@ class KeywordScores:
         return self.bm25.nbytes + self.shares.nbytes
 
 
-def score(question: Question, postings: Postings, statistics: Statistics, changes: int = 0) -> KeywordScores:
+def score(query: QueryTerms, postings: Postings, statistics: Statistics, changes: int = 0) -> KeywordScores:
     """Score all rows."""
     size = len(statistics.norm)
     scores, shares, total = np.zeros(size), np.zeros(size), 0.0
     k1, norm = statistics.k1, statistics.norm
-    for term, times in question.terms.items():
+    for term, times in query.terms.items():
         found = list(postings.of(term))
         if statistics.live is not None:
             found = [(rows[kept], counts[kept]) for rows, counts in found for kept in [statistics.live[rows]]]
