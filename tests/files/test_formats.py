@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.files.formats import ConversionError, Extracted, Format, Limits, format_of
 from rag_context.files.formats.worker import extract
-from rag_context.ingest.chunking.messages import turns
+from rag_context.ingest.chunking.prose import turns
 from rag_context.ingest.context import own_title
 from tests.files import samples
 

@@ -1,7 +1,6 @@
 """What is packed together before sizes are checked (C-1, C-2)."""
 
-from rag_context.ingest.chunking.blocks import Block, common, grouped, headed, path_over, substantial
-from rag_context.ingest.chunking.ruler import Ruler
+from rag_context.ingest.chunking.text_blocks import Block, Ruler, common, grouped, headed, path_over, substantial
 from tests.ingest.tokens import Words
 
 SIZE = 40

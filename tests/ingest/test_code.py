@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking.blocks import Strength
 from rag_context.ingest.chunking.code import braced_blocks, line_boundaries
+from rag_context.ingest.chunking.text_blocks import Strength
 
 TEXT = "sub a {\n  x;\n}\n\nsub b {\n  if (y) {\n  }\n}\nz;\n"
 

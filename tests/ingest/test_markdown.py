@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking.markdown import MAX_HEADING_CHARS, fences, front_matter, heading_text, sections
+from rag_context.ingest.chunking.prose import MAX_HEADING_CHARS, fences, front_matter, heading_text, sections
 
 
 def fenced(text: str) -> list[str]:

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT
 from rag_context.ingest.chunking.chunker import split
-from rag_context.ingest.chunking.markdown import fences
-from rag_context.ingest.chunking.messages import conversation, turns
+from rag_context.ingest.chunking.prose import conversation, fences, turns
 from tests.ingest.tokens import word_pieces
 
 

@@ -3,10 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking.blocks import Boundary, Strength
-from rag_context.ingest.chunking.packing import ChunkSizes, Packer
-from rag_context.ingest.chunking.ruler import Ruler
-from rag_context.ingest.chunking.sentences import boundaries
+from rag_context.ingest.chunking.chunker import ChunkSizes, Packer
+from rag_context.ingest.chunking.prose import boundaries
+from rag_context.ingest.chunking.text_blocks import Boundary, Ruler, Strength
 from rag_context.ports.models import Tokenizer
 from tests.ingest.tokens import Characters, Words, count
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking.blocks import Strength
-from rag_context.ingest.chunking.sentences import boundaries
+from rag_context.ingest.chunking.prose import boundaries
+from rag_context.ingest.chunking.text_blocks import Strength
 
 
 def parts(text: str) -> list[str]:

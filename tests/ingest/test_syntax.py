@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.chunking import syntax
-from rag_context.ingest.chunking.ruler import Ruler
-from rag_context.ingest.chunking.syntax import MAX_DEPTH, definitions
+from rag_context.ingest.chunking import code
+from rag_context.ingest.chunking.code import MAX_DEPTH, definitions
+from rag_context.ingest.chunking.text_blocks import Ruler
 from tests.ingest.tokens import Words
 
 
@@ -264,7 +264,7 @@ def test_broken_code_is_covered_without_gaps(text: str, extension: str) -> None:
 
 def test_a_text_that_takes_the_grammar_too_long_is_left_to_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is not None
-    monkeypatch.setattr(syntax, "MAX_PARSE_S", -1.0)
+    monkeypatch.setattr(code, "MAX_PARSE_S", -1.0)
     assert definitions(Ruler("def a(): pass\n" * 500, Words()), "a.py", 64) is None
 
 

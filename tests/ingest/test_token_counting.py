@@ -1,6 +1,6 @@
 """Measuring in tokens (C-1)."""
 
-from rag_context.ingest.chunking.ruler import CHARS_PER_TOKEN, Ruler
+from rag_context.ingest.chunking.text_blocks import CHARS_PER_TOKEN, Ruler
 from tests.ingest.tokens import Characters, Words, word_pieces
 
 

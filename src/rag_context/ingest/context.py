@@ -15,7 +15,7 @@ import numpy as np
 
 from rag_context.domain import documents
 from rag_context.domain.documents import Metadata
-from rag_context.ingest.chunking.markdown import fences, front_matter, sections
+from rag_context.ingest.chunking.prose import fences, front_matter, sections
 from rag_context.ports.models import Tokenizer
 
 CONTEXT_TOKENS = 32

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 import yaml
 
 from rag_context.domain.documents import Json
-from rag_context.ingest.chunking.markdown import front_matter
+from rag_context.ingest.chunking.prose import front_matter
 from rag_context.projects.records import RESERVED_TAGS, PromotionLevel
 
 if TYPE_CHECKING:

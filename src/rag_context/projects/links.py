@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from markdown_it.utils import EnvType
 
-from rag_context.ingest.chunking.markdown import fences
+from rag_context.ingest.chunking.prose import fences
 from rag_context.projects.records import ProjectDocument
 
 MAX_LINKS = 10_000

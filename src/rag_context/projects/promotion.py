@@ -18,7 +18,7 @@ import yaml
 
 from rag_context.errors import FieldError
 from rag_context.files.descriptors import Folder, open_folder
-from rag_context.ingest.chunking.markdown import front_matter
+from rag_context.ingest.chunking.prose import front_matter
 from rag_context.projects.front_matter import MAX_FRONT_MATTER_CHARS, read_front_matter
 from rag_context.projects.records import FileSystemError, PromotionLevel, SchemaValidationError
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from rag_context.domain.documents import Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError
-from rag_context.ingest.chunking.markdown import front_matter
+from rag_context.ingest.chunking.prose import front_matter
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.assembly import Assembled, Entry, Section, Slot, allocate, assemble, distinct
 from rag_context.projects.boosting import Match

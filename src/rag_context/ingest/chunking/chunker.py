@@ -6,23 +6,139 @@ tokens, prose and conversations are packed to 128 instead, whole sentences or tu
 answer spans of five long texts, where ranking smooths over neighbouring chunks.
 
 Headings bound chunks before sizes do. An H1 always begins a chunk; in documents of more than 500 lines so do H2 and
-H3. Elsewhere a heading begins a chunk unless what runs before it is too small to stand alone (`blocks.grouped`).
+H3. Elsewhere a heading begins a chunk unless what runs before it is too small to stand alone (`grouped`).
 A heading never parts from its text. `Span.heading` is the deepest path that *all* of the chunk stands under: a
 chunk that includes `Status` and `Context` of one decision stands under that decision, not under `Status`.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rag_context.domain import documents
-from rag_context.ingest.chunking import code, markdown, sentences, syntax
-from rag_context.ingest.chunking import messages as turns
-from rag_context.ingest.chunking.blocks import Block, Boundary, Range, Strength, grouped, headed, path_over
-from rag_context.ingest.chunking.packing import ChunkSizes, Packer
-from rag_context.ingest.chunking.ruler import Ruler
+from rag_context.ingest.chunking import code, prose
+from rag_context.ingest.chunking.text_blocks import (
+    Block,
+    Boundary,
+    Range,
+    Ruler,
+    Strength,
+    grouped,
+    headed,
+    path_over,
+    substantial,
+)
 from rag_context.ports.models import Tokenizer
 
-__all__ = ["ChunkSizes", "sizes_for", "split", "split_body"]
+_CLAUSE = re.compile(r"[,;:)\]}]\s++|[，；：、]")
+_SPACE = re.compile(r"\s++")
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSizes:
+    """Bounds of a chunk, in tokens of the embedder."""
+
+    max_tokens: int
+    overlap: int
+
+
+class Packer:
+    """Cuts stretches of one text at its `boundaries` (ascending) into pieces of at most `sizes.max_tokens`."""
+
+    def __init__(self, ruler: Ruler, boundaries: Sequence[Boundary], sizes: ChunkSizes) -> None:
+        self._ruler = ruler
+        self._text = ruler.text
+        self._boundaries = boundaries
+        self._offsets = [boundary.offset for boundary in boundaries]
+        self._sizes = sizes
+
+    def pieces(self, stretch: Range) -> Iterator[Range]:
+        """Pieces that cover `stretch` in order; each starts at the end of the one before, less the overlap."""
+        covered, end = stretch
+        start = covered
+        while covered < end:
+            cut = end if self._rest_fits(start, end) else self._cut(covered, self._limit(start, covered, end))
+            fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+            if fitted <= covered:
+                start = covered
+                fitted = self._ruler.fitting(start, cut, self._sizes.max_tokens)
+            if fitted < cut:
+                cut = min(end, self._behind_space(fitted))
+            yield start, cut
+            start, covered = self._overlap_start(start, cut), cut
+
+    def _rest_fits(self, start: int, end: int) -> bool:
+        return self._ruler.count(start, end) <= self._sizes.max_tokens
+
+    def _limit(self, start: int, covered: int, end: int) -> int:
+        """How far a piece may reach: full, but so that the last piece is large enough to stand alone."""
+        full = self._ruler.reach(start, self._sizes.max_tokens)
+        leaving = self._ruler.back(end, substantial(self._sizes.max_tokens))
+        return max(min(full, leaving), covered + 1)
+
+    def _cut(self, covered: int, limit: int) -> int:
+        """Where to end a piece that holds `covered..` and may reach up to `limit`.
+
+        The strongest boundary in the last quarter; of equals the last. A start of a turn, or a whole sentence that
+        leaves more of the piece empty, comes before any cut inside a sentence.
+        """
+        floor = self._floor(covered, limit)
+        low = bisect_right(self._offsets, self._ruler.reach(covered, 0))
+        high = bisect_right(self._offsets, limit)
+        near = max(low, bisect_left(self._offsets, floor))
+        for index in range(high - 1, low - 1, -1):
+            if self._boundaries[index].strength is Strength.TURN:
+                return self._offsets[index]
+        best = self._strongest(near, high)
+        if best is not None and best.strength > Strength.WRAP:
+            return best.offset
+        return self._last_whole(low, near) or (best.offset if best else self._inside(floor, limit))
+
+    def _floor(self, covered: int, limit: int) -> int:
+        return self._ruler.reach(covered, self._ruler.count(covered, limit) * 3 // 4)
+
+    def _strongest(self, low: int, high: int) -> Boundary | None:
+        return max(reversed(self._boundaries[low:high]), key=lambda boundary: boundary.strength, default=None)
+
+    def _last_whole(self, low: int, high: int) -> int | None:
+        """The last boundary in `low..high` (indices), if the unit that begins there fits into a piece of its own."""
+        for index in range(high - 1, low - 1, -1):
+            if self._boundaries[index].strength > Strength.WRAP:
+                start = self._offsets[index]
+                reach = self._ruler.reach(start, self._sizes.max_tokens)
+                following = self._boundaries[index + 1 : bisect_right(self._offsets, reach)]
+                fits = reach == len(self._text) or any(unit.strength > Strength.WRAP for unit in following)
+                return start if fits else None
+        return None
+
+    def _inside(self, floor: int, limit: int) -> int:
+        """A cut inside a sentence: behind its last clause, else its last word, else anywhere."""
+        stretch = self._text[floor:limit]
+        for pattern in (_CLAUSE, _SPACE):
+            if ends := [match.end() for match in pattern.finditer(stretch)]:
+                return floor + ends[-1]
+        return limit
+
+    def _overlap_start(self, start: int, cut: int) -> int:
+        """Where the piece behind `cut` begins, so that it repeats whole units, else whole words."""
+        tokens = min(self._sizes.overlap, self._ruler.count(start, cut) // 4)
+        if not tokens:
+            return cut
+        low = max(self._ruler.back(cut, tokens), start + 1)
+        units = self._boundaries[bisect_left(self._offsets, low) : bisect_left(self._offsets, cut)]
+        for unit in units:
+            if unit.strength > Strength.WRAP:
+                return unit.offset
+        if units:
+            return units[0].offset
+        space = _SPACE.search(self._text, low, cut)
+        return space.end() if space else cut
+
+    def _behind_space(self, offset: int) -> int:
+        space = _SPACE.match(self._text, offset)
+        return space.end() if space else offset
+
 
 LARGE_WINDOW_TOKENS = 512
 SMALL_WINDOW_CHUNK_TOKENS = 128
@@ -48,7 +164,7 @@ def split_body(
 
     At least one chunk, even of nothing: a document that is all front matter is found by its title and summary.
     """
-    start = markdown.body_start(content)
+    start = prose.body_start(content)
     lines = content.count("\n", 0, start)
     spans = split(content[start:], content_type=content_type, source=source, tokenizer=tokenizer, window=window)
     return [
@@ -82,10 +198,10 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
 
 def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     """Whole turns; a chunk that begins inside one is headed by its speaker, one without a stamp of time by the last."""
-    fences = markdown.fences(ruler.text)
-    conversation = turns.conversation(ruler.text, fences)
+    fences = prose.fences(ruler.text)
+    conversation = prose.conversation(ruler.text, fences)
     blocks = conversation.turns
-    boundaries = _merged(sentences.boundaries(ruler.text, fences), blocks, Strength.TURN)
+    boundaries = _merged(prose.boundaries(ruler.text, fences), blocks, Strength.TURN)
     starts = [block.start for block in blocks]
 
     def heading(start: int, _: int) -> str:
@@ -99,14 +215,14 @@ def _chat(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
 
 
 def _code(ruler: Ruler, source: str, sizes: ChunkSizes) -> list[documents.Span]:
-    blocks = syntax.definitions(ruler, source, sizes.max_tokens) or code.braced_blocks(ruler.text)
+    blocks = code.definitions(ruler, source, sizes.max_tokens) or code.braced_blocks(ruler.text)
     return _blocked(ruler, blocks, code.line_boundaries(ruler.text), sizes, ".")
 
 
 def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
     text = ruler.text
-    fences = markdown.fences(text)
-    sections = markdown.sections(text, fences)
+    fences = prose.fences(text)
+    sections = prose.sections(text, fences)
     hard_level = 3 if text.count("\n", 0, -1) >= LONG_DOCUMENT_LINES else 1
     blocks = [
         Block(
@@ -120,7 +236,7 @@ def _prose(ruler: Ruler, sizes: ChunkSizes) -> list[documents.Span]:
         for section in sections
     ]
     bodies = {section.body for section in sections if section.level}
-    boundaries = [unit for unit in sentences.boundaries(text, fences) if unit.offset not in bodies]
+    boundaries = [unit for unit in prose.boundaries(text, fences) if unit.offset not in bodies]
     return _blocked(ruler, blocks, boundaries, sizes, " > ")
 
 

@@ -1,0 +1,280 @@
+"""The structure of prose: front matter, fences and headings of Markdown, turns of a chat, ends of sentences.
+
+Markdown is read by a scanner of lines, not a parser: it must be linear on any input, and must not read a `# comment` in
+a shell snippet as a heading.
+
+A turn of a chat stands at the start of a line: `[Name] message`, `Name: message`, `**Name:** ...`, `<name> ...`. All
+turns of a conversation have the same form. Where its first turn is `[Name]`, a `Note:` inside a message does not begin
+a turn. A time stamp may stand before the speaker; turns without one have the last one's.
+
+Where a text may be parted has a strength: ends of paragraphs, lines and sentences. Small on purpose: a missed sentence
+end costs a somewhat longer unit, a wrong one parts a thought, so doubtful full stops (abbreviations, initials, list
+numbers) are not ends. Offsets point behind the white space that follows.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rag_context.ingest.chunking.text_blocks import Block, Boundary, Range, Strength
+
+_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*+\r?\n")
+_FRONT_MATTER_END = re.compile(r"^(?:---|\.\.\.)[ \t]*+\r?$", re.MULTILINE)
+_FENCE = re.compile(
+    # Also behind list markers and quote marks, where fences of README files often open.
+    r"^(?:[ \t]++|>|(?:[-*+]|\d{1,9}[.)])[ \t]++)*+(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*+)$",
+    re.MULTILINE,
+)
+_HEADING = re.compile(r"^[ ]{0,3}(?P<marks>#{1,6})(?:[ \t]++(?P<text>[^\n]*+))?\r?$", re.MULTILINE)
+_LINK = re.compile(r"!?\[([^\[\]\n]*+)\](?:\([^()\n]*+\)|\[[^\[\]\n]*+\])")
+_EMPHASIS = re.compile(r"[*`]++|(?<!\w)_+|_+(?!\w)")
+_ANCHOR = re.compile(r"\s\{#[^{}]*+\}$")
+
+MAX_HEADING_CHARS = 200
+"""Longest name of one heading in a path; the rest is cut."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The text from one heading up to the next, of whatever level; level 0 stands before the first heading."""
+
+    start: int
+    end: int
+    body: int
+    """Offset of the first line under the heading that holds text; `end` without one."""
+    level: int
+    path: tuple[str, ...]
+
+
+def front_matter(text: str) -> Range:
+    """Offsets between the lines that enclose a leading YAML block; `(0, 0)` without one."""
+    if (opening := _FRONT_MATTER.match(text)) and (closing := _FRONT_MATTER_END.search(text, opening.end())):
+        return opening.end(), closing.start()
+    return 0, 0
+
+
+def body_start(text: str) -> int:
+    """Where the text behind the front matter begins, blank lines passed over; its end where it is empty."""
+    _, end = front_matter(text)
+    line_end = text.find("\n", end) if end else -1
+    start = line_end + 1 if line_end >= 0 else len(text) if end else 0
+    blank = len(text) - start - len(text[start:].lstrip())
+    return max(start, text.rfind("\n", start, start + blank) + 1)
+
+
+def fences(text: str) -> list[Range]:
+    """Where the code fences stand, marks included; one that is never closed reaches to the end (CommonMark 4.5)."""
+    found: list[Range] = []
+    opened: tuple[int, str] | None = None
+    for match in _FENCE.finditer(text):
+        mark, info = match["mark"], match["info"].strip()
+        if opened is None:
+            if mark[0] not in info:
+                opened = match.start(), mark
+        elif not info and mark.startswith(opened[1]):
+            found.append((opened[0], match.end()))
+            opened = None
+    if opened is not None:
+        found.append((opened[0], len(text)))
+    return found
+
+
+def sections(text: str, fenced: Sequence[Range]) -> list[Section]:
+    """The sections of `text` in order, without gaps; a text without headings is one section of level 0."""
+    headings = list(_headings(text, fenced))
+    starts = [0, *(match.start() for match in headings), len(text)]
+    found = [Section(0, starts[1], 0, 0, ())] if starts[1] else []
+    trail: list[tuple[int, str]] = []
+    for match, end in zip(headings, starts[2:], strict=True):
+        level = len(match["marks"])
+        while trail and trail[-1][0] >= level:
+            trail.pop()
+        trail.append((level, heading_text(match["text"] or "")))
+        path = tuple(name for _, name in trail if name)
+        found.append(Section(match.start(), end, _body(text, match.end(), end), level, path))
+    return found
+
+
+def heading_text(raw: str) -> str:
+    """A heading as people read it: on one line, without closing marks, links, emphasis and anchors."""
+    raw = raw[: 4 * MAX_HEADING_CHARS].rstrip()
+    closed = raw.rstrip("#")
+    if not closed or closed[-1].isspace():
+        raw = closed
+    raw = _EMPHASIS.sub("", _LINK.sub(r"\1", _ANCHOR.sub("", raw)))
+    return " ".join(raw.split())[:MAX_HEADING_CHARS].rstrip()
+
+
+def _headings(text: str, fenced: Sequence[Range]) -> Iterator[re.Match[str]]:
+    hidden = iter([front_matter(text), *fenced])
+    start, end = next(hidden)
+    for match in _HEADING.finditer(text):
+        while match.start() >= end and (following := next(hidden, None)):
+            start, end = following
+        if not start <= match.start() < end:
+            yield match
+
+
+def _body(text: str, start: int, end: int) -> int:
+    """Start of the first line in `text[start:end]` that is more than white space; `end` without one."""
+    blank = len(text[start:end]) - len(text[start:end].lstrip())
+    if start + blank >= end:
+        return end
+    return text.rfind("\n", start, start + blank) + 1
+
+
+_CLOCK = r"(?:[\[(]{0,2}(?P<clock>\d{1,4}[-:./T]\d{1,2}[\d:./TZ ,+APMapm-]{0,24})[\])]{0,2}[ \t]{1,4})?"
+_TURN = re.compile(
+    rf"^[ \t]{{0,3}}{_CLOCK}(?:"
+    r"\[(?P<bracketed>[^\W\d][^\]\[\n]{0,63})\]:?[ \t]"
+    r"|<(?P<angled>[^\W\d][\w .'@-]{0,38})>[ \t]"
+    r"|(?:\*\*|__)(?P<strong>[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2})(?::(?:\*\*|__)|(?:\*\*|__):)(?=\s)"
+    r"|#{1,6} (?P<headed>[Uu]ser|[Aa]ssistant|[Ss]ystem|[Hh]uman|[Aa]gent):?[ \t]*$"
+    r"|(?P<plain>@?[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2}(?: \([^()\n]{1,24}\))?):(?=\s)"
+    r")",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The turns of a conversation without gaps, each under its speaker, and the last time stamp before each."""
+
+    turns: Sequence[Block]
+    clocks: Sequence[str]
+
+
+def turns(text: str, fences: Sequence[Range] = ()) -> list[Block]:
+    """The turns of `text` in order, without gaps, each under its speaker; text before the first has no speaker."""
+    return list(conversation(text, fences).turns)
+
+
+def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
+    """The turns of `text`, and their times where the text states them."""
+    found: list[tuple[int, tuple[str, ...], str]] = []
+    clock, manner = "", ""
+    for match in _outside(text, fences):
+        style = match.lastgroup or ""
+        manner = manner or style
+        if manner == "bracketed" != style:
+            continue
+        clock = (match["clock"] or clock).strip()
+        found.append((match.start(), (match[style],), clock))
+    if not found or found[0][0] > 0:
+        found.insert(0, (0, (), ""))
+    ends = [*(start for start, _, _ in found[1:]), len(text)]
+    blocks = [Block(start, end, path) for (start, path, _), end in zip(found, ends, strict=True)]
+    return Conversation(blocks, [clock for _, _, clock in found])
+
+
+def _outside(text: str, fences: Sequence[Range]) -> Iterator[re.Match[str]]:
+    """The matches of the start of a turn that are outside front matter and fences."""
+    hidden = iter([front_matter(text), *fences])
+    start, end = next(hidden)
+    for match in _TURN.finditer(text):
+        while match.start() >= end and (following := next(hidden, None)):
+            start, end = following
+        if not start <= match.start() < end:
+            yield match
+
+
+# Runs of full stops start where no full stop precedes, and all repeats are possessive: linear on any input.
+_SENTENCE_END = re.compile(
+    r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+",
+)
+_LINE_END = re.compile(r"\n(?:[ \t\r]*+\n)*+")
+_LIST_ITEM = re.compile(r"[ \t]*+(?:[-*+•>|#:]|\d{1,9}[.)]\s|\[)")
+_LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*+(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,5})$")
+_DOTTED = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
+
+_NEVER_LAST = frozenset(
+    """mr mrs ms dr prof sr jr st mt rev hon gen col capt lt sgt gov sen rep pres vs viz cf approx appt dept est
+    al fig figs eq eqs sec ch vol pp ed eds op art ca resp incl excl max min avg i.e e.g bzw z.b u.a d.h""".split()  # noqa: SIM905
+)
+"""Abbreviations that a sentence hardly ever ends with."""
+
+_LAST_BEFORE_CAPITAL = frozenset(
+    "etc inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m".split()  # noqa: SIM905
+)
+"""Abbreviations that end a sentence only where a capital follows."""
+
+_BEFORE_NUMBER = frozenset("no nos nr p".split())  # noqa: SIM905
+"""Abbreviations where a number follows."""
+
+_WRAP_COLUMNS = range(40, 132)
+"""Lengths in characters of a line that may have been broken by an editor rather than by its writer."""
+
+
+def boundaries(text: str, fences: Sequence[Range] = ()) -> list[Boundary]:
+    """Everywhere `text` may be parted, in order; inside `fences` at line breaks only."""
+    found: dict[int, Strength] = {}
+    starts = [start for start, _ in fences]
+
+    def fenced(offset: int) -> bool:
+        index = bisect_right(starts, offset) - 1
+        return index >= 0 and starts[index] < offset < fences[index][1]
+
+    for offset in _sentence_ends(text):
+        if not fenced(offset):
+            found[offset] = Strength.SENTENCE
+    for offset, strength in _line_ends(text):
+        if not fenced(offset):
+            found[offset] = strength
+        else:
+            found[offset] = Strength.LINE if strength is Strength.PARAGRAPH else Strength.WRAP
+    return [Boundary(offset, found[offset]) for offset in sorted(found) if 0 < offset < len(text)]
+
+
+def _sentence_ends(text: str) -> Iterator[int]:
+    for match in _SENTENCE_END.finditer(text):
+        stop = match["stop"]
+        if stop is None or ("\n" not in match["space"] and match.end() < len(text) and _ends(text, match)):
+            yield match.end()
+
+
+def _ends(text: str, match: re.Match[str]) -> bool:
+    """Whether a run of full stops before white space ends a sentence."""
+    following = text[match.end()]
+    start = match.start()
+    quoted = match.end("stop") < match.start("space")
+    if following.islower() and (quoted or match["stop"] in ("...", "…")):
+        return False
+    if match["stop"] != ".":
+        return True
+    before = text[max(0, start - 24) : start]
+    word = before.rsplit(None, 1)[-1].lstrip("\"'“‘«([*_`") if before and not before[-1].isspace() else ""
+    return not (_abbreviated(word, following) or _LIST_NUMBER.search(before))
+
+
+def _abbreviated(word: str, following: str) -> bool:
+    folded = word.lower()
+    if folded in _NEVER_LAST or (folded in _BEFORE_NUMBER and following.isdigit()):
+        return True
+    if folded in _LAST_BEFORE_CAPITAL:
+        return not following.isupper()
+    return word != "I" and len(word) < 12 and (word.isupper() or "." in word) and _DOTTED.fullmatch(word) is not None
+
+
+def _line_ends(text: str) -> Iterator[Boundary]:
+    line_start = 0
+    for match in _LINE_END.finditer(text):
+        offset = match.end()
+        line = text[line_start : match.start()].rstrip()
+        if line.endswith((":", "：")):
+            yield Boundary(offset, Strength.WRAP)
+        elif match.end() - match.start() > 1:
+            yield Boundary(offset, Strength.PARAGRAPH)
+        elif _wrapped(line, text[offset : offset + 12]):
+            yield Boundary(offset, Strength.WRAP)
+        else:
+            yield Boundary(offset, Strength.LINE)
+        line_start = offset
+
+
+def _wrapped(line: str, following: str) -> bool:
+    """Whether a line break falls inside a sentence that an editor wrapped."""
+    if len(line) not in _WRAP_COLUMNS or line[-1] in ".!?;…。！？|" or _LIST_ITEM.match(following):
+        return False
+    first = following.lstrip()[:1]
+    return first.islower() or (len(line) >= 60 and not first.isdigit())
