@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.ingest.secret_shapes import SHAPES, leaks, named_secrets
 
-from rag_context.files.reading import Found, Rejected, read_file
+from rag_context.files.file_reading import Found, Rejected, read_file
 from rag_context.files.walk import find_files
 from rag_context.ingest.redaction import redact
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.extracted import Extracted, Format, Limits
+from rag_context.files.formats.exchange import Extracted, Format, Limits
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import confine, extract
 from rag_context.stores.sqlite.statistics import BINS, Sums, bins_of, pack, unpack

@@ -9,8 +9,8 @@ import pytest
 
 from rag_context.api.index import BulkLine, FileReceipt
 from rag_context.cli.app import loaded
-from rag_context.files.reading import Labels
-from rag_context.transfer.document_lines import read_documents
+from rag_context.files.file_reading import Labels
+from rag_context.files.sending import read_documents
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "getting-things-in.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"(?m)^(?:my-exporter \| )?(rag-context .*)$", PAGE)

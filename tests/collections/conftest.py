@@ -13,7 +13,7 @@ from rag_context.ports.provider import Provider
 from rag_context.stores.qdrant.connection import Transport
 from rag_context.stores.sqlite import FILE_NAME
 from rag_context.stores.sqlite.collections import open_collections
-from rag_context.testing.collections import MemoryCollections
+from rag_context.testing.fakes import MemoryCollections
 from tests.collections.isolated_providers import chroma_collections, qdrant_collections
 from tests.servers.chroma import chroma_server
 from tests.servers.process import ServerProcess

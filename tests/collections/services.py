@@ -11,8 +11,7 @@ from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.collections import CollectionService
-from rag_context.testing.collections import MemoryCollections
-from rag_context.testing.embedder import FakeEmbedder
+from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
 
 DIMENSION = 64
 """Of the embedder that stands in for the server's own."""

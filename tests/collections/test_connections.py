@@ -21,9 +21,7 @@ from rag_context.errors import (
 from rag_context.ports.provider import Provider
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.settings import ConnectionSettings, Settings
-from rag_context.testing.clock import FrozenClock
-from rag_context.testing.collections import MemoryCollections
-from rag_context.testing.faults import Fault, Faulty
+from rag_context.testing.fakes import Fault, Faulty, FrozenClock, MemoryCollections
 from rag_context.wiring import open_all_connections
 
 LONG_S = 30.0

@@ -32,7 +32,7 @@ from rag_context.stores.sqlite.collections.changes import REMEMBERED_DELETIONS
 from rag_context.stores.sqlite.collections.columns import FieldColumn
 from rag_context.stores.sqlite.collections.loaded import AT_ONCE, LoadedCollection
 from rag_context.stores.sqlite.collections.memory import IDLE_S, Memory
-from rag_context.testing.clock import FrozenClock
+from rag_context.testing.fakes import FrozenClock
 from rag_context.where import matches, parse
 from tests.collections.strategies import clauses, metadata
 

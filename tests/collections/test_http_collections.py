@@ -11,9 +11,7 @@ import pytest
 from rag_context.api.operations import Access
 from rag_context.errors import BackendUnavailableError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.testing.collections import MemoryCollections
-from rag_context.testing.embedder import FakeEmbedder
-from rag_context.testing.faults import Fault, Faulty
+from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
 from tests.server.server_thread import running
 from tests.server.stub_service import StubService
 

@@ -9,7 +9,7 @@ import pytest
 
 from rag_context.collections.plugins import GROUP
 from rag_context.collections.registry import ProviderRegistry
-from rag_context.testing.collections import MemoryCollections
+from rag_context.testing.fakes import MemoryCollections
 
 from .asgi_client import asgi_client
 from .fake_plugins import GOOD, Erratic

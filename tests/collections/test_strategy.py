@@ -11,9 +11,7 @@ from rag_context.collections.connections import CollectionRef
 from rag_context.collections.strategy import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.service.collections import CollectionService
-from rag_context.testing.collections import MemoryCollections
-from rag_context.testing.embedder import FakeEmbedder
-from rag_context.testing.faults import Fault, Faulty
+from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
 
 from .asgi_client import asgi_client
 from .services import connections_to, service_over

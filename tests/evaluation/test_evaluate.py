@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
-from rag_context.evaluation.evaluate import BUDGET_TOKENS, evaluate, measuring, ranked_documents, within_budget
+from rag_context.evaluation.quality import BUDGET_TOKENS, evaluate, measuring, ranked_documents, within_budget
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
-from rag_context.evaluation.mongodb import say_hello
+from rag_context.evaluation.remote import say_hello
 
 OP_MSG = 2013
 

@@ -8,10 +8,8 @@ import pytest
 
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Text, load_dataset
-from rag_context.evaluation.evaluate import open_measured
-from rag_context.evaluation.page import page
-from rag_context.evaluation.projects import TOOLS, evaluate_projects
-from rag_context.evaluation.report import as_json
+from rag_context.evaluation.quality import TOOLS, evaluate_projects, open_measured
+from rag_context.evaluation.report import as_json, page
 from rag_context.settings import Settings
 from tests.evaluation.collections import write_graded, write_spans
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendError
-from rag_context.files.documents import ReadingSettings
-from rag_context.files.formats import Converter
-from rag_context.files.reading import Labels
+from rag_context.files.file_jobs import ReadingSettings
+from rag_context.files.file_reading import Labels
+from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import OnReceipt
-from rag_context.files.sync import FolderSync, Gone
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput, Metadata, Origin
-from rag_context.files.reading import (
+from rag_context.files.file_reading import (
     DEFAULT_MAX_BYTES,
     UNSUPPORTED,
     FileDraft,

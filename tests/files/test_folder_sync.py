@@ -10,8 +10,8 @@ import pytest
 
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError
-from rag_context.files.reading import Labels, stamp_of
-from rag_context.files.sync import Gone
+from rag_context.files.file_reading import Labels, stamp_of
+from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import Root, roots
 from rag_context.ports.maintenance import FileManifest
 from rag_context.stores.file_manifest import FILE_NAME, open_file_manifest

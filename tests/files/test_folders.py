@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.files.reading import Found, Rejected
+from rag_context.files.file_reading import Found, Rejected
 from rag_context.files.walk import find_changed, find_files, outermost
 
 

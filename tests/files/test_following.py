@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from rag_context.errors import BackendUnavailableError, RagContextError
-from rag_context.files.following import Follower
-from rag_context.files.sync import FolderSync
+from rag_context.files.folder_sync import FolderSync
+from rag_context.files.watching import Follower
 from rag_context.stores.file_manifest import open_file_manifest
 
 from .index_target import CollectedReceipts, IndexTarget, syncing

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_context.files.formats import ConversionError, Extracted, Format, Limits, format_of
+from rag_context.files.formats.converter import format_of
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
 from rag_context.files.formats.worker import extract
 from rag_context.ingest.chunking.prose import turns
 from rag_context.ingest.context import own_title

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import rag_context
-from rag_context.files.formats import ConversionError, Converter, Extracted, Format, Limits
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
 from tests.files import samples
 
 LIMITS = Limits(cpu_s=1, wall_s=60.0, memory_bytes=256 << 20, unpacked_bytes=8 << 20)
@@ -169,7 +170,8 @@ def by_itself(program: str, *flags: str) -> str:
 def test_without_the_extra_the_reason_names_the_command_and_conversations_are_read_all_the_same() -> None:
     program = """
 from pathlib import Path
-from rag_context.files.formats import ConversionError, Converter, Format
+from rag_context.files.formats.converter import Converter
+from rag_context.files.formats.exchange import ConversionError, Format
 
 talk = b'[{"role": "user", "content": "hi"}]'
 with Converter() as converter:
@@ -201,7 +203,7 @@ with Converter() as converter:
 )
 def test_a_worker_has_no_network_and_starts_no_programs(attempt: str) -> None:
     program = f"""
-from rag_context.files.formats.extracted import Limits
+from rag_context.files.formats.exchange import Limits
 from rag_context.files.formats.worker import confine
 
 confine(Limits())

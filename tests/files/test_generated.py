@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from rag_context.files.file_reading import Found, Rejected
 from rag_context.files.generated import DATA_CHARS, Generated
-from rag_context.files.reading import Found, Rejected
 from rag_context.files.walk import find_changed, find_files
 
 ROOT = Path("/repository")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
-from rag_context.files.globs import MAX_PATTERN_CHARS, ignore_patterns
+from rag_context.files.walk import MAX_PATTERN_CHARS, ignore_patterns
 
 parts = st.text("ab*?", min_size=1, max_size=6) | st.just("**")
 patterns = st.builds(

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from rag_context.files.formats import ConversionError, Extracted, Limits, format_of
-from rag_context.files.formats.injected import Marks, Preface, counted
-from rag_context.files.formats.recognition import SNIFFED_BYTES
+from rag_context.files.formats.conversation import Marks, Preface, counted
+from rag_context.files.formats.converter import SNIFFED_BYTES, format_of
+from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
 from rag_context.files.formats.worker import extract
 from tests.files import transcripts
 from tests.files.test_formats import spoken

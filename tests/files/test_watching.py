@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.files.watch import watch
+from rag_context.files.watching import watch
 
 DEBOUNCE_S = 0.05
 TIMEOUT_S = 20.0

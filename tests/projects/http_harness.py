@@ -11,7 +11,7 @@ from rag_context.api.operations import Access
 from rag_context.client.calls import activation_of, in_project
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
-from rag_context.projects.rendering import Renderer
+from rag_context.projects.assembly import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
 from rag_context.server.options import ApiKey, ServerOptions, hash_key

@@ -4,16 +4,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, Tenant
-from rag_context.files.reading import FILES_SESSION
+from rag_context.files.file_reading import FILES_SESSION
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
+from rag_context.projects.assembly import Renderer
 from rag_context.projects.config import ProjectConfig
-from rag_context.projects.doc_types import doc_types_of
-from rag_context.projects.documents import Reader, project_input
-from rag_context.projects.listing import DocumentLists
-from rag_context.projects.rendering import Renderer
+from rag_context.projects.document_lists import DocumentLists
+from rag_context.projects.project_documents import Reader, doc_types_of, project_input
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency

@@ -15,9 +15,8 @@ from rag_context.ingest.receipts import IndexingPolicy
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.writing import IndexWriter
 from rag_context.projects.config import ProjectConfig
-from rag_context.projects.doc_types import DocTypes, doc_types_of
-from rag_context.projects.documents import Reader
-from rag_context.projects.listing import DocumentLists
+from rag_context.projects.document_lists import DocumentLists
+from rag_context.projects.project_documents import DocTypes, Reader, doc_types_of
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder

@@ -10,17 +10,36 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from rag_context.projects.assembly import Assembled, Entry, Section, allocate, assemble, distinct
-from rag_context.projects.excerpts import demoted, opening, rendered
+from rag_context.projects.assembly import (
+    DOCUMENT_LEVEL,
+    Assembled,
+    Entry,
+    Rendered,
+    Renderer,
+    Section,
+    allocate,
+    assemble,
+    demoted,
+    distinct,
+)
+from rag_context.projects.excerpts import opening
 from rag_context.projects.records import LinkedDocument, PromotionLevel, RetrievedDocument
-from rag_context.projects.rendering import Renderer
-from rag_context.testing.embedder import WordTokenizer
+from rag_context.testing.fakes import WordTokenizer
 
 COMMONMARK = MarkdownIt("commonmark")
 
 
 def words(text: str) -> int:
     return len(text.split())
+
+
+def counted(texts: Sequence[str]) -> list[int]:
+    return [words(text) for text in texts]
+
+
+def rendered(content: str) -> Rendered:
+    text = demoted(content, DOCUMENT_LEVEL)
+    return Rendered(text, words(text))
 
 
 def document(path: str, content: str = "Text.", title: str = "Title", relevance: float = 0.0) -> RetrievedDocument:
@@ -60,19 +79,15 @@ def put_together(
         Section.LINKED: links,
     }
     entries = distinct(
-        [
-            Entry(section, each, rendered(each.content, words))
-            for section, listed in documents.items()
-            for each in listed
-        ]
+        [Entry(section, each, rendered(each.content)) for section, listed in documents.items() for each in listed]
     )
     shown = []
-    for place in allocate(entries, words, max_tokens):
+    for place in allocate(entries, counted, max_tokens):
         whole = place.entry.whole
         if place.tokens is not None:
             whole = opening(place.entry.document.content, 1, place.tokens, WordTokenizer())
         shown.append(replace(place.entry, whole=whole))
-    return assemble(shown, entries, words, max_tokens)
+    return assemble(shown, entries, counted, max_tokens)
 
 
 def test_a_context_has_three_sections_and_says_of_each_document_where_it_is_from() -> None:
@@ -226,10 +241,10 @@ def test_a_budget_is_never_exceeded_and_nothing_comes_twice_or_gets_lost(
 
 def test_a_content_is_prepared_once_and_counted_as_it_stands() -> None:
     renderer = Renderer(WordTokenizer())
-    first = renderer.render("# Two words")
-    assert renderer.render("# Two words") is first
+    (first,) = renderer.render(["# Two words"])
+    assert renderer.render(["# Two words"])[0] is first
     assert (first.text, first.tokens) == ("#### Two words", 3)
-    assert Renderer(WordTokenizer(), remembered_chars=4).render("# Two words") == first
+    assert Renderer(WordTokenizer(), remembered_chars=4).render(["# Two words"]) == [first]
 
 
 def test_a_marked_document_says_what_replaces_it() -> None:

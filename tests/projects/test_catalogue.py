@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import DocumentInput, Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.listing import DocumentList, DocumentLists
+from rag_context.projects.document_lists import DocumentList, DocumentLists
 from rag_context.testing import Fault, Faulty
 from tests.projects.sync_harness import TENANT, SyncHarness, write
 
@@ -180,7 +180,7 @@ async def test_documents_that_supersede_each_other_all_hold(harness: SyncHarness
 
 @given(st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdef"), max_size=4), max_size=6))
 def test_supersession_never_hides_everything(edges: dict[str, list[str]]) -> None:
-    from rag_context.projects.listing import _Entry, _LinkReader
+    from rag_context.projects.document_lists import _Entry, _LinkReader
     from rag_context.projects.records import ProjectDocument, PromotionLevel
     from rag_context.testing import MemoryStore
 

@@ -10,7 +10,7 @@ from jsonschema import Draft202012Validator
 
 from rag_context.domain.documents import Json
 from rag_context.projects.config import CustomDocType, ProjectConfig, read_config
-from rag_context.projects.doc_types import DocTypes, doc_types_of
+from rag_context.projects.project_documents import DocTypes, doc_types_of
 from rag_context.projects.records import SchemaValidationError
 from tests.projects.sync_harness import built_in, configure
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput, Json, Listing, Metadata, Origin, Tenant
-from rag_context.projects.documents import Reader, project_document, project_input, revision, text_digest
+from rag_context.projects.project_documents import Reader, project_document, project_input, revision, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 from tests.projects.sync_harness import TENANT, built_in
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rag_context.errors import ConfigurationError
-from rag_context.generation.openai_compatible import OpenAIChat
-from rag_context.projects.generation import INVENTED, UNCITED, checked
+from rag_context.generation import OpenAIChat
+from rag_context.projects.answers import INVENTED, UNCITED, checked
 from tests.projects.http_harness import HttpHarness, open_http_harness
 from tests.projects.sync_harness import configure, write
 from tests.servers.embedding_stub import Behaviour, EmbeddingStub, ReceivedRequest, Wire, reply

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rag_context.errors import InvalidInputError
-from rag_context.projects.paths import inside, link_candidates, located, reference_candidates
+from rag_context.projects.links import inside, link_candidates, located, reference_candidates
 from rag_context.projects.records import DocumentNotFoundError
 
 STEPS = st.lists(

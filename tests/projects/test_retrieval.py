@@ -8,9 +8,8 @@ import pytest
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.projects.boosting import Match, best_first, boost_of
-from rag_context.projects.finding import DocumentLookup
-from rag_context.projects.listing import DocumentList
+from rag_context.projects.document_lists import DocumentList, DocumentLists
+from rag_context.projects.finding import Match, best_first, boost_of
 from rag_context.projects.records import (
     Boosts,
     CriticalInclusion,
@@ -20,8 +19,13 @@ from rag_context.projects.records import (
     RetrievalOptions,
     RetrievedDocument,
 )
-from rag_context.projects.retrieval import LIST_UNREADABLE, RetrievalService
-from rag_context.projects.run import LINKS_LOST, PASSAGES_ONLY, UNREAD, LookupSource
+from rag_context.projects.retrieval import (
+    LINKS_LOST,
+    LIST_UNREADABLE,
+    PASSAGES_ONLY,
+    UNREAD,
+    RetrievalService,
+)
 from rag_context.search.chain import VECTOR_ONLY, WARNINGS
 from rag_context.search.query import Level
 from rag_context.testing import Fault
@@ -393,16 +397,12 @@ async def test_without_the_list_of_documents_results_describe_themselves(fault: 
     assert any(warning.startswith(LIST_UNREADABLE.partition("{")[0]) for warning in context.label.warnings)
 
 
-class _EndlessLinks:
+class _EndlessLinks(DocumentLists):
     """DocumentLists whose documents have more links than anyone can wait for."""
 
-    def __init__(self, document_lists: LookupSource) -> None:
-        self._catalogues = document_lists
-
-    async def of(self, tenant: Tenant) -> DocumentLookup:
-        """The catalogue of the tenant."""
-        known = await self._catalogues.of(tenant)
-        assert isinstance(known, DocumentList)
+    async def of(self, tenant: Tenant) -> DocumentList:
+        """The list of the tenant."""
+        known = await super().of(tenant)
         return _Endless(known.tenant, known.entries, known._reader)
 
 
@@ -418,7 +418,7 @@ async def test_slow_links_do_not_cost_other_callers_their_links() -> None:
     await base.add("problems/pool.md", f"# Pool\n\nThe {ASK} came from leaks.\n\n## Elsewhere\n\nNothing of it.")
     await base.add("rules/a.md", "# Rule\n\nNo tabs.", promotion_level="critical")
     base.reads.fault = Fault(delay_s=0.01)
-    service = RetrievalService(replace(base.works, document_lists=_EndlessLinks(base.works.document_lists)), OURS)
+    service = RetrievalService(replace(base.works, document_lists=_EndlessLinks(base.documents.port)), OURS)
     context = await service.assemble_context(ASK, ANY)
     assert context.label.warnings[0] == LINKS_LOST.format("problems/pool.md")
     assert not [warning for warning in context.label.warnings if "could not be read" in warning]

@@ -8,7 +8,7 @@ import pytest
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import InvalidInputError
-from rag_context.projects.root import (
+from rag_context.projects.tenants import (
     checked_branch,
     current_branch,
     external_tenant,

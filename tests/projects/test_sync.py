@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.documents import Tenant
 from rag_context.errors import BackendUnavailableError
-from rag_context.projects.documents import Reader
+from rag_context.projects.project_documents import Reader
 from rag_context.projects.sync import FileOutcome, Synchroniser, SyncProgress, SyncReport, patterns
 from rag_context.testing import Fault
 from tests.projects.sync_harness import TENANT, SyncHarness, built_in, open_sync_harness, write

@@ -14,9 +14,9 @@ import pytest
 from rag_context.domain.documents import DOCUMENTATION, Chunk, Document, DocumentInput, Origin, Span, Tenant
 from rag_context.domain.vectors import Vector
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
-from rag_context.projects.documents import Reader, project_input
+from rag_context.projects.assembly import Renderer
+from rag_context.projects.project_documents import Reader, project_input
 from rag_context.projects.records import PromotionLevel, RetrievalOptions
-from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency

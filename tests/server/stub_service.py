@@ -28,7 +28,7 @@ from rag_context.errors import NotFoundError
 from rag_context.server.registry import Progress
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
-from rag_context.testing.embedder import FakeEmbedder, WordTokenizer
+from rag_context.testing.fakes import FakeEmbedder, WordTokenizer
 from tests.collections.services import memory_service
 
 WHEN = datetime(2026, 2, 18, 10, 30, tzinfo=UTC)

@@ -1,6 +1,6 @@
 """maxTokens: an answer of bounded length, of complete passages."""
 
-from rag_context.testing.embedder import WordTokenizer
+from rag_context.testing.fakes import WordTokenizer
 from tests.service.harness import ServiceHarness
 
 

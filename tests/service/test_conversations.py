@@ -12,7 +12,7 @@ from rag_context.search.chain import SearchChain
 from rag_context.search.query import Query
 from rag_context.search.ranking import SESSION_WEIGHT, Candidate, smoothed_scores
 from rag_context.server.mcp.text import readable
-from rag_context.testing.embedder import WordTokenizer
+from rag_context.testing.fakes import WordTokenizer
 from tests.service.harness import ServiceHarness
 
 BREAKER = Breaker("search", threshold=5, cooldown=constant_cooldown(60.0))

@@ -17,7 +17,7 @@ from rag_context.stores.mongodb.chunk_records import records_of
 from rag_context.stores.mongodb.entries import entry_of
 from rag_context.stores.mongodb.revisions import ABANDONED_S, Revisions
 from rag_context.stores.mongodb.texts import MongoTexts
-from rag_context.testing.clock import FrozenClock
+from rag_context.testing.fakes import FrozenClock
 from tests.servers.mongodb import mongodb_process, uri_of
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.servers.mongodb_limits import MOST_BYTES, MOST_STAGES

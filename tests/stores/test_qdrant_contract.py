@@ -15,7 +15,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.ports.reading import VectorStore
 from rag_context.ports.writing import VectorWriter
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
-from rag_context.testing.memory import MemoryStore
+from rag_context.testing.memory_stores import MemoryStore
 from tests.servers.qdrant import Endpoint, endpoint
 from tests.stores import test_vector_store as contract
 from tests.stores.builders import Stores, axis, document, ids, put, unit_vectors

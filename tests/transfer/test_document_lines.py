@@ -9,8 +9,8 @@ import pytest
 from rag_context.api.index import BulkLine
 from rag_context.api.wire import Vocabulary
 from rag_context.domain.documents import Metadata
-from rag_context.files.reading import Labels, Rejected
-from rag_context.transfer.document_lines import LINE_BYTES, read_documents
+from rag_context.files.file_reading import Labels, Rejected
+from rag_context.files.sending import LINE_BYTES, read_documents
 
 WHOLE = {"content": "text", "contentType": "code", "sessionId": "s", "source": "a"}
 

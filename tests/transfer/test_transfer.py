@@ -29,7 +29,7 @@ from rag_context.ports.writing import IndexWriter
 from rag_context.service.binding import same_vectors
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
-from rag_context.transfer.transfer import (
+from rag_context.transfer.export_import import (
     TOGETHER,
     TRIES,
     Arrival,

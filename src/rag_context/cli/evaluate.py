@@ -16,10 +16,8 @@ from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, load_dataset
-from rag_context.evaluation.evaluate import Outcome, evaluate, open_measured
-from rag_context.evaluation.page import page, picture
-from rag_context.evaluation.projects import ProjectOutcome, evaluate_projects
-from rag_context.evaluation.report import as_json, as_tables
+from rag_context.evaluation.quality import Outcome, ProjectOutcome, evaluate, evaluate_projects, open_measured
+from rag_context.evaluation.report import as_json, as_tables, page, picture
 from rag_context.logs import configure_logging
 from rag_context.settings import Settings
 

@@ -15,8 +15,8 @@ from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.files.reading import Labels
-from rag_context.files.sync import Gone
+from rag_context.files.file_reading import Labels
+from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
 from rag_context.server.registry import Answer, Call, Tool, tool_of
 from rag_context.service.service import Service

@@ -49,16 +49,15 @@ from rag_context.cli.options import (
 from rag_context.cli.summary import Sink, Summary, receipts_file
 from rag_context.domain.documents import Metadata
 from rag_context.errors import BackendUnavailableError, InvalidInputError
-from rag_context.files.documents import ReadingSettings
-from rag_context.files.formats import Converter
+from rag_context.files.file_jobs import ReadingSettings
+from rag_context.files.file_reading import Labels, Rejected, printable
+from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.formats.converter import Converter
 from rag_context.files.generated import RULES, Generated
-from rag_context.files.reading import Labels, Rejected, printable
-from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thread, send
-from rag_context.files.sync import FolderSync, Gone
+from rag_context.files.sending import CONCURRENCY, Job, Target, batched, in_thread, read_documents, send
 from rag_context.files.walk import find_files, roots
 from rag_context.settings import Loaded, Settings
 from rag_context.stores.file_manifest import open_file_manifest
-from rag_context.transfer.document_lines import read_documents
 
 Include = Annotated[
     list[str] | None,

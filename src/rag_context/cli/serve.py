@@ -27,9 +27,9 @@ from rag_context.cli.index import open_sync
 from rag_context.cli.options import Chosen, Config, DataDir, load_available
 from rag_context.cli.watch import watched
 from rag_context.errors import RagContextError
-from rag_context.files.following import Follower
-from rag_context.files.reading import Labels
-from rag_context.files.sync import FolderSync, Gone
+from rag_context.files.file_reading import Labels
+from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
 from rag_context.server.discovery import announced, bound_address

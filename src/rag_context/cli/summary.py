@@ -14,7 +14,7 @@ from rich.text import Text
 from rag_context.api.index import FileReceipt
 from rag_context.cli.console import Screen, safe
 from rag_context.errors import InvalidInputError
-from rag_context.files.formats.injected import counted
+from rag_context.files.formats.conversation import counted
 
 SHOWN = 10
 """Files of a list that people see; programs get all."""

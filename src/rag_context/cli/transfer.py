@@ -37,7 +37,7 @@ from rag_context.errors import BackendError, BackendUnavailableError, InvalidInp
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service
 from rag_context.settings import Settings
-from rag_context.transfer.transfer import Arrival, Conflict, Exported, Imported, Importer, Lines
+from rag_context.transfer.export_import import Arrival, Conflict, Exported, Imported, Importer, Lines
 from rag_context.wiring import open_export, open_import
 
 if TYPE_CHECKING:

@@ -32,9 +32,9 @@ from rag_context.cli.options import (
 )
 from rag_context.cli.summary import one_line
 from rag_context.errors import InvalidInputError, RagContextError
-from rag_context.files.following import Follower
-from rag_context.files.reading import Labels
-from rag_context.files.sync import FolderSync, Gone
+from rag_context.files.file_reading import Labels
+from rag_context.files.folder_sync import FolderSync, Gone
+from rag_context.files.watching import Follower
 from rag_context.settings import Loaded
 
 _STYLES = {"removed": "yellow", "rejected": "red", "pending": "yellow"}

@@ -16,8 +16,7 @@ from rag_context.domain.documents import Status
 from rag_context.errors import BackendDataError, BackendError, InvalidInputError
 from rag_context.evaluation.end_to_end import EndToEnd, run_end_to_end
 from rag_context.evaluation.measures import percentile
-from rag_context.evaluation.mongodb import say_hello
-from rag_context.evaluation.remote import Api, Scratch, Server
+from rag_context.evaluation.remote import Api, Scratch, Server, say_hello
 from rag_context.service.recording import VALIDATING_AGENT
 
 SAMPLES = (

@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
 from rag_context.errors import BackendError, FieldError, InvalidInputError, RagContextError
-from rag_context.files.reading import DEFAULT_MAX_BYTES
-from rag_context.files.watch import watch
+from rag_context.files.file_reading import DEFAULT_MAX_BYTES
+from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
 from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.callers import Activations
-from rag_context.projects.deletion import Deletion, delete, matching_tenants, sized
-from rag_context.projects.documents import project_document
-from rag_context.projects.following import Following, FollowingTools, FollowState
-from rag_context.projects.listing import DocumentLists
+from rag_context.projects.callers import Activations, ProjectRecords
+from rag_context.projects.document_lists import DocumentLists
+from rag_context.projects.following import Following, FollowingTools, FollowState, Watch
 from rag_context.projects.opening import Activation, open_project
-from rag_context.projects.project_records import ProjectRecords
+from rag_context.projects.project_documents import project_document
 from rag_context.projects.promotion import rewrite
 from rag_context.projects.records import (
     DocumentNotFoundError,
@@ -29,10 +27,8 @@ from rag_context.projects.records import (
     ProjectNotActivatedError,
     PromotionLevel,
 )
-from rag_context.projects.root import external_tenant
 from rag_context.projects.sync import FileOutcome, FileReceipt, Progress, is_document, no_progress
-from rag_context.projects.tenants import Tenants
-from rag_context.projects.watching import Watch
+from rag_context.projects.tenants import Deletion, Tenants, delete_tenants, deletion_of, external_tenant, tenants_of
 
 __all__ = ["Activation", "Deletion", "Projects", "Promotion"]
 
@@ -209,8 +205,8 @@ class Projects:
 
     async def preview_deletion(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
         """Count what `delete_documents` would delete. Raises: InvalidInputError, BackendError."""
-        return await sized(
-            matching_tenants(await self._documents.tenants(), project, branch, path_hash), self._documents
+        return await deletion_of(
+            tenants_of(await self._documents.tenants(), project, branch, path_hash), self._documents
         )
 
     async def delete_documents(self, project: str, branch: str | None, path_hash: str | None) -> Deletion:
@@ -222,12 +218,12 @@ class Projects:
         """
         async with self._lock:
             known = [*self._followed, *(each.tenant for each in await self.project_records.records())]
-            ended = matching_tenants(dict.fromkeys(known), project, branch, path_hash)
+            ended = tenants_of(dict.fromkeys(known), project, branch, path_hash)
             for tenant in ended:
                 await self._end(tenant)
-            tenants = matching_tenants(await self._documents.tenants(), project, branch, path_hash)
-            deletion = await sized(tenants, self._documents)
-            await delete(tenants, self._documents, self._indexer)
+            tenants = tenants_of(await self._documents.tenants(), project, branch, path_hash)
+            deletion = await deletion_of(tenants, self._documents)
+            await delete_tenants(tenants, self._documents, self._indexer)
             await self.project_records.forget({*ended, *tenants})
             return deletion
 

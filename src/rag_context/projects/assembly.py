@@ -1,17 +1,32 @@
-"""Assembles documents into one text for a model: three sections, each document under a heading with its path. Pure.
+"""Assembles documents into one text for a model: three sections, each document under a heading with its path.
 
-The text of a document is always below its heading, so that the source of every sentence is clear. The token budget
-is divided among the documents: one that needs less than its share is included as a whole, and the rest of its share
-goes to the others; one that needs more is represented by its best parts.
+The text of a document is always below its heading, so that the source of every sentence is clear. It is rendered once
+per version: its headings are demoted, its open blocks closed, so that its Markdown does not affect what follows, and
+its tokens counted. The token budget is divided among the documents: one that needs less than its share is included as
+a whole, and the rest of its share goes to the others; one that needs more is represented by its best parts.
 """
 
+import hashlib
 import math
+import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rag_context.projects.excerpts import LEAST_TOKENS, Rendered
+from cachetools import LRUCache
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from rag_context.ports.models import Tokenizer
 from rag_context.projects.records import LinkedDocument, RetrievedDocument
+
+DOCUMENT_LEVEL = 3
+"""Level of each document's heading in a context."""
+
+LEAST_TOKENS = 16
+"""The smallest useful excerpt."""
 
 TITLE_CHARS = 300
 
@@ -27,8 +42,40 @@ LEAST_SHARE = 240
 MAX_RANGES = 6
 """The most ranges of lines in the line above an excerpt."""
 
-Count = Callable[[str], int]
-"""Counts the tokens of a text."""
+MAX_CHARS_PER_TOKEN = 5
+"""A document with more characters per token of the budget than this cannot fit it, whatever its text."""
+
+RULE = "---"
+"""Separates the documents of a context."""
+
+Count = Callable[[Sequence[str]], Sequence[int]]
+"""Counts the tokens of each of some texts."""
+
+REMEMBERED_CHARS = 8_000_000
+COUNTED = 4096
+"""The number of short texts, such as headings of documents, whose token counts are cached."""
+
+DEEPEST = 6
+_BEFORE = "- x\n\n"
+_BEFORE_LINES = 2
+_BEHIND = "\n\n---\n\n### x\n"
+_BEHIND_LINES = 4
+_HTML_ENDS = ("-->", "?>", "]]>", ">", "</pre>", "</script>", "</style>", "</textarea>")
+
+_LINE_END = re.compile(r"\r\n?")
+_CONTAINERS = re.compile(r"(?:\s|>|(?:[-*+]|\d{1,9}[.)])(?=\s))*+")
+_MARKS = re.compile(r"#{1,6}+")
+_PARSER = MarkdownIt("commonmark").disable("inline")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A text for a context, and its tokens. `lines` and `chars` are set if it is an excerpt."""
+
+    text: str
+    tokens: int
+    lines: tuple[tuple[int, int], ...] = ()
+    chars: int = 0
 
 
 class Section(StrEnum):
@@ -73,6 +120,11 @@ class Assembled:
     omitted: tuple[str, ...]
 
 
+def may_fit(chars: int, max_tokens: int | None) -> bool:
+    """Whether a document of so many characters may fit a context as a whole."""
+    return max_tokens is None or chars <= MAX_CHARS_PER_TOKEN * max_tokens
+
+
 def distinct(entries: Sequence[Entry]) -> list[Entry]:
     """The entries without repeated documents; the first entry of each is kept."""
     return list({entry.document.path: entry for entry in reversed(entries)}.values())[::-1]
@@ -90,13 +142,15 @@ def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> 
     """
     if max_tokens is None:
         return [Slot(entry, None if entry.whole is not None else UNBOUNDED_EXCERPT_TOKENS) for entry in entries]
-    heads = {id(entry): _cost(entry, count) for entry in entries}
-    alone = {section: max_tokens - count(section) for section in Section}
-    left = [entry for entry in entries if _fits_alone(entry, heads[id(entry)], alone[entry.section])]
+    rule, *alone = count([RULE, *Section])
+    headings = dict(zip(Section, alone, strict=True))
+    costs = count([_head(entry.document, None) for entry in entries])
+    heads = {id(entry): cost + rule for entry, cost in zip(entries, costs, strict=True)}
+    left = [each for each in entries if _fits_alone(each, heads[id(each)], max_tokens - headings[each.section])]
     while left:
-        headings = sum(count(section) for section in {entry.section for entry in left})
+        of_sections = sum(headings[section] for section in {entry.section for entry in left})
         needs = [heads[id(e)] + e.whole.tokens if e.whole is not None else math.inf for e in left]
-        shares = _filled(needs, _weights(left), max_tokens - headings)
+        shares = _filled(needs, _weights(left), max_tokens - of_sections)
         starving = [i for i, need in enumerate(needs) if shares[i] < min(need, LEAST_SHARE)]
         if not starving or len(left) == 1:
             return [
@@ -116,21 +170,27 @@ def assemble(shown: Sequence[Entry], candidates: Sequence[Entry], count: Count, 
         count: counts the tokens of headings.
         max_tokens: most tokens; what does not fit is omitted.
     """
-    rule = count("---")
+    order = list(Section)
+    entries = [each for each in sorted(shown, key=lambda each: order.index(each.section)) if each.whole is not None]
+    first = {entry.section: position for position, entry in reversed(list(enumerate(entries)))}
+    heads = [_head(entry.document, entry.whole) for entry in entries]
+    for section, position in first.items():
+        heads[position] = f"{section}\n\n{heads[position]}"
+    rule, *costs = count([RULE, *heads])
     spent = 0
     parts: list[str] = []
     kept: dict[Section, list[RetrievedDocument]] = {section: [] for section in Section}
-    for entry in sorted(shown, key=lambda each: list(Section).index(each.section)):
+    for position, (entry, head, cost) in enumerate(zip(entries, heads, costs, strict=True)):
         if entry.whole is None:
             continue
-        opening = "" if kept[entry.section] else f"{entry.section}\n\n"
-        document = replace(entry.document, is_excerpt=bool(entry.whole.lines))
-        head = f"{opening}{_head(document, entry.whole)}"
-        tokens = count(head) + entry.whole.tokens + rule
+        if not kept[entry.section] and position != first[entry.section]:  # none before it did fit
+            head = f"{entry.section}\n\n{head}"
+            (cost,) = count([head])
+        tokens = cost + entry.whole.tokens + rule
         if max_tokens is None or spent + tokens <= max_tokens:
             spent += tokens
-            kept[entry.section].append(document)
-            parts.append(f"{head}\n{entry.whole.text}\n\n---\n\n")
+            kept[entry.section].append(replace(entry.document, is_excerpt=bool(entry.whole.lines)))
+            parts.append(f"{head}\n{entry.whole.text}\n\n{RULE}\n\n")
     included = {document.path for documents in kept.values() for document in documents}
     return Assembled(
         text="".join(parts).rstrip("\n") + "\n" if parts else "",
@@ -146,11 +206,6 @@ def _fits_alone(entry: Entry, head: int, budget: int) -> bool:
     """Whether a document would fit a context of its own, at least as an excerpt."""
     whole = entry.whole.tokens if entry.whole is not None else math.inf
     return head + min(whole, EXCERPT_LINE_TOKENS + LEAST_TOKENS) <= budget
-
-
-def _cost(entry: Entry, count: Count) -> int:
-    """The tokens of a document's heading and separator."""
-    return count(_head(entry.document, None)) + count("---")
 
 
 def _filled(needs: Sequence[float], weights: Sequence[float], budget: float) -> list[float]:
@@ -225,3 +280,119 @@ def _ranges(lines: Sequence[tuple[int, int]]) -> Iterator[str]:
 def _one_line(text: str) -> str:
     """A name in one line: names come from files, and a line break in one could begin a heading."""
     return " ".join(text.split())
+
+
+class Renderer:
+    """Renders documents and counts tokens, with caches; thread-safe.
+
+    Args:
+        tokenizer: the tokenizer of the embedding model.
+        remembered_chars: the size of the cache, in characters of rendered text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, remembered_chars: int = REMEMBERED_CHARS) -> None:
+        self.tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._counts: LRUCache[str, int] = LRUCache(COUNTED)
+        self._known: LRUCache[bytes, Rendered] = LRUCache(remembered_chars, getsizeof=_size)
+
+    def render(self, contents: Sequence[str]) -> list[Rendered]:
+        """Render texts for their position below a document's heading, headings demoted."""
+        made: dict[str, Rendered] = {}
+        missing: dict[str, str] = {}
+        for content in dict.fromkeys(contents):
+            known = self.ready(content)
+            if known is None:
+                missing[content] = demoted(content, DOCUMENT_LEVEL)
+            else:
+                made[content] = known
+        counts = self._tokens(list(missing.values()))
+        for (content, text), tokens in zip(missing.items(), counts, strict=True):
+            made[content] = Rendered(text, tokens)
+            with self._lock, suppress(ValueError):  # it is larger than the cache
+                self._known[_key(content)] = made[content]
+        return [made[content] for content in contents]
+
+    def ready(self, content: str) -> Rendered | None:
+        """The rendered content from the cache, or None."""
+        with self._lock:
+            return self._known.get(_key(content))
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """The number of tokens of each of some short texts."""
+        with self._lock:
+            known = {text: self._counts[text] for text in texts if text in self._counts}
+        if missing := [text for text in dict.fromkeys(texts) if text not in known]:
+            known.update(zip(missing, self._tokens(missing), strict=True))
+            with self._lock:
+                self._counts.update(known)
+        return [known[text] for text in texts]
+
+    def _tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(self.tokenizer.offsets(text)) for text in texts]
+
+
+def _key(content: str) -> bytes:
+    return hashlib.sha256(content.encode("utf-8", "surrogatepass")).digest()
+
+
+def _size(made: Rendered) -> int:
+    return len(made.text) + 1
+
+
+def demoted(text: str, below: int) -> str:
+    """`text` with its headings below level `below`, for inclusion in a larger text.
+
+    Args:
+        text: Markdown without front matter.
+        below: level of the heading above it; H1 becomes the next level, and none becomes deeper than H6.
+    """
+    text = _LINE_END.sub("\n", text).strip("\n").rstrip()
+    if not text:
+        return ""
+    headings = _headings(text)
+    if not _is_closed(text, headings):
+        text = _closed(text)
+        headings = _headings(text)
+    lines = text.split("\n")
+    for heading in reversed(headings):
+        _sink(heading, lines, below)
+    return "\n".join(lines)
+
+
+def _headings(text: str) -> list[Token]:
+    """The headings of a text, and the heading that follows it in a context."""
+    tokens = _PARSER.parse(f"{_BEFORE}{text}{_BEHIND}")
+    return [token for token in tokens if token.type == "heading_open"]
+
+
+def _is_closed(text: str, headings: list[Token]) -> bool:
+    """Whether the heading after a text is parsed as a heading, and not as part of an open block of the text."""
+    behind = _BEFORE_LINES + text.count("\n") + _BEHIND_LINES
+    return bool(headings) and headings[-1].level == 0 and headings[-1].map == [behind, behind + 1]
+
+
+def _closed(text: str) -> str:
+    fences = [token.markup for token in _PARSER.parse(_BEFORE + text) if token.type == "fence"]
+    for end in (*fences[-1:], *_HTML_ENDS):
+        closed = f"{text}\n{end}"
+        if _is_closed(closed, _headings(closed)):
+            return closed
+    return text
+
+
+def _sink(heading: Token, lines: list[str], below: int) -> None:
+    """Demote a heading of `lines`, and write it on one line."""
+    assert heading.map is not None  # noqa: S101  (blocks have one)
+    start, end = (line - _BEFORE_LINES for line in heading.map)
+    if start >= len(lines):
+        return
+    marks = "#" * min(int(heading.tag[1]) + below, DEEPEST)
+    first = _CONTAINERS.match(lines[start])
+    lead = first[0] if first is not None else ""
+    rest = lines[start][len(lead) :]
+    if heading.markup.startswith("#"):
+        lines[start] = f"{lead}{_MARKS.sub(marks, rest, count=1)}"
+        return
+    further = [_CONTAINERS.sub("", line, count=1) for line in lines[start + 1 : end - 1]]
+    lines[start:end] = [f"{lead}{marks} {' '.join([rest.rstrip(), *further]).rstrip()}"]

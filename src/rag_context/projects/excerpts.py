@@ -1,29 +1,38 @@
-"""Excerpts of documents that do not fit a context as a whole, and the demotion of headings below another one.
+"""Makes a context of documents: each as a whole or, where it does not fit, by an excerpt.
 
 An excerpt has the passages that answer the question and the passages around them in their sections. They are read one
-by one, so that a large document costs no more than a small one. The headings of an excerpt are demoted and its open
-blocks closed, so that its Markdown does not affect what follows.
+by one, so that a large document costs no more than a small one.
 """
 
 import asyncio
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from rag_context.domain.search import Passage
 from rag_context.errors import BackendError
+from rag_context.ingest.chunking.prose import front_matter
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import DocumentStore
+from rag_context.projects.assembly import (
+    DOCUMENT_LEVEL,
+    LEAST_TOKENS,
+    Assembled,
+    Entry,
+    Rendered,
+    Renderer,
+    Section,
+    Slot,
+    allocate,
+    assemble,
+    demoted,
+    distinct,
+    may_fit,
+)
 from rag_context.projects.records import Quote
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-
-DOCUMENT_LEVEL = 3
-"""Level of each document's heading in a context."""
 
 HEAD_TOKENS = 24
 """The approximate cost of the line above a part, with its headings and line numbers."""
@@ -32,8 +41,6 @@ ROUNDS = 2
 """How often parts are extended on both sides, by one passage each time."""
 
 FULL_SHARE = 0.9
-LEAST_TOKENS = 16
-"""The smallest useful excerpt."""
 
 CHARS_PER_TOKEN = 8
 """The most characters per token, as a rule: the beginning of a text is cut to so many before tokens are counted."""
@@ -46,25 +53,26 @@ QUOTE_CHARS = 300
 HEADING_CHARS = 200
 GAP = "[...]"
 
-Count = Callable[[str], int]
-Render = Callable[[str], "Rendered"]
-"""Renders a content for its position below a document's heading. Deterministic."""
+RENDER_S = 0.1
+"""The least time for rendering the found documents, even when the deadline is over."""
+
+UNREADY = "Only parts are shown, because the document could not be rendered in time: {}"
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
-    """A text for a context, and its tokens. `lines` and `chars` are set if it is an excerpt."""
+class Text:
+    """A document's text without its front matter, and its first line in the file."""
 
-    text: str
-    tokens: int
-    lines: tuple[tuple[int, int], ...] = ()
-    chars: int = 0
+    body: str
+    first_line: int
 
 
-def rendered(content: str, count: Count) -> Rendered:
-    """Render a whole document, with its headings below the document's own."""
-    text = demoted(content, DOCUMENT_LEVEL)
-    return Rendered(text, count(text))
+def text_of(content: str) -> Text:
+    """The text of a document without its front matter."""
+    _, end = front_matter(content)
+    line_end = content.find("\n", end)
+    start = 0 if not end else line_end + 1 if line_end >= 0 else len(content)
+    return Text(content[start:], 1 + content.count("\n", 0, start))
 
 
 def quote_of(passage: Passage) -> Quote:
@@ -103,21 +111,53 @@ def _opened(text: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Re
 
 @dataclass(frozen=True, slots=True)
 class Excerpts:
-    """Makes excerpts.
+    """Makes a context of documents, and excerpts of those that do not fit as a whole.
 
     Args:
         documents: the store of the passages.
         guard: its breaker and timeouts.
-        render: renders a part; thread-safe.
-        tokenizer: counts tokens.
-        deadline: limits the reading of surrounding passages.
+        renderer: renders texts and counts their tokens.
+        deadline: limits the rendering of documents and the reading of surrounding passages.
+        texts: the documents that were read, by id.
     """
 
     documents: DocumentStore
     guard: Dependency
-    render: Render
-    tokenizer: Tokenizer
+    renderer: Renderer
     deadline: Deadline
+    texts: Mapping[str, Text] = field(default_factory=dict)
+
+    async def assembled(
+        self,
+        entries: Sequence[Entry],
+        passages: Mapping[str, Sequence[Passage]],
+        max_tokens: int | None,
+        warn: Callable[[str, str], None],
+    ) -> Assembled:
+        """Assemble the context; a document that does not fit as a whole is represented by its best parts.
+
+        Args:
+            entries: the documents; one that stands twice is included at its first place.
+            passages: those that answer the question, the best first, by the path of their document.
+            max_tokens: most tokens of the context; None: no bound.
+            warn: called with a sentence and the path of a document.
+        """
+        rendered = await self._with_texts(distinct(entries), max_tokens, warn)
+        slots = allocate(rendered, self.renderer.count, max_tokens)
+        partly = {slot.entry.document.path: slot for slot in slots if slot.tokens is not None}
+        found = {
+            path: (passages[path], slot.tokens)
+            for path, slot in partly.items()
+            if slot.tokens is not None and passages.get(path)
+        }
+        others = [slot for path, slot in partly.items() if path not in found]
+        excerpted, opened = await asyncio.gather(self.of(found), asyncio.to_thread(self._openings, others))
+        parts = {**excerpted, **opened}
+        shown = [
+            replace(slot.entry, whole=parts[path]) if (path := slot.entry.document.path) in parts else slot.entry
+            for slot in slots
+        ]
+        return assemble(shown, rendered, self.renderer.count, max_tokens)
 
     async def of(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> dict[str, Rendered | None]:
         """The excerpts of documents, each within its share of tokens; None if the share is too small.
@@ -130,19 +170,63 @@ class Excerpts:
         """
         if not shares:
             return {}
-        begun = {name: self._begun(found, tokens) for name, (found, tokens) in shares.items()}
+        begun = await asyncio.to_thread(self._begun, shares)
         for turn in range(ROUNDS):
             growing = [each for each in begun.values() if each.kept and each.spent <= FULL_SHARE * each.tokens]
-            near = await self._around(growing) if growing else []
+            near = await self._near(growing) if growing else []
             if not [each for each in growing if each.extend(near, beyond_section=turn == 0)]:
                 break
-        return await asyncio.to_thread(lambda: {name: self._made(each) for name, each in begun.items()})
+        return await asyncio.to_thread(self._all_made, begun)
 
-    def _begun(self, found: Sequence[Passage], tokens: int) -> "_Growing":
-        growing = _Growing(found[0], tokens, min(DENSE_CHARS_PER_TOKEN, _density(self.render(found[0].chunk.text))))
-        for passage in found:
-            growing.take(passage, passage.chunk.span.heading, HEAD_TOKENS)
-        return growing
+    async def _with_texts(
+        self, entries: Sequence[Entry], max_tokens: int | None, warn: Callable[[str, str], None]
+    ) -> list[Entry]:
+        """The entries with their rendered texts, as many as can be rendered in time."""
+        first = sorted(entries, key=lambda each: each.section is not Section.RELEVANT)
+        fitting = {
+            each.document.path: each.document.content
+            for each in first
+            if each.document.document_id in self.texts and may_fit(each.document.char_count, max_tokens)
+        }
+        missing = [content for content in fitting.values() if self.renderer.ready(content) is None]
+        if missing:
+            with suppress(TimeoutError):  # the thread continues, and the next retrieval finds them rendered
+                async with asyncio.timeout(max(self.deadline.remaining_s, RENDER_S)):
+                    await asyncio.to_thread(self.renderer.render, missing)
+        found = []
+        for entry in entries:
+            path = entry.document.path
+            whole = self.renderer.ready(fitting[path]) if path in fitting else None
+            if whole is None and path in fitting:
+                warn(UNREADY, path)
+            found.append(replace(entry, whole=whole))
+        return found
+
+    def _openings(self, slots: Sequence[Slot]) -> dict[str, Rendered | None]:
+        """The beginnings of documents that do not fit as a whole and have no passages in the results."""
+        return {
+            slot.entry.document.path: opening(
+                text.body, text.first_line, slot.tokens, self.renderer.tokenizer, slot.entry.whole
+            )
+            for slot in slots
+            if slot.tokens is not None and (text := self.texts.get(slot.entry.document.document_id)) is not None
+        }
+
+    def _begun(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> "dict[str, _Growing]":
+        best = self.renderer.render([found[0].chunk.text for found, _ in shares.values()])
+        begun = {}
+        for (name, (found, tokens)), first in zip(shares.items(), best, strict=True):
+            begun[name] = growing = _Growing(found[0], tokens, min(DENSE_CHARS_PER_TOKEN, _density(first)))
+            for passage in found:
+                growing.take(passage, passage.chunk.span.heading, HEAD_TOKENS)
+        return begun
+
+    def _all_made(self, begun: "Mapping[str, _Growing]") -> dict[str, Rendered | None]:
+        # The parts of all documents are counted in one batch; below, the renderer has them in its caches.
+        parts = [_parts(each.kept) for each in begun.values()]
+        self.renderer.render([part.text for each in parts for part in each])
+        self.renderer.count([_around(each) for each in parts if each])
+        return {name: self._made(each) for name, each in begun.items()}
 
     def _made(self, grown: "_Growing") -> Rendered | None:
         return self._fitted(grown.kept, grown.tokens) if grown.kept else self._trimmed(grown.best, grown.tokens)
@@ -150,7 +234,7 @@ class Excerpts:
     def _fitted(self, kept: dict[int, Passage], tokens: int) -> Rendered | None:
         """Render the passages, without the last added ones if the headings of the parts need their tokens."""
         while kept:
-            made = self._rendered(kept)
+            made = self._joined(kept)
             if made.tokens <= tokens:
                 return made
             if len(kept) == 1:
@@ -158,16 +242,17 @@ class Excerpts:
             kept.popitem()
         return None
 
-    def _rendered(self, kept: dict[int, Passage]) -> Rendered:
-        parts = [_part(run) for run in _runs([kept[position] for position in sorted(kept)])]
-        made = [self.render(quote.text) for quote in parts]
-        heads = [_head(quote) for quote in parts]
-        text = f"\n\n{GAP}\n\n".join(f"{head}\n\n{each.text}".rstrip() for head, each in zip(heads, made, strict=True))
-        around = self._count("\n".join([*heads, *[GAP] * (len(parts) - 1)]))
-        lines = tuple((quote.start_line, quote.end_line) for quote in parts)
+    def _joined(self, kept: dict[int, Passage]) -> Rendered:
+        parts = _parts(kept)
+        made = self.renderer.render([part.text for part in parts])
+        text = f"\n\n{GAP}\n\n".join(
+            f"{_head(part)}\n\n{each.text}".rstrip() for part, each in zip(parts, made, strict=True)
+        )
+        (around,) = self.renderer.count([_around(parts)])
+        lines = tuple((part.start_line, part.end_line) for part in parts)
         return Rendered(text, around + sum(each.tokens for each in made), lines, sum(len(part.text) for part in parts))
 
-    async def _around(self, growing: Sequence["_Growing"]) -> list[Passage]:
+    async def _near(self, growing: Sequence["_Growing"]) -> list[Passage]:
         """The passages directly before and after the selected ones; none if the store fails."""
         ends = [end for each in growing for end in each.ends()]
         kept = {passage.chunk.id for each in growing for passage in each.kept.values()}
@@ -184,19 +269,16 @@ class Excerpts:
     def _trimmed(self, passage: Passage, tokens: int) -> Rendered | None:
         """As much of one passage as fits."""
         span = passage.chunk.span
-        head = _head(quote_of(passage))
-        room = tokens - self._count(head)
+        (heading,) = self.renderer.count([_head(quote_of(passage))])
+        room = tokens - heading
         if room < LEAST_TOKENS:
             return None
-        text = _cut(passage.chunk.text, room, self.tokenizer)
+        text = _cut(passage.chunk.text, room, self.renderer.tokenizer)
         end_line = span.start_line + text.rstrip().count("\n")
         shown = Quote(text, span.heading, span.start_line, end_line)
         made = f"{_head(shown)}\n\n{demoted(text, DOCUMENT_LEVEL)}".rstrip()
-        count = self._count(made)
+        (count,) = self.renderer.count([made])
         return Rendered(made, count, ((span.start_line, end_line),), len(text)) if count <= tokens else None
-
-    def _count(self, text: str) -> int:
-        return len(self.tokenizer.offsets(text))
 
 
 @dataclass(slots=True)
@@ -253,6 +335,16 @@ def _runs(passages: Sequence[Passage]) -> Iterator[list[Passage]]:
         yield run
 
 
+def _parts(kept: Mapping[int, Passage]) -> list[Quote]:
+    """The selected passages of a document as the stretches of its text that they make up."""
+    return [_part(run) for run in _runs([kept[position] for position in sorted(kept)])]
+
+
+def _around(parts: Sequence[Quote]) -> str:
+    """What an excerpt has beside the text of its parts."""
+    return "\n".join([*map(_head, parts), *[GAP] * (len(parts) - 1)])
+
+
 def _part(run: Sequence[Passage]) -> Quote:
     """Consecutive passages as one text; overlaps are included once."""
     text, end = "", run[0].chunk.span.start
@@ -287,74 +379,3 @@ def _cut(text: str, tokens: int, tokenizer: Tokenizer) -> str:
 def _shortened(text: str) -> str:
     text = text.strip()
     return text if len(text) <= QUOTE_CHARS else f"{text[: QUOTE_CHARS - 1].rstrip()}\u2026"
-
-
-DEEPEST = 6
-_BEFORE = "- x\n\n"
-_BEFORE_LINES = 2
-_BEHIND = "\n\n---\n\n### x\n"
-_BEHIND_LINES = 4
-_HTML_ENDS = ("-->", "?>", "]]>", ">", "</pre>", "</script>", "</style>", "</textarea>")
-
-_LINE_END = re.compile(r"\r\n?")
-_CONTAINERS = re.compile(r"(?:\s|>|(?:[-*+]|\d{1,9}[.)])(?=\s))*+")
-_MARKS = re.compile(r"#{1,6}+")
-_PARSER = MarkdownIt("commonmark").disable("inline")
-
-
-def demoted(text: str, below: int) -> str:
-    """`text` with its headings below level `below`, for inclusion in a larger text.
-
-    Args:
-        text: Markdown without front matter.
-        below: level of the heading above it; H1 becomes the next level, and none becomes deeper than H6.
-    """
-    text = _LINE_END.sub("\n", text).strip("\n").rstrip()
-    if not text:
-        return ""
-    headings = _headings(text)
-    if not _is_closed(text, headings):
-        text = _closed(text)
-        headings = _headings(text)
-    lines = text.split("\n")
-    for heading in reversed(headings):
-        _sink(heading, lines, below)
-    return "\n".join(lines)
-
-
-def _headings(text: str) -> list[Token]:
-    """The headings of a text, and the heading that follows it in a context."""
-    tokens = _PARSER.parse(f"{_BEFORE}{text}{_BEHIND}")
-    return [token for token in tokens if token.type == "heading_open"]
-
-
-def _is_closed(text: str, headings: list[Token]) -> bool:
-    """Whether the heading after a text is parsed as a heading, and not as part of an open block of the text."""
-    behind = _BEFORE_LINES + text.count("\n") + _BEHIND_LINES
-    return bool(headings) and headings[-1].level == 0 and headings[-1].map == [behind, behind + 1]
-
-
-def _closed(text: str) -> str:
-    fences = [token.markup for token in _PARSER.parse(_BEFORE + text) if token.type == "fence"]
-    for end in (*fences[-1:], *_HTML_ENDS):
-        closed = f"{text}\n{end}"
-        if _is_closed(closed, _headings(closed)):
-            return closed
-    return text
-
-
-def _sink(heading: Token, lines: list[str], below: int) -> None:
-    """Demote a heading of `lines`, and write it on one line."""
-    assert heading.map is not None  # noqa: S101  (blocks have one)
-    start, end = (line - _BEFORE_LINES for line in heading.map)
-    if start >= len(lines):
-        return
-    marks = "#" * min(int(heading.tag[1]) + below, DEEPEST)
-    first = _CONTAINERS.match(lines[start])
-    lead = first[0] if first is not None else ""
-    rest = lines[start][len(lead) :]
-    if heading.markup.startswith("#"):
-        lines[start] = f"{lead}{_MARKS.sub(marks, rest, count=1)}"
-        return
-    further = [_CONTAINERS.sub("", line, count=1) for line in lines[start + 1 : end - 1]]
-    lines[start:end] = [f"{lead}{marks} {' '.join([rest.rstrip(), *further]).rstrip()}"]

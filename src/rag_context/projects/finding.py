@@ -1,9 +1,13 @@
-"""Finds the documents whose chunks answer a query: filtered in the store, one match per document."""
+"""Finds the documents whose chunks answer a query: filtered in the store, one match per document.
+
+The boost of a promoted document decides between documents of similar relevance. It is added after the threshold, so
+that it does not admit irrelevant documents, and before ranking, so that it changes the order.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -11,9 +15,10 @@ from rag_context.domain.documents import Listing, Tenant
 from rag_context.domain.search import Filter, Passage
 from rag_context.domain.vectors import Vector
 from rag_context.errors import InvalidInputError
-from rag_context.projects.boosting import Match, boost_of
-from rag_context.projects.documents import project_document
+from rag_context.projects.document_lists import DocumentList
+from rag_context.projects.project_documents import project_document
 from rag_context.projects.records import (
+    Boosts,
     ProjectDocument,
     PromotionLevel,
     RetrievalOptions,
@@ -22,6 +27,46 @@ from rag_context.projects.records import (
 )
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A document that a search found.
+
+    Documents are sorted by `rank`: the fused score of the best chunk as a share of the best of the search, plus the
+    boost, unbounded. `raw` is the calibrated relevance of its most relevant chunk, `boosted` that plus the boost, 0..1.
+    `position` is that of its first chunk in the results (from 0); `passages` are its chunks in the results, the best
+    first.
+    """
+
+    document: ProjectDocument
+    rank: float
+    raw: float
+    boosted: float
+    position: int
+    passages: tuple[Passage, ...] = ()
+
+
+def boost_of(level: PromotionLevel, boosts: Boosts | None) -> float:
+    """The boost of a promotion level."""
+    if boosts is None:
+        return 0.0
+    match level:
+        case PromotionLevel.CRITICAL:
+            return boosts.critical
+        case PromotionLevel.IMPORTANT:
+            return boosts.important
+    return 0.0
+
+
+def best_first(matches: Sequence[Match]) -> list[Match]:
+    """Sort by fused score plus boost; of equals the one whose best chunk came first in the search.
+
+    A cosine alone does not see an error code or a name: it would rank a document that contains it below those with
+    similar sentences.
+    """
+    return sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path))
+
 
 Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
 """Answers a query; it raises no `BackendError`."""
@@ -35,46 +80,6 @@ SPARE_DOCUMENTS = 2
 
 WIDENED = 4
 """The factor of the limit of a second search, if too few documents of the first one count as results."""
-
-
-class DocumentLookup(Protocol):
-    """Looks up a tenant's documents, without their texts."""
-
-    def by_id(self, document_id: str) -> ProjectDocument | None: ...
-
-    def critical(self) -> Sequence[ProjectDocument]:
-        """The critical documents by path, superseded ones included."""
-        ...
-
-    def superseded_by(self, path: str) -> tuple[str, ...]:
-        """Paths of the documents that replace this one."""
-        ...
-
-    def related(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
-        """The documents that the front matter lists as related."""
-        ...
-
-    async def links(self, document: ProjectDocument) -> Sequence[ProjectDocument]:
-        """The documents that the text links to. Raises: BackendError."""
-        ...
-
-
-class EmptyLookup:
-    """A `DocumentLookup` without documents, for when the list cannot be read."""
-
-    def by_id(self, _document_id: str) -> None: ...
-
-    def critical(self) -> tuple[ProjectDocument, ...]:
-        return ()
-
-    def superseded_by(self, _path: str) -> tuple[str, ...]:
-        return ()
-
-    def related(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        return ()
-
-    async def links(self, _document: ProjectDocument) -> tuple[ProjectDocument, ...]:
-        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ async def find(
     deadline: Deadline,
     *,
     first: Answer,
-    lookup: DocumentLookup,
+    lookup: DocumentList,
     aside: Collection[str] = (),
 ) -> Found:
     """Find enough documents for `max_results`, with a second, wider search if the first found too few.
@@ -178,7 +183,7 @@ def _direction(vector: Vector) -> Vector:
     return (given / norm).astype(np.float32)
 
 
-def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentLookup) -> list[Match]:
+def _matches(results: Sequence[Result], options: RetrievalOptions, lookup: DocumentList) -> list[Match]:
     """One match per document that is not superseded: ranked by its best chunk, with all its chunks in the results."""
     best = max((result.ranked.fused for result in results), default=0.0)
     by_document: dict[str, list[tuple[int, Result]]] = {}

@@ -13,7 +13,7 @@ from rag_context.domain.files import ProjectRecord
 from rag_context.errors import BackendError, RagContextError
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import read_config
-from rag_context.projects.root import has_branch, path_hash
+from rag_context.projects.tenants import has_branch, path_hash
 
 MAX_RESUMED = 32
 """The most projects that are followed again; of more, those that were used last."""

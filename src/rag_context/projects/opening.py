@@ -12,11 +12,27 @@ from rag_context.projects.config import (
     ProjectConfig,
     read_config,
 )
-from rag_context.projects.doc_types import DocTypes, doc_types_of
-from rag_context.projects.external import external_scope
-from rag_context.projects.paths import inside, located
+from rag_context.projects.links import inside, located
+from rag_context.projects.project_documents import DocTypes, doc_types_of
 from rag_context.projects.records import DocTypeInfo, DocumentNotFoundError, RetrievalOptions, SchemaValidationError
-from rag_context.projects.root import checked_branch, current_branch, external_tenant, path_hash, repository_root
+from rag_context.projects.sync import Scope, is_document, patterns
+from rag_context.projects.tenants import checked_branch, current_branch, external_tenant, path_hash, repository_root
+
+
+def external_scope(external: ExternalDocs) -> Scope:
+    """The files of the folder that are indexed: documents that match the patterns.
+
+    Raises:
+        SchemaValidationError: a pattern is invalid.
+    """
+    try:
+        selected = patterns(external.include_patterns, external.exclude_patterns)
+    except ValueError as error:
+        message = f"external_docs: a pattern is invalid: {error}"
+        detail = FieldError("external_docs", message)
+        raise SchemaValidationError(f"The project configuration is invalid: {message}", [detail]) from error
+    return lambda path: is_document(path) and selected(path)
+
 
 _NAMES = (CONFIG_FILE, FOREIGN_CONFIG_FILE)
 

@@ -5,27 +5,263 @@ label's warnings say so.
 """
 
 import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from rag_context.domain.documents import Tenant
+from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.projects.assembly import Entry, Section
-from rag_context.projects.boosting import best_first
-from rag_context.projects.finding import DocumentLookup, EmptyLookup, query_for
+from rag_context.ports.reading import DocumentStore
+from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, may_fit
+from rag_context.projects.document_lists import DocumentList, DocumentLists
+from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
+from rag_context.projects.finding import (
+    Ask,
+    Found,
+    Match,
+    best_first,
+    find,
+    lets_through,
+    query_for,
+)
+from rag_context.projects.links import Link, follow
 from rag_context.projects.records import (
     CriticalInclusion,
+    Label,
+    LinkedDocument,
+    ProjectDocument,
+    PromotionLevel,
     RagContext,
     RetrievalOptions,
     RetrievalResult,
     RetrievalResultWithLinks,
+    RetrievedDocument,
 )
-from rag_context.projects.run import RetrievalDependencies, Run
 from rag_context.resilience.deadline import Deadline
-from rag_context.search.query import Answer
+from rag_context.resilience.dependency import Dependency
+from rag_context.search.query import Answer, Level, Query
 
-__all__ = ["LIST_UNREADABLE", "RetrievalDependencies", "RetrievalService"]
-
+LINKS_LOST = "Not every link could be followed: {}"
+PASSAGES_ONLY = "Only the passages that were found are shown, because the document could not be read: {}"
+UNREAD = "Left out, because it could not be read: {}"
 LIST_UNREADABLE = "The list of the project's documents could not be read: {}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievalDependencies:
+    """The dependencies of retrieval, shared by all projects.
+
+    `ask` answers searches at the best level that works, well before `deadline_s` (seconds) is over.
+    """
+
+    ask: Ask
+    documents: DocumentStore
+    document_store: Dependency
+    document_lists: DocumentLists
+    renderer: Renderer
+    model: Callable[[], EmbeddingModel]
+    deadline_s: float
+    clock: Callable[[], float] = time.monotonic
+
+
+class Run:
+    """One retrieval."""
+
+    def __init__(
+        self,
+        dependencies: RetrievalDependencies,
+        options: RetrievalOptions,
+        deadline: Deadline,
+        lookup: DocumentList,
+        query: Query | None,
+        answer: Answer | None,
+        warnings: list[str],
+    ) -> None:
+        self._dependencies = dependencies
+        self._options = options
+        self._deadline = deadline
+        self._lookup = lookup
+        self._query = query
+        self._answer = answer
+        self._warnings = warnings
+        self._texts: dict[str, Text] = {}
+
+    async def find(self, aside: Collection[str] = ()) -> Found:
+        """Find the relevant documents; those `aside` are in the context anyway and do not count as results."""
+        if self._query is None or self._answer is None:
+            return Found((), Answer((), Level.PRIMARY, {}, 0))
+        return await find(
+            self._dependencies.ask,
+            self._query,
+            self._options,
+            self._deadline,
+            first=self._answer,
+            lookup=self._lookup,
+            aside=aside,
+        )
+
+    def in_front(self) -> list[ProjectDocument]:
+        """The critical documents that every context of these options begins with."""
+        options = self._options
+        if options.include_critical is CriticalInclusion.NEVER or not lets_through(options, PromotionLevel.CRITICAL):
+            return []
+        return [
+            document
+            for document in self._lookup.critical()
+            if (not options.doc_types or document.doc_type in options.doc_types) and self._holds(document)
+        ]
+
+    async def links(self, sources: Sequence[ProjectDocument], passed: Collection[str] = ()) -> list[Link]:
+        """The documents that `sources` link to, as far as half of the remaining time allows to find them."""
+        options = self._options
+        half = self._deadline.sooner(self._deadline.remaining_s / 2.0)
+        if options.max_link_depth <= 0 or options.max_linked_docs <= 0:
+            return []
+        return await follow(
+            sources,
+            partial(self._targets, half),
+            passed=passed,
+            max_depth=options.max_link_depth,
+            max_count=options.max_linked_docs,
+        )
+
+    def matched(self, match: Match) -> RetrievedDocument:
+        """The record of a found document, without its text."""
+        return replace(
+            self._record(match.document, ""),
+            raw_relevance_score=match.raw,
+            boosted_relevance_score=match.boosted,
+            quote=quote_of(match.passages[0]) if match.passages else None,
+        )
+
+    async def whole(self, matches: Sequence[Match]) -> tuple[RetrievedDocument, ...]:
+        """Found documents with their texts; one that cannot be read has the text of its passages."""
+        texts = await self._read([match.document for match in matches])
+        documents = []
+        for match in matches:
+            text = texts[match.document.id]
+            if isinstance(text, BackendError):
+                self._warn(PASSAGES_ONLY, match.document.path)
+                chunks = sorted((passage.chunk for passage in match.passages), key=lambda chunk: chunk.position)
+                text = Text("\n\n".join(chunk.text for chunk in chunks), 1)
+            if text is not None:
+                document = self.matched(match)
+                documents.append(replace(document, content=text.body, char_count=len(text.body)))
+        return tuple(documents)
+
+    async def unmatched(self, listed: Sequence[ProjectDocument]) -> tuple[RetrievedDocument, ...]:
+        """Documents that no search found (critical ones), with their texts."""
+        texts = await self._read(listed)
+        return tuple(self._record(document, text.body) for document, text in self._readable(listed, texts))
+
+    async def linked(self, links: Sequence[Link]) -> tuple[LinkedDocument, ...]:
+        """The documents that links lead to, with their texts."""
+        by_path = {link.document.path: link for link in links}
+        listed = [link.document for link in links]
+        texts = await self._read(listed)
+        return tuple(
+            self._link_record(by_path[document.path], text.body) for document, text in self._readable(listed, texts)
+        )
+
+    async def candidates(self, matches: Sequence[Match]) -> list[RetrievedDocument]:
+        """Found documents for a context, with the texts of those that may fit it as a whole."""
+        small = [match.document for match in matches if may_fit(match.document.char_count, self._options.max_tokens)]
+        texts = await self._read(small)
+        documents = []
+        for match in matches:
+            document = self.matched(match)
+            text = texts.get(match.document.id)
+            if isinstance(text, BackendError):
+                self._warn(PASSAGES_ONLY, document.path)
+            elif text is not None:
+                document = replace(document, content=text.body, char_count=len(text.body))
+            elif match.document.id in texts:
+                continue  # it was deleted meanwhile
+            documents.append(document)
+        return documents
+
+    async def assembled(self, entries: Sequence[Entry], matches: Sequence[Match]) -> Assembled:
+        """Assemble the context; a document that does not fit as a whole is represented by its best parts."""
+        dependencies = self._dependencies
+        excerpts = Excerpts(
+            dependencies.documents, dependencies.document_store, dependencies.renderer, self._deadline, self._texts
+        )
+        return await excerpts.assembled(
+            entries, {match.document.path: match.passages for match in matches}, self._options.max_tokens, self._warn
+        )
+
+    def label(self, answer: Answer) -> Label:
+        """How the results were obtained."""
+        warnings = [answer.warning] if answer.warning is not None else []
+        return Label(answer.level, answer.legs, answer.breaker_open, (*warnings, *self._warnings))
+
+    async def _targets(self, deadline: Deadline, document: ProjectDocument) -> Sequence[ProjectDocument]:
+        targets = list(self._lookup.related(document)) if self._options.follow_related_docs else []
+        try:
+            targets += await deadline.bound("documents", self._lookup.links(document))
+        except BackendError:
+            self._warn(LINKS_LOST, document.path)
+        return [target for target in targets if self._holds(target)]
+
+    def _holds(self, document: ProjectDocument) -> bool:
+        return self._options.include_superseded or not self._lookup.superseded_by(document.path)
+
+    async def _read(self, listed: Iterable[ProjectDocument]) -> dict[str, Text | BackendError | None]:
+        """The text of each document by id, without front matter; None if it was deleted meanwhile."""
+        ids = [document.id for document in listed]
+        found = dict(zip(ids, await asyncio.gather(*map(self._text, ids)), strict=True))
+        self._texts.update({id_: text for id_, text in found.items() if isinstance(text, Text)})
+        return found
+
+    async def _text(self, document_id: str) -> Text | BackendError | None:
+        dependencies = self._dependencies
+        try:
+            document = await dependencies.document_store.call(
+                lambda: dependencies.documents.get(document_id), self._deadline
+            )
+        except BackendError as error:
+            return error
+        return None if document is None else text_of(document.content)
+
+    def _readable(
+        self, listed: Sequence[ProjectDocument], texts: Mapping[str, Text | BackendError | None]
+    ) -> Iterator[tuple[ProjectDocument, Text]]:
+        for document in listed:
+            text = texts[document.id]
+            if isinstance(text, BackendError):
+                self._warn(UNREAD, document.path)
+            elif text is not None:
+                yield document, text
+
+    def _record(self, document: ProjectDocument, content: str) -> RetrievedDocument:
+        text = self._texts.get(document.id)
+        return RetrievedDocument(
+            path=document.path,
+            title=document.title,
+            content=content,
+            char_count=len(content) if content else document.char_count,
+            doc_type=document.doc_type,
+            promotion_level=document.promotion_level,
+            summary=document.summary,
+            date=document.date,
+            document_id=document.id,
+            superseded_by=self._lookup.superseded_by(document.path),
+            line_count=document.line_count,
+            quote=opening_quote(text.body, text.first_line) if text is not None and content else None,
+        )
+
+    def _link_record(self, link: Link, content: str) -> LinkedDocument:
+        record = self._record(link.document, content)
+        fields = {name: getattr(record, name) for name in RetrievedDocument.__dataclass_fields__}
+        return LinkedDocument(**fields, linked_from=link.linked_from, link_depth=link.depth)
+
+    def _warn(self, sentence: str, path: str) -> None:
+        warning = sentence.format(path)
+        if warning not in self._warnings:
+            self._warnings.append(warning)
 
 
 class RetrievalService:
@@ -112,7 +348,7 @@ class RetrievalService:
             *(Entry(Section.RELEVANT, document) for document in documents),
             *(Entry(Section.LINKED, document) for document in await run.linked(links)),
         ]
-        assembled = await run.assembled(entries, {match.document.path: match for match in (*first, *relevant)})
+        assembled = await run.assembled(entries, (*first, *relevant))
         return RagContext(
             critical_documents=assembled.critical,
             relevant_documents=assembled.relevant,
@@ -138,14 +374,14 @@ class RetrievalService:
             answer, lookup = await asyncio.gather(self._dependencies.ask(query), self._lookup(deadline, warnings))
         return Run(self._dependencies, options, deadline, lookup, query, answer, warnings)
 
-    async def _lookup(self, deadline: Deadline, warnings: list[str]) -> DocumentLookup:
+    async def _lookup(self, deadline: Deadline, warnings: list[str]) -> DocumentList:
         dependencies = self._dependencies
         half = deadline.sooner(deadline.remaining_s / 2.0)
         try:
             return await dependencies.document_store.call(lambda: dependencies.document_lists.of(self._tenant), half)
         except BackendError as error:
             warnings.append(LIST_UNREADABLE.format(error))
-            return EmptyLookup()
+            return dependencies.document_lists.empty(self._tenant)
 
     def _check_dimension(self, vector: Vector) -> None:
         try:

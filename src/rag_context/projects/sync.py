@@ -15,14 +15,13 @@ from typing import Protocol
 
 from rag_context.domain.documents import DOCUMENTATION, Tenant
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.files.globs import path_patterns
-from rag_context.files.reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
-from rag_context.files.walk import Root, find_changed, outermost, walk
+from rag_context.files.file_reading import DEFAULT_MAX_BYTES, FileDraft, Found, Labels, Rejected, printable, read_file
+from rag_context.files.walk import Root, find_changed, outermost, path_patterns, walk
 from rag_context.ingest.indexer import Indexer
 from rag_context.ingest.receipts import Outcome, Receipt
-from rag_context.projects.documents import Reader, project_input, revision, text_digest
-from rag_context.projects.listing import DocumentList, DocumentLists
-from rag_context.projects.paths import SUFFIXES, relative_path
+from rag_context.projects.document_lists import DocumentList, DocumentLists
+from rag_context.projects.links import SUFFIXES, relative_path
+from rag_context.projects.project_documents import Reader, project_input, revision, text_digest
 from rag_context.projects.records import ProjectDocument
 
 CONCURRENCY = 5

@@ -13,11 +13,11 @@ from rag_context.api.projects import DocType
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
 from rag_context.errors import FieldError, InvalidInputError
+from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
-from rag_context.projects.listing import DocumentList
+from rag_context.projects.links import reference_candidates, spellings
 from rag_context.projects.opening import Activation
-from rag_context.projects.paths import reference_candidates, spellings
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     DocTypeInfo,

@@ -17,8 +17,8 @@ from rag_context.errors import BackendError, FieldError, InvalidInputError
 from rag_context.ports.models import ChatModel
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
+from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
-from rag_context.projects.listing import DocumentList
 from rag_context.projects.opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,

@@ -17,8 +17,8 @@ from rag_context.ingest.receipts import IndexingPolicy, RedactionMode
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
+from rag_context.projects.assembly import Renderer
 from rag_context.projects.housekeeping import Rules
-from rag_context.projects.rendering import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
@@ -39,7 +39,7 @@ from rag_context.settings import Settings, StoreSettings, check_available
 from rag_context.settings.models import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
-from rag_context.transfer.transfer import Conflict, Exporter, Importer
+from rag_context.transfer.export_import import Conflict, Exporter, Importer
 from rag_context.wiring.collections import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
@@ -320,7 +320,7 @@ async def _open_chat(settings: ChatSettings) -> AsyncIterator[ChatModel | None]:
         return
     if settings.model is None:
         raise ConfigurationError("chat.url is set, but no model: set chat.model to one that the chat server has.")
-    from rag_context.generation.openai_compatible import OpenAIChat  # noqa: PLC0415  (only if configured)
+    from rag_context.generation import OpenAIChat  # noqa: PLC0415  (only if configured)
 
     key = settings.api_key.get_secret_value() if settings.api_key is not None else None
     chat = OpenAIChat(settings.url, model=settings.model, api_key=key, timeout_s=settings.timeout_s)

@@ -2,20 +2,5 @@
 
 Such files come from anywhere, so they are opened in worker processes with bounds on time and memory and without a
 network (`converter`, `worker`); a decompression bomb is rejected.
-Every other module here is pure: bytes in, documents out.
+Every other module here is pure: bytes in, documents out. A worker imports no more of them than its files need.
 """
-
-from rag_context.files.formats.converter import Converter
-from rag_context.files.formats.extracted import MAX_FILE_BYTES, ConversionError, Extracted, Format, Limits
-from rag_context.files.formats.recognition import SNIFFED_BYTES, format_of
-
-__all__ = [
-    "MAX_FILE_BYTES",
-    "SNIFFED_BYTES",
-    "ConversionError",
-    "Converter",
-    "Extracted",
-    "Format",
-    "Limits",
-    "format_of",
-]

@@ -7,9 +7,7 @@ counted by kind (`injected`).
 from collections.abc import Iterable, Iterator
 
 from rag_context.files.formats.cline import CLINE
-from rag_context.files.formats.conversation import USER, Client, Record, other, record_by
-from rag_context.files.formats.extracted import Format
-from rag_context.files.formats.injected import (
+from rag_context.files.formats.conversation import (
     COMMAND,
     CONTEXT,
     INJECTED,
@@ -21,10 +19,16 @@ from rag_context.files.formats.injected import (
     SYSTEM,
     TOOL_CALL,
     TOOL_OUTPUT,
+    USER,
+    Client,
     Marks,
     Preface,
+    Record,
     inside,
+    other,
+    record_by,
 )
+from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, fields, objects, word
 
 # Claude Code

@@ -6,9 +6,21 @@ distinguish them. The model's tool calls are XML within its answers, or parts of
 
 from collections.abc import Iterator
 
-from rag_context.files.formats.conversation import USER, Client, Record, parts, record_by
-from rag_context.files.formats.extracted import Format
-from rag_context.files.formats.injected import CONTEXT, INJECTED, REASONING, TOOL_CALL, TOOL_OUTPUT, Marks, inside
+from rag_context.files.formats.conversation import (
+    CONTEXT,
+    INJECTED,
+    REASONING,
+    TOOL_CALL,
+    TOOL_OUTPUT,
+    USER,
+    Client,
+    Marks,
+    Record,
+    inside,
+    parts,
+    record_by,
+)
+from rag_context.files.formats.exchange import Format
 from rag_context.files.formats.json_stream import Fields, word
 
 _WRAPPERS = ("user_input", "task", "feedback", "answer", "user_message")

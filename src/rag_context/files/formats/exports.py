@@ -5,10 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from rag_context.files.formats.chat import Conversation
-from rag_context.files.formats.injected import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
+from rag_context.files.formats.conversation import CONTEXT, REASONING, RECORD, TOOL_CALL, left_out_role
 from rag_context.files.formats.json_stream import BrokenOffError, Fields, fields, lines, objects, whole_elements, word
-from rag_context.files.formats.message import Message, messages_of, moment, role_name, text_of, time_of, turn_of
+from rag_context.files.formats.turns import (
+    Conversation,
+    Message,
+    messages_of,
+    moment,
+    role_name,
+    text_of,
+    time_of,
+    turn_of,
+)
 
 _SHOWN_CONTENT = ("text", "multimodal_text", "code")
 _CONTENT = {"thoughts": REASONING, "reasoning_recap": REASONING, "user_editable_context": CONTEXT}

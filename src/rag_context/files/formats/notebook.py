@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from rag_context.files.formats.extracted import ConversionError, Extracted, Limits
+from rag_context.files.formats.exchange import ConversionError, Extracted, Limits
 from rag_context.files.formats.json_stream import Fields
 
 MAX_OUTPUT_CHARS = 2000

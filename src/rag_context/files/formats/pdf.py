@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pypdfium2
 from pypdfium2 import PdfDocument, PdfiumError
 
-from rag_context.files.formats.extracted import MAX_CHARS, ConversionError, Extracted, Limits, front_matter
+from rag_context.files.formats.exchange import MAX_CHARS, ConversionError, Extracted, Limits, front_matter
 
 _WRONG_PASSWORD = pypdfium2.raw.FPDF_ERR_PASSWORD
 _HYPHENS = re.compile("[\ufffe\x02](?:\r?\n)?")

@@ -14,19 +14,32 @@ from importlib import import_module
 from pathlib import PurePath
 
 from rag_context.files.formats import exports
-from rag_context.files.formats.chat import Conversation, documents
 from rag_context.files.formats.clients import CLIENTS
-from rag_context.files.formats.conversation import read
-from rag_context.files.formats.extracted import MAX_CHARS, ConversionError, Extracted, Format, Limits
-from rag_context.files.formats.frames import CutOffError, receive, send
-from rag_context.files.formats.injected import counted
+from rag_context.files.formats.conversation import counted, read
+from rag_context.files.formats.exchange import (
+    MAX_CHARS,
+    ConversionError,
+    CutOffError,
+    Extracted,
+    Format,
+    Limits,
+    receive,
+    send,
+)
 from rag_context.files.formats.json_stream import BrokenOffError
+from rag_context.files.formats.turns import Conversation, documents
 
 if sys.platform != "win32":
     import resource
 
 _CLIENTS = {client.format: client for client in CLIENTS}
-_MODULES = {Format.PDF: "pdf", Format.WORD: "word", Format.HTML: "html", Format.NOTEBOOK: "notebook"}
+_READERS = {
+    Format.PDF: ("pdf", "extract"),
+    Format.WORD: ("markup", "extract_word"),
+    Format.HTML: ("markup", "extract_html"),
+    Format.NOTEBOOK: ("notebook", "extract"),
+}
+"""The module here and its function, by format."""
 _NICE = 10
 """The niceness of this process, so that searches go first."""
 _FORBIDDEN = (
@@ -122,9 +135,9 @@ def _documents_of(conversations: Iterable[Conversation]) -> Iterator[Extracted]:
 
 def _document(format_: Format, data: bytes, limits: Limits) -> Extracted:
     """By the libraries of the extra, each loaded when the first file needs it."""
-    module = import_module(f"rag_context.files.formats.{_MODULES[format_]}")
-    extracted: Callable[[bytes, Limits], Extracted] = module.extract
-    return extracted(data, limits)
+    module, name = _READERS[format_]
+    extract_: Callable[[bytes, Limits], Extracted] = getattr(import_module(f"rag_context.files.formats.{module}"), name)
+    return extract_(data, limits)
 
 
 def confine(limits: Limits) -> None:

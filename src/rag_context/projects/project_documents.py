@@ -1,11 +1,17 @@
-"""Document types: the built-in ones and a project's own, and validation of front matter by their schemas.
+"""Maps a file of a project to the document that is indexed, and a stored document to a project document.
 
-Schemas are JSON Schema 2020-12 and are never fetched from the network. A document that does not match its schema is
-indexed anyway, with a warning.
+What filters need is in reserved tags, and what results show is in `Metadata.extra`: every store keeps both.
+
+A document has a type, a built-in one or a project's own, whose schema its front matter is validated by. Schemas are
+JSON Schema 2020-12 and are never fetched from the network. A document that does not match its schema is indexed anyway,
+with a warning.
 """
 
+import datetime
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -15,12 +21,24 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
 from referencing.exceptions import Unresolvable
 
-from rag_context.domain.documents import Json
+from rag_context.domain.documents import DOCUMENTATION, Document, DocumentInput, Json, Listing, Metadata, Tenant
 from rag_context.errors import FieldError
 from rag_context.files.descriptors import NotRegularError, read_start
+from rag_context.ingest.redaction import redact
 from rag_context.projects.config import CustomDocType, ProjectConfig
-from rag_context.projects.paths import inside
-from rag_context.projects.records import DEFAULT_DOC_TYPE, DocTypeInfo, FileSystemError, SchemaValidationError
+from rag_context.projects.front_matter import FrontMatter, read_front_matter
+from rag_context.projects.links import inside
+from rag_context.projects.records import (
+    DEFAULT_DOC_TYPE,
+    RESERVED_TAGS,
+    DocTypeInfo,
+    FileSystemError,
+    ProjectDocument,
+    PromotionLevel,
+    SchemaValidationError,
+    doc_type_tag,
+    promotion_tag,
+)
 from rag_context.projects.schemas import (
     MAX_PATTERNS,
     TooDeepError,
@@ -197,3 +215,167 @@ def _sentence(error: ValidationError) -> str:
 
 def _joined(expected: object) -> str:
     return ", ".join(str(each) for each in expected) if isinstance(expected, list) else str(expected)
+
+
+READER_VERSION = 2
+"""Increased when files are read differently, so that all files are read again."""
+
+_DIGEST_CHARS = 32
+_RULES_CHARS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A docs folder, its tenant, and its document types."""
+
+    tenant: Tenant
+    docs_root: Path
+    doc_types: DocTypes
+
+    @property
+    def rules(self) -> str:
+        """Digest of everything except the file that determines a document: the reader's version and the types."""
+        kinds = [[info.name, info.folder, dict(info.schema)] for info in self.doc_types.infos]
+        return _digest(json.dumps([READER_VERSION, kinds], sort_keys=True))[:_RULES_CHARS]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A file that was read: the document to index, and warnings about its front matter."""
+
+    document: DocumentInput
+    warnings: tuple[str, ...]
+
+
+def revision(text: str, rules: str) -> str:
+    """Digest of a file's text and of the reader's rules; equal revisions make equal documents."""
+    return f"{_digest(text)[:_DIGEST_CHARS]}.{rules}"
+
+
+def text_digest(revision: str) -> str:
+    """The part of a revision that is the digest of the text; "" if it has none."""
+    return revision.partition(".")[0]
+
+
+def project_input(draft: DocumentInput, path: str, reader: Reader, rules: str) -> Read:
+    """The document of a project's file, with type, level, tags and metadata; secrets in its front matter are redacted.
+
+    Args:
+        draft: the file as it was read.
+        path: relative to the docs folder.
+        reader: the docs folder and its tenant.
+        rules: `reader.rules`.
+    """
+    front = read_front_matter(draft.content)
+    doc_type, warnings = _kind(front, path, reader.doc_types)
+    values = {key: _redacted(value) for key, value in {**front.further, **_values(front)}.items()}
+    extra: dict[str, Json] = {
+        **values,
+        "path": path,
+        "doc_type": doc_type,
+        "promotion_level": front.promotion_level.label,
+        "char_count": len(draft.content) - front.body_start,
+        "line_count": draft.content.count("\n") + (not draft.content.endswith("\n")),
+        "revision": revision(draft.content, rules),
+    }
+    if warnings:
+        extra["warnings"] = list(warnings)
+    own_tags = dict.fromkeys(redact(tag).content for tag in front.tags)
+    if own_tags:
+        extra["tags"] = list(own_tags)
+    metadata = Metadata(tags=(doc_type_tag(doc_type), promotion_tag(front.promotion_level), *own_tags), extra=extra)
+    return Read(replace(draft, content_type=DOCUMENTATION, tenant=reader.tenant, metadata=metadata), warnings)
+
+
+def project_document(stored: Listing | Document) -> ProjectDocument:
+    """The project document of a stored document; its path is the source if no project wrote it."""
+    extra = stored.metadata.extra
+    path = _text(extra, "path") or stored.source
+    return ProjectDocument(
+        id=stored.id,
+        path=path,
+        title=_text(extra, "title") or stored.title,
+        doc_type=_text(extra, "doc_type") or DEFAULT_DOC_TYPE,
+        promotion_level=_level(extra),
+        char_count=_number(extra, "char_count"),
+        line_count=_number(extra, "line_count"),
+        summary=_text(extra, "summary"),
+        date=_day(extra),
+        significance=_text(extra, "significance"),
+        tags=tuple(tag for tag in stored.metadata.tags if not tag.startswith(RESERVED_TAGS)),
+        supersedes=_texts(extra, "supersedes"),
+        related=_texts(extra, "related_docs"),
+        docs_folder=stored.source.removesuffix(path).rstrip("/"),
+        revision=_text(extra, "revision") or "",
+        warnings=_texts(extra, "warnings"),
+    )
+
+
+def _kind(front: FrontMatter, path: str, doc_types: DocTypes) -> tuple[str, tuple[str, ...]]:
+    """The type of a document, and warnings about its front matter."""
+    doc_type = front.doc_type or doc_types.by_folder(path)
+    if not front.values:
+        return doc_type, front.warnings
+    reported = {warning.partition(" must ")[0] for warning in front.warnings}
+    found = doc_types.complaints(doc_type, front.values)
+    complaints = [complaint for complaint in found if complaint.partition(" must ")[0] not in reported]
+    if front.doc_type and front.doc_type != DEFAULT_DOC_TYPE and doc_types.named(front.doc_type) is None:
+        complaints = [f"front matter: the doc type {front.doc_type!r} is not declared in the project"]
+    return doc_type, (*front.warnings, *complaints)
+
+
+def _values(front: FrontMatter) -> dict[str, Json]:
+    values: dict[str, Json] = {
+        "title": front.title,
+        "summary": front.summary,
+        "date": front.date.isoformat() if front.date else None,
+        "significance": front.significance,
+        "supersedes": list(front.supersedes),
+        "related_docs": list(front.related_docs),
+    }
+    return {key: value for key, value in values.items() if value}
+
+
+def _redacted(value: Json) -> Json:
+    match value:
+        case str():
+            return redact(value).content
+        case list():
+            return [_redacted(each) for each in value]
+        case dict():
+            return {key: _redacted(each) for key, each in value.items()}
+        case _:
+            return value
+
+
+def _level(extra: Mapping[str, Json]) -> PromotionLevel:
+    try:
+        return PromotionLevel.of(_text(extra, "promotion_level") or PromotionLevel.STANDARD.label)
+    except ValueError:
+        return PromotionLevel.STANDARD
+
+
+def _day(extra: Mapping[str, Json]) -> datetime.date | None:
+    try:
+        return datetime.date.fromisoformat(_text(extra, "date") or "")
+    except ValueError:
+        return None
+
+
+def _text(extra: Mapping[str, Json], key: str) -> str | None:
+    value = extra.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+def _texts(extra: Mapping[str, Json], key: str) -> tuple[str, ...]:
+    value = extra.get(key)
+    return tuple(each for each in value if isinstance(each, str)) if isinstance(value, list) else ()
+
+
+def _number(extra: Mapping[str, Json], key: str) -> int:
+    value = extra.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

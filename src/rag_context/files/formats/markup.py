@@ -1,14 +1,22 @@
-"""HTML as Markdown: what a reader of the page sees, without scripts, styles, pictures and navigation."""
+"""HTML and Word documents as Markdown: what a reader of them sees.
+
+Of a page, scripts, styles, pictures and navigation are left out. Word documents are read by mammoth, by their styles
+(headings, lists, tables) and without pictures.
+"""
 
 import codecs
+import io
 import warnings
+import zipfile
+import zlib
+from xml.parsers.expat import ExpatError
 
 from bs4 import BeautifulSoup, Tag, XMLParsedAsHTMLWarning
 from bs4.builder import ParserRejectedMarkup
 from bs4.element import PreformattedString
 from markdownify import MarkdownConverter
 
-from rag_context.files.formats.extracted import ConversionError, Extracted, Limits, front_matter
+from rag_context.files.formats.exchange import ConversionError, Extracted, Limits, front_matter
 
 _UNSEEN = (
     "title, script, style, noscript, template, svg, math annotation, iframe, object, embed, canvas, img, picture, "
@@ -19,7 +27,7 @@ _WEB = ("http://", "https://")
 _ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 
 
-def extract(data: bytes, _limits: Limits) -> Extracted:
+def extract_html(data: bytes, _limits: Limits) -> Extracted:
     """The page as Markdown, under its browser title if it has no heading of its own.
 
     Raises:
@@ -37,7 +45,7 @@ def extract(data: bytes, _limits: Limits) -> Extracted:
 
 
 def markdown(page: BeautifulSoup) -> str:
-    """A parsed page as Markdown. Raises: ConversionError, as `extract`."""
+    """A parsed page as Markdown. Raises: ConversionError, as `extract_html`."""
     title = page.title.get_text() if page.title else ""
     try:
         body = _seen(page)
@@ -78,3 +86,41 @@ _MARKDOWN = MarkdownConverter(
     escape_underscores=False,
     code_language_callback=_language,
 )
+
+
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ExpatError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    ValueError,
+)
+"""The errors of reading a damaged archive, or damaged XML in it."""
+
+_OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+
+
+def extract_word(data: bytes, limits: Limits) -> Extracted:
+    """The document as Markdown.
+
+    Raises:
+        ConversionError: it is protected, damaged, a decompression bomb, or has no text.
+    """
+    if data.startswith(_OLD_OR_LOCKED):
+        is_locked = _ENCRYPTED in data
+        raise ConversionError("protected by a password" if is_locked else "in Word's format of before 2007")
+    import mammoth  # noqa: PLC0415  # for Word alone: pages of HTML do without it
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            size = sum(part.file_size for part in archive.infolist())
+        if size > limits.unpacked_bytes:
+            raise ConversionError(f"unpacks to {size} bytes, more than {limits.unpacked_bytes}")
+        page = mammoth.convert_to_html(io.BytesIO(data), convert_image=lambda _: [])
+    except _DAMAGES as error:
+        raise ConversionError("not a whole Word document") from error
+    return Extracted(markdown(BeautifulSoup(page.value, "html.parser")))

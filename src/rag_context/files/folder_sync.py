@@ -16,9 +16,9 @@ from pathlib import Path
 from rag_context.api.index import FileReceipt
 from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
-from rag_context.files.documents import FileJobs, ReadingSettings, Todo
-from rag_context.files.formats import Converter
-from rag_context.files.reading import Found, Rejected, stamp_of
+from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
+from rag_context.files.file_reading import Found, Rejected, stamp_of
+from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import CONCURRENCY, Job, Target, in_thread, send
 from rag_context.files.walk import Root, find_changed, outermost, walk
 from rag_context.ingest.identity import document_id

@@ -15,9 +15,7 @@ from rag_context.api.reading import read_fields
 from rag_context.domain.documents import DocumentInput
 from rag_context.domain.files import FileDocument, FileEntry
 from rag_context.errors import InvalidInputError
-from rag_context.files.formats import Converter
-from rag_context.files.generated import Generated
-from rag_context.files.reading import (
+from rag_context.files.file_reading import (
     FileDraft,
     Found,
     Labels,
@@ -28,6 +26,8 @@ from rag_context.files.reading import (
     printable,
     text_draft,
 )
+from rag_context.files.formats.converter import Converter
+from rag_context.files.generated import Generated
 from rag_context.files.sending import Job, batched
 from rag_context.ingest.identity import document_id
 from rag_context.ports.maintenance import FileManifest

@@ -1,22 +1,33 @@
-"""Runs a labelled collection through an index of its own and measures every judged query in every mode."""
+"""Measures retrieval quality on a labelled collection: every judged query in every mode, and by the project tools.
+
+A collection is indexed as an index of its own. For the tools its documents are the files of a project: the tools and a
+plain search of the same tenant must bring the same documents in the same order, so a regression of the order shows as
+a difference between columns.
+"""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.api.index import BulkLine
+from rag_context.api.project_tenants import ActivateProjectRequest
+from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.reading import read_fields
-from rag_context.api.search import MAX_LIMIT
-from rag_context.domain.documents import DOCUMENTATION
+from rag_context.api.search import MAX_LIMIT, QUERY_CHARS
+from rag_context.domain.documents import DOCUMENTATION, Tenant
+from rag_context.domain.search import Filter
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.evaluation import measures
 from rag_context.evaluation.datasets import Dataset, Question, Text
 from rag_context.ports.models import Tokenizer
+from rag_context.projects.callers import CallerId
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
 from rag_context.service import Service
+from rag_context.service.projects import ProjectService
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 
@@ -106,7 +117,7 @@ async def evaluate(service: Service, dataset: Dataset, on_progress: OnProgress) 
         rows = [
             _by_spans(question, answer, names, offsets, service.tokenizer)
             if dataset.by_spans
-            else _by_grades(question, answer, names)
+            else _by_grades(question, ranked_documents(answer.results, names))
             for question, answer in zip(dataset.questions, answers[mode], strict=True)
         ]
         scores[mode] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
@@ -191,8 +202,7 @@ async def _ranked(service: Service, question: Question, mode: Mode, limit: int) 
     return answer
 
 
-def _by_grades(question: Question, answer: Answer, names: dict[str, str]) -> dict[str, float]:
-    ranking = ranked_documents(answer.results, names)
+def _by_grades(question: Question, ranking: Sequence[str]) -> dict[str, float]:
     return {
         "nDCG@10": measures.ndcg(ranking, question.grades),
         "recall@10": measures.recall(ranking, question.grades),
@@ -247,3 +257,112 @@ async def _lost(service: Service, questions: Sequence[Question], names: dict[str
         relevant += len(found)
         lost += sum(not kept[name] for name in found)
     return lost / relevant if relevant else None
+
+
+TOOLS = ("search", "semantic_search", "rag_query")
+"""The columns: a plain search of the project's tenant, and the two tools."""
+
+CHUNKS_PER_DOCUMENT = 4
+_NAME = "eval"
+_CALLER = CallerId(session=_NAME)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectOutcome:
+    """Scores by tool, and for which share of the queries each tool ranks the first ten as the search does."""
+
+    dataset: str
+    documents: int
+    queries: int
+    scores: dict[str, Scores]
+    same_order: dict[str, float]
+
+
+async def evaluate_projects(
+    service: Service, dataset: Dataset, directory: Path, on_progress: OnProgress
+) -> ProjectOutcome:
+    """Write a collection's documents into a project of its own, and run all its queries with the tools.
+
+    Raises:
+        InvalidInputError: the files cannot be written, or the collection is judged by spans.
+        BackendError: a component failed, so that the measurement would be incomplete.
+    """
+    projects = service.projects
+    if dataset.by_spans or projects is None:
+        raise InvalidInputError(f"{dataset.name} is judged by spans; the project tools are measured by documents")
+    names = _write(directory, dataset.documents)
+    tenant = await _activate(projects, directory, on_progress)
+    rankings: dict[str, list[list[str]]] = {tool: [] for tool in TOOLS}
+    for number, question in enumerate(dataset.questions, 1):
+        paths = await _ranked_paths(service, projects, tenant, question.text[:QUERY_CHARS])
+        for tool, found in paths.items():
+            rankings[tool].append([names[path] for path in found])
+        on_progress("Searching projects", number, len(dataset.questions))
+    scores = {}
+    for tool, ranked in rankings.items():
+        rows = [_by_grades(question, ranking) for question, ranking in zip(dataset.questions, ranked, strict=True)]
+        scores[tool] = Scores({measure: [row[measure] for row in rows] for measure in rows[0]})
+    plain = rankings[TOOLS[0]]
+    same = {
+        tool: sum(ours == theirs for ours, theirs in zip(rankings[tool], plain, strict=True)) / len(plain)
+        for tool in TOOLS
+    }
+    return ProjectOutcome(dataset.name, len(names), len(dataset.questions), scores, same)
+
+
+def _write(directory: Path, documents: Sequence[Text]) -> dict[str, str]:
+    """Write every document as a file; returns its own id by its path."""
+    names = {f"{number}.md": document.id for number, document in enumerate(documents)}
+    try:
+        (directory / ".rag-context").mkdir(parents=True, exist_ok=True)
+        (directory / ".rag-context" / "config.json").write_text(json.dumps({"project_name": _NAME}))
+        (directory / "docs").mkdir(exist_ok=True)
+        for path, document in zip(names, documents, strict=True):
+            (directory / "docs" / path).write_text(document.content, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{directory} cannot be written: {error.strerror}") from error
+    return names
+
+
+async def _activate(projects: ProjectService, directory: Path, on_progress: OnProgress) -> Tenant:
+    async def note(done: int, total: int) -> None:
+        on_progress("Indexing a project", done, total)
+
+    request = read_fields(ActivateProjectRequest, {"config_path": str(directory)})
+    while True:
+        reply = await projects.activate(request, note, caller=_CALLER)
+        if reply.complete:
+            break
+    if reply.warnings:
+        raise InvalidInputError(f"A file of the project was not indexed: {reply.warnings[0]}")
+    return Tenant(reply.project_name, reply.branch_name, reply.path_hash)
+
+
+async def _ranked_paths(
+    service: Service, projects: ProjectService, tenant: Tenant, question: str
+) -> dict[str, list[str]]:
+    """The paths of the first documents that each tool returns."""
+    query = Query(
+        question,
+        limit=2 * CHUNKS_PER_DOCUMENT * FIRST,
+        min_score=0.0,
+        where=Filter(tenant),
+        per_document=CHUNKS_PER_DOCUMENT,
+    )
+    answer = await service.rank(query)
+    listed = await projects.search(
+        read_fields(SemanticSearchRequest, {"query": question, "limit": FIRST, "min_relevance_score": 0.0}),
+        caller=_CALLER,
+        request_id=_NAME,
+    )
+    fields = {"query": question, "max_sources": FIRST, "min_relevance_score": 0.0, "link_depth": 0}
+    context = await projects.query(read_fields(RagQueryRequest, fields), caller=_CALLER, request_id=_NAME)
+    for level in (answer.level, Level(listed.fallback_level), Level(context.fallback_level)):
+        if level is not Level.PRIMARY:
+            raise BackendUnavailableError("search", f"A question was answered at level {level}")
+    ranked = dict.fromkeys(str(result.passage.metadata.extra["path"]) for result in answer.results)
+    return {
+        "search": list(ranked)[:FIRST],
+        "semantic_search": [source.path for source in listed.results],
+        "rag_query": [source.path for source in context.sources],
+    }

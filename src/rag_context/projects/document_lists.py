@@ -12,10 +12,9 @@ from cachetools import LRUCache
 from rag_context.domain.documents import Cursor, Listing, Tenant
 from rag_context.domain.search import Filter
 from rag_context.ports.reading import DocumentStore
-from rag_context.projects.documents import project_document, text_digest
 from rag_context.projects.front_matter import read_front_matter
-from rag_context.projects.links import links
-from rag_context.projects.paths import link_candidates, reference_candidates, spellings, wiki_name
+from rag_context.projects.links import link_candidates, links, reference_candidates, spellings, wiki_name
+from rag_context.projects.project_documents import project_document, text_digest
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 
 PAGE = 500
@@ -214,10 +213,14 @@ class DocumentLists:
             known = self._known.get(tenant)
             if known is not None and known[0] == version:
                 return known[1]
-            before = known[1] if known is not None else DocumentList(tenant, {}, self._reader)
+            before = known[1] if known is not None else self.empty(tenant)
             document_list = await self._renewed(before)
             self._known[tenant] = version, document_list
             return document_list
+
+    def empty(self, tenant: Tenant) -> DocumentList:
+        """A list without documents, for when that of a tenant cannot be read."""
+        return DocumentList(tenant, {}, self._reader)
 
     async def _renewed(self, before: DocumentList) -> DocumentList:
         ids = await self._documents.matching(Filter(before.tenant), MAX_DOCUMENTS)

@@ -1,1 +1,0 @@
-"""Language models that write answers; adapters, as the embedders are."""
