@@ -23,8 +23,7 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.formats.converter import Converter
 from rag_context.files.sending import OnReceipt
 from rag_context.files.walk import Root
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.mappers import bulk_receipt, document_input
 from rag_context.stores.file_manifest import SqliteFileManifest, open_file_manifest

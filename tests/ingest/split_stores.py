@@ -15,8 +15,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.generations import VectorStorage
 from rag_context.ingest.identity import chunk_ids
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.writing import VectorWriter

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin, Tenant
 from rag_context.files.file_reading import FILES_SESSION
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import DocumentStore, KeywordIndex, VectorStore
 from rag_context.projects.assembly import Renderer

@@ -13,8 +13,7 @@ from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughnes
 from rag_context.domain.metrics import SearchRecord
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy
+from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.maintenance import IndexAuditor
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.audit import ISSUE_TYPES, Audit, report

@@ -12,8 +12,7 @@ from rag_context.domain.documents import DocumentInput
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy, Outcome
+from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.binding import BoundEmbedder

@@ -11,7 +11,7 @@ import pytest
 
 from rag_context.domain.documents import DocumentInput
 from rag_context.errors import BackendUnavailableError
-from rag_context.ingest.receipts import Outcome
+from rag_context.ingest.indexer import Outcome
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency

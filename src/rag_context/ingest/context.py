@@ -1,4 +1,4 @@
-"""What surrounds a document's chunks: its title, the headings they stand under, and its near-duplicates.
+"""A document's chunks and what surrounds them: its title, the headings they stand under, and its near-duplicates.
 
 Title and headings are embedded and matched with the chunk, so that a later part of a document differs from the same
 text elsewhere; they are never returned. Of a project's file, its summary and tags stand with the first chunk.
@@ -14,8 +14,10 @@ from hashlib import blake2b
 import numpy as np
 
 from rag_context.domain import documents
-from rag_context.domain.documents import Metadata
+from rag_context.domain.documents import Chunk, Document, Metadata
+from rag_context.ingest.chunking.chunker import split, split_body
 from rag_context.ingest.chunking.prose import fences, front_matter, sections
+from rag_context.ingest.identity import chunk_ids
 from rag_context.ports.models import Tokenizer
 
 CONTEXT_TOKENS = 32
@@ -25,6 +27,33 @@ ABOUT_TOKENS = 64
 """Most tokens of a file's summary and tags that are embedded with its first chunk."""
 
 _PATH = " > "
+
+
+def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chunk]:
+    """The chunks of a document with their context, each within a model's `window` of tokens; blocking."""
+    room = max(window - CONTEXT_TOKENS, CONTEXT_TOKENS)
+    cut = split_body if document.tenant.has_files else split
+    spans = cut(
+        document.content,
+        content_type=document.content_type,
+        source=document.source,
+        tokenizer=tokenizer,
+        window=room,
+    )
+    title = own_title(document.content, document.content_type)
+    file = code_file(document.source, document.content_type)
+    texts = [document.content[span.start : span.end] for span in spans]
+    contexts = [
+        context_of(title, span.heading, text, tokenizer, file=file) for span, text in zip(spans, texts, strict=True)
+    ]
+    if document.tenant.has_files:
+        left = room - len(tokenizer.offsets(texts[0]))
+        contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, left)
+    ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
+    return [
+        Chunk(id_, document.id, position, text, span, context)
+        for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
+    ]
 
 
 def context_of(title: str, heading: str, text: str, tokenizer: Tokenizer, *, file: str = "") -> str:

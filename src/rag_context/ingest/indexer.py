@@ -3,8 +3,9 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -13,19 +14,8 @@ import numpy as np
 from rag_context.domain.documents import CHAT, Chunk, Document, DocumentInput, Origin
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, BackendRejectedError, FieldError, InvalidInputError
-from rag_context.ingest.chunking.chunker import split, split_body
-from rag_context.ingest.context import (
-    CONTEXT_TOKENS,
-    about,
-    code_file,
-    context_of,
-    own_title,
-    similarity_hash,
-    title_of,
-    with_about,
-)
-from rag_context.ingest.identity import chunk_ids, content_hash, document_id
-from rag_context.ingest.receipts import IndexingPolicy, Outcome, Receipt, RedactionMode
+from rag_context.ingest.context import chunks_of, similarity_hash, title_of
+from rag_context.ingest.identity import content_hash, document_id
 from rag_context.ingest.redaction import redact
 from rag_context.ingest.reuse import StoredVectors, UnfinishedVectors
 from rag_context.ports.maintenance import VectorRebuilder
@@ -47,6 +37,52 @@ SLICE_S = 30.0
 
 STORE_S = 30.0
 """Longest wait for one call of the document store; SQLite's own lock wait is shorter."""
+
+
+class Outcome(StrEnum):
+    """The result of indexing a draft."""
+
+    INDEXED = "indexed"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    PENDING = "pending"
+
+
+class RedactionMode(StrEnum):
+    """What happens to secrets."""
+
+    REDACT = "redact"
+    REJECT = "reject"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """The result of indexing one draft; `pending` where its vectors are not stored yet."""
+
+    document_id: str
+    outcome: Outcome
+    chunk_ids: tuple[str, ...]
+    pending: bool
+    redactions: Mapping[str, int] = field(default_factory=dict)
+    duplicates_of: tuple[str, ...] = ()
+    warning: str | None = None
+    content_hash: str = ""
+    is_unfinished: bool = False
+    """Whether embedding ran out of time: `Indexer.finish` continues with the texts that are left."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexingPolicy:
+    """The rules for indexing.
+
+    `window` is the model's, used until the model itself is known; `timeout_s` bounds one document's wait for
+    its vectors.
+    """
+
+    window: int
+    timeout_s: float = 5.0
+    redaction: RedactionMode = RedactionMode.REDACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,36 +364,11 @@ class Indexer:
 
     def _cut(self, document: Document, other: Embedder | None = None) -> list[Chunk]:
         embedder = other or self._embedder
-        room = max(self._window(embedder) - CONTEXT_TOKENS, CONTEXT_TOKENS)
-        cut = split_body if document.tenant.has_files else split
-        spans = cut(
-            document.content,
-            content_type=document.content_type,
-            source=document.source,
-            tokenizer=embedder.tokenizer,
-            window=room,
-        )
-        title = own_title(document.content, document.content_type)
-        file = code_file(document.source, document.content_type)
-        texts = [document.content[span.start : span.end] for span in spans]
-        contexts = [
-            context_of(title, span.heading, text, embedder.tokenizer, file=file)
-            for span, text in zip(spans, texts, strict=True)
-        ]
-        if document.tenant.has_files:
-            left = room - len(embedder.tokenizer.offsets(texts[0]))
-            contexts[0] = with_about(contexts[0], about(document.metadata), embedder.tokenizer, left)
-        ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
-        return [
-            Chunk(id_, document.id, position, text, span, context)
-            for position, (id_, text, span, context) in enumerate(zip(ids, texts, spans, contexts, strict=True))
-        ]
-
-    def _window(self, embedder: Embedder) -> int:
         try:
-            return embedder.model.window
+            window = embedder.model.window
         except BackendError:
-            return self._policy.window
+            window = self._policy.window
+        return chunks_of(document, embedder.tokenizer, window)
 
     def _lock(self, id_: str) -> asyncio.Lock:
         lock = self._locks.get(id_)

@@ -23,7 +23,7 @@ from rag_context.domain.documents import DocumentInput, Metadata, Origin, Tenant
 from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.ingest.receipts import Outcome, Receipt
+from rag_context.ingest.indexer import Outcome, Receipt
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.tenants import Tenants
 from rag_context.search.query import Answer, Mode, Query, Result, RetrieverReport, RetrieverStatus

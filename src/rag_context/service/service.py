@@ -28,8 +28,7 @@ from rag_context.domain.documents import Counts, Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendError, InvalidInputError
-from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer
-from rag_context.ingest.receipts import Receipt
+from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.models import Tokenizer
 from rag_context.ports.reading import MetricsStore

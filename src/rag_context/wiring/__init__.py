@@ -12,8 +12,7 @@ from datetime import timedelta
 from rag_context.collections.embedding import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.errors import ConfigurationError
-from rag_context.ingest.indexer import Indexer
-from rag_context.ingest.receipts import IndexingPolicy, RedactionMode
+from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
 from rag_context.ingest.reuse import StoredVectors
 from rag_context.ports.models import ChatModel, Embedder
 from rag_context.projects.activation import Projects
