@@ -122,7 +122,7 @@ def test_an_unbroken_run_has_no_overlap() -> None:
 
 
 def test_a_tokenizer_that_finds_more_in_a_piece_is_obeyed() -> None:
-    class Nervous:
+    class Nervous(Tokenizer):
         """A token per word in a long text, one per character in a short one."""
 
         def offsets(self, text: str) -> list[tuple[int, int]]:
@@ -136,7 +136,7 @@ def test_a_tokenizer_that_finds_more_in_a_piece_is_obeyed() -> None:
 
 
 def test_overlap_is_dropped_where_it_would_leave_no_room() -> None:
-    class Late:
+    class Late(Tokenizer):
         """Ten tokens for every repeated `x`, but only in a text that begins with one."""
 
         def offsets(self, text: str) -> list[tuple[int, int]]:

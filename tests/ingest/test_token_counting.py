@@ -1,10 +1,11 @@
 """Measuring in tokens (C-1)."""
 
 from rag_context.ingest.chunking.text_blocks import CHARS_PER_TOKEN, Ruler
+from rag_context.ports.models import Tokenizer
 from tests.ingest.tokens import Characters, Words, word_pieces
 
 
-class Marked:
+class Marked(Tokenizer):
     """A token for each of the given spans, for text of any length."""
 
     def __init__(self, *spans: tuple[int, int]) -> None:

@@ -11,14 +11,14 @@ from rag_context.domain.documents import Span
 from rag_context.ports.models import Tokenizer
 
 
-class Words:
+class Words(Tokenizer):
     """A token per word."""
 
     def offsets(self, text: str) -> Sequence[tuple[int, int]]:
         return [match.span() for match in re.finditer(r"\S+", text)]
 
 
-class Characters:
+class Characters(Tokenizer):
     """A token per character, white space included; `per_character` of them where one is given."""
 
     def __init__(self, per_character: int = 1) -> None:
@@ -28,7 +28,7 @@ class Characters:
         return [(place, place + 1) for place in range(len(text)) for _ in range(self.per_character)]
 
 
-class WordPieces:
+class WordPieces(Tokenizer):
     """The bundled model's own, nothing truncated."""
 
     def __init__(self) -> None:

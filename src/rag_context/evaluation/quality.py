@@ -48,6 +48,13 @@ TOGETHER = 4
 OnProgress = Callable[[str, int, int], None]
 """Called with the present step, how much of it is done, and of how much."""
 
+TOOLS = ("search", "semantic_search", "rag_query")
+"""The columns: a plain search of the project's tenant, and the two tools."""
+
+CHUNKS_PER_DOCUMENT = 4
+_NAME = "eval"
+_CALLER = CallerId(session=_NAME)
+
 
 @dataclass(frozen=True, slots=True)
 class Scores:
@@ -257,14 +264,6 @@ async def _lost(service: Service, questions: Sequence[Question], names: dict[str
         relevant += len(found)
         lost += sum(not kept[name] for name in found)
     return lost / relevant if relevant else None
-
-
-TOOLS = ("search", "semantic_search", "rag_query")
-"""The columns: a plain search of the project's tenant, and the two tools."""
-
-CHUNKS_PER_DOCUMENT = 4
-_NAME = "eval"
-_CALLER = CallerId(session=_NAME)
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,13 @@ Answer = TypeVar("Answer")
 _COMPONENT = "server"
 READY_EVERY_S = 0.2
 
+DEFAULT_PORT = 27017
+_MONGODB = "mongodb"
+_OP_MSG = 2013
+_MOST_BYTES = 1 << 20
+_HELLO = b"\x10hello\0" + struct.pack("<i", 1) + b"\x02$db\0" + struct.pack("<i", 6) + b"admin\0"
+_OK = b"\x01ok\0" + struct.pack("<d", 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Timed:
@@ -223,14 +230,6 @@ def _reason(reply: httpx2.Response) -> str:
     if isinstance(said, dict):
         said = said.get("message")
     return f": {said}" if isinstance(said, str) else ""
-
-
-DEFAULT_PORT = 27017
-_MONGODB = "mongodb"
-_OP_MSG = 2013
-_MOST_BYTES = 1 << 20
-_HELLO = b"\x10hello\0" + struct.pack("<i", 1) + b"\x02$db\0" + struct.pack("<i", 6) + b"admin\0"
-_OK = b"\x01ok\0" + struct.pack("<d", 1.0)
 
 
 async def say_hello(uri: str) -> str:

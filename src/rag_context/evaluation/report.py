@@ -23,6 +23,59 @@ LEADING = "nDCG@10"
 ALL = "macro mean"
 _DIGITS = 3
 
+_FACTS = ("collection", "documents", "queries", "relevant lost to the default threshold", "queries labelled noAnswer")
+
+_WIDTH = 760
+_LABEL = 190
+_BAR = 14
+_GAP = 5
+_GROUP = 18
+_TOP = 48
+_FONT = 'font-family="system-ui, sans-serif" font-size="12"'
+_COLOURS = {Mode.TEXT: "#8a94a6", Mode.VECTOR: "#5b9bd5", Mode.HYBRID: "#1f5fa8"}
+
+INTRODUCTION = f"""# Retrieval quality
+
+<!-- Written by `rag-context eval --markdown`; run it again rather than editing. -->
+
+Measured with version {__version__}, the bundled model and the embedded store, on collections whose queries were judged.
+Each collection is indexed into a directory of its own as if its documents were files, and every judged query runs in
+three modes with `minScore` 0 and the largest `limit`, 20 passages; if these belong to fewer than ten documents, more
+are requested until ten documents are ranked.
+"""
+
+MEANING = f"""## What the numbers mean
+
+- **nDCG@10**: how good the first ten documents are and how well they are ordered, with gains `2^grade - 1`; 1 is the
+  best possible order. A document ranks by its best passage.
+- **recall@10**: share of the relevant documents that are among the first ten. **MRR@10**: one divided by the rank of
+  the first relevant document. **success@3**: share of the queries with a relevant document among the first three.
+- **answer in 1000 tokens**: share of the characters that answer a question and are among the first 1 000 tokens of
+  returned passages. It measures chunking and ranking together.
+- In brackets: 95 % intervals (bootstrap over the queries, 2 000 resamples). **p**: the probability of a difference to
+  hybrid at least this large by chance (paired randomisation test, 10 000 permutations). All seeds are fixed.
+- **lost to the default threshold**: of the judged relevant documents among the first {DEEP} passages of a hybrid
+  search, those of which no passage would be returned without `minScore`. Relevant documents further down are outranked,
+  not lost, and are not counted.
+- **labelled noAnswer**: queries whose answer says that probably nothing indexed answers them. All queries here are
+  answerable, so each label is an error; the label removes nothing.
+
+## What is not measured here
+
+- Conversations and code, which have ranking profiles of their own: these collections contain neither.
+- Queries without an answer in the index: how many of those `noAnswer` recognises is not shown.
+- Other models and stores than the bundled ones, and languages other than English.
+- Time: the deadline is so long during the measurement that it ends no search.
+"""
+
+PROJECTS = """## Through the project tools
+
+With `--projects`, each collection that is judged by documents is also written into a project of its own, one file a
+document, and every query runs through `semantic_search` and `rag_query` (ten documents, minimum relevance 0), beside a
+plain search of the same tenant. The tools must rank as the search does; the last line of each collection is the share
+of queries with the same first ten, in the same order.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -130,9 +183,6 @@ def _tool_rows(by_tool: Sequence[ProjectOutcome]) -> Iterator[tuple[str, ...]]:
         yield each.dataset, "first ten as in the search", *(f"{each.same_order[tool]:.1%}" for tool in TOOLS)
 
 
-_FACTS = ("collection", "documents", "queries", "relevant lost to the default threshold", "queries labelled noAnswer")
-
-
 def _rows_of(outcome: Outcome) -> Iterator[Row]:
     scores = {mode: outcome.scores[mode].by_measure for mode in MODES}
     for measure, hybrid in scores[Mode.HYBRID].items():
@@ -177,59 +227,6 @@ def _short(value: float) -> str:
 
 def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-_WIDTH = 760
-_LABEL = 190
-_BAR = 14
-_GAP = 5
-_GROUP = 18
-_TOP = 48
-_FONT = 'font-family="system-ui, sans-serif" font-size="12"'
-_COLOURS = {Mode.TEXT: "#8a94a6", Mode.VECTOR: "#5b9bd5", Mode.HYBRID: "#1f5fa8"}
-
-INTRODUCTION = f"""# Retrieval quality
-
-<!-- Written by `rag-context eval --markdown`; run it again rather than editing. -->
-
-Measured with version {__version__}, the bundled model and the embedded store, on collections whose queries were judged.
-Each collection is indexed into a directory of its own as if its documents were files, and every judged query runs in
-three modes with `minScore` 0 and the largest `limit`, 20 passages; if these belong to fewer than ten documents, more
-are requested until ten documents are ranked.
-"""
-
-MEANING = f"""## What the numbers mean
-
-- **nDCG@10**: how good the first ten documents are and how well they are ordered, with gains `2^grade - 1`; 1 is the
-  best possible order. A document ranks by its best passage.
-- **recall@10**: share of the relevant documents that are among the first ten. **MRR@10**: one divided by the rank of
-  the first relevant document. **success@3**: share of the queries with a relevant document among the first three.
-- **answer in 1000 tokens**: share of the characters that answer a question and are among the first 1 000 tokens of
-  returned passages. It measures chunking and ranking together.
-- In brackets: 95 % intervals (bootstrap over the queries, 2 000 resamples). **p**: the probability of a difference to
-  hybrid at least this large by chance (paired randomisation test, 10 000 permutations). All seeds are fixed.
-- **lost to the default threshold**: of the judged relevant documents among the first {DEEP} passages of a hybrid
-  search, those of which no passage would be returned without `minScore`. Relevant documents further down are outranked,
-  not lost, and are not counted.
-- **labelled noAnswer**: queries whose answer says that probably nothing indexed answers them. All queries here are
-  answerable, so each label is an error; the label removes nothing.
-
-## What is not measured here
-
-- Conversations and code, which have ranking profiles of their own: these collections contain neither.
-- Queries without an answer in the index: how many of those `noAnswer` recognises is not shown.
-- Other models and stores than the bundled ones, and languages other than English.
-- Time: the deadline is so long during the measurement that it ends no search.
-"""
-
-
-PROJECTS = """## Through the project tools
-
-With `--projects`, each collection that is judged by documents is also written into a project of its own, one file a
-document, and every query runs through `semantic_search` and `rag_query` (ten documents, minimum relevance 0), beside a
-plain search of the same tenant. The tools must rank as the search does; the last line of each collection is the share
-of queries with the same first ten, in the same order.
-"""
 
 
 def page(outcomes: Sequence[Outcome], path: Path, by_tool: Sequence[ProjectOutcome] = ()) -> str:

@@ -30,6 +30,11 @@ CONCURRENCY = 5
 OnReceipt = Callable[[int, BulkReceipt], None]
 """Called with the receipt of a line, by its position in the batch."""
 
+LINE_BYTES = 16 * 1024 * 1024
+"""Longest line; a longer one is skipped, not kept."""
+
+_SKIPPED_AT_ONCE = 1 << 16
+
 
 class Target(Protocol):
     """An index that documents are sent to. All methods raise `RagContextError` only."""
@@ -125,12 +130,6 @@ def _tell(batch: Sequence[Job], place: int, receipt: BulkReceipt) -> None:
 def _first(errors: ExceptionGroup) -> Exception:
     error = errors.exceptions[0]
     return _first(error) if isinstance(error, ExceptionGroup) else error
-
-
-LINE_BYTES = 16 * 1024 * 1024
-"""Longest line; a longer one is skipped, not kept."""
-
-_SKIPPED_AT_ONCE = 1 << 16
 
 
 def read_documents(

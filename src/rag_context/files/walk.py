@@ -44,6 +44,11 @@ _ANY_FOLDERS_FIRST = "^(?:.+/)?"
 _ANY_FOLDERS = "(?:/.+)?"
 """How pathspec writes `*` and `**`."""
 
+Look: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
+"""Lists a folder by name, or returns the reason why it cannot."""
+
+_MAGIC = re.compile(r"[*?\[]")
+
 
 class _Pattern(GitIgnoreSpecPattern):
     __slots__ = ()
@@ -93,12 +98,6 @@ def _means_something(line: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-Look: TypeAlias = Callable[[Path], Sequence[os.DirEntry[str] | Rejected]]
-"""Lists a folder by name, or returns the reason why it cannot."""
-
-_MAGIC = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,19 @@ LONGEST_S = 2.0
 _STEPS = 5
 """The debounce is waited for in so many steps; its end is noticed at most one step late."""
 
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 15.0
+"""How long to wait for an index that cannot be reached, the first time and at most; doubled in between."""
+
+RETRY_S = 30.0
+"""After how long a file is read again that was rejected for a temporary reason."""
+
+LOOK_S = 600.0
+"""How often all files are checked, for changes that the system did not report."""
+
+OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
+"""Connects to the index."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
@@ -160,20 +173,6 @@ async def _wait(stop: asyncio.Event, seconds: float) -> None:
             await stop.wait()
     except TimeoutError:
         return
-
-
-FIRST_WAIT_S = 1.0
-LONGEST_WAIT_S = 15.0
-"""How long to wait for an index that cannot be reached, the first time and at most; doubled in between."""
-
-RETRY_S = 30.0
-"""After how long a file is read again that was rejected for a temporary reason."""
-
-LOOK_S = 600.0
-"""How often all files are checked, for changes that the system did not report."""
-
-OpenSync = Callable[[], AbstractAsyncContextManager[FolderSync]]
-"""Connects to the index."""
 
 
 @dataclass

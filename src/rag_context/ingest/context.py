@@ -47,8 +47,8 @@ def chunks_of(document: Document, tokenizer: Tokenizer, window: int) -> list[Chu
         context_of(title, span.heading, text, tokenizer, file=file) for span, text in zip(spans, texts, strict=True)
     ]
     if document.tenant.has_files:
-        left = room - len(tokenizer.offsets(texts[0]))
-        contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, left)
+        (first,) = tokenizer.count(texts[:1])
+        contexts[0] = with_about(contexts[0], about(document.metadata), tokenizer, room - first)
     ids = chunk_ids(document.id, zip(contexts, texts, strict=True))
     return [
         Chunk(id_, document.id, position, text, span, context)

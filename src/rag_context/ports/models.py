@@ -14,6 +14,10 @@ class Tokenizer(Protocol):
         """Character span of every token of `text`, in order; special tokens excluded, nothing truncated."""
         ...
 
+    def count(self, texts: Sequence[str]) -> Sequence[int]:
+        """The number of tokens of each text, as many as `offsets` has of it; faster, and more so for many at once."""
+        return [len(self.offsets(text)) for text in texts]
+
 
 class Embedder(Protocol):
     """Turns text into vectors."""

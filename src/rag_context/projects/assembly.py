@@ -306,7 +306,7 @@ class Renderer:
                 missing[content] = demoted(content, DOCUMENT_LEVEL)
             else:
                 made[content] = known
-        counts = self._tokens(list(missing.values()))
+        counts = self.tokenizer.count(list(missing.values()))
         for (content, text), tokens in zip(missing.items(), counts, strict=True):
             made[content] = Rendered(text, tokens)
             with self._lock, suppress(ValueError):  # it is larger than the cache
@@ -323,13 +323,10 @@ class Renderer:
         with self._lock:
             known = {text: self._counts[text] for text in texts if text in self._counts}
         if missing := [text for text in dict.fromkeys(texts) if text not in known]:
-            known.update(zip(missing, self._tokens(missing), strict=True))
+            known.update(zip(missing, self.tokenizer.count(missing), strict=True))
             with self._lock:
                 self._counts.update(known)
         return [known[text] for text in texts]
-
-    def _tokens(self, texts: Sequence[str]) -> list[int]:
-        return [len(self.tokenizer.offsets(text)) for text in texts]
 
 
 def _key(content: str) -> bytes:

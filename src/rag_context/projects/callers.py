@@ -33,6 +33,9 @@ _HANDLE_BYTES = 18
 
 Key = TypeVar("Key", bound=Hashable)
 
+NOTE_EVERY_S = 60.0
+"""Times of use are written to the registry at most this often."""
+
 
 @dataclass(frozen=True, slots=True)
 class CallerId:
@@ -150,10 +153,6 @@ class Activations:
                 keyed.replace(before, None)
                 if after is not None:
                     keyed.put(after.tenant, after)
-
-
-NOTE_EVERY_S = 60.0
-"""Times of use are written to the registry at most this often."""
 
 
 class ProjectRecords:

@@ -104,7 +104,10 @@ def opening(
 
 def _opened(text: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Rendered | None:
     made = demoted(text, DOCUMENT_LEVEL)
-    if not text.strip() or (count := len(tokenizer.offsets(made))) > tokens:
+    if not text.strip():
+        return None
+    (count,) = tokenizer.count([made])
+    if count > tokens:
         return None
     return Rendered(made, count, ((first_line, first_line + text.rstrip().count("\n")),), len(text))
 

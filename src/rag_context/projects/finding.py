@@ -28,6 +28,19 @@ from rag_context.projects.records import (
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.query import Answer, Mode, Query, Result
 
+Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
+"""Answers a query; it raises no `BackendError`."""
+
+PASSAGES_PER_DOCUMENT = 4
+"""Most chunks of one document in the results of a search, so that a large document does not fill them."""
+
+FIRST_CHUNKS = 20
+SPARE_DOCUMENTS = 2
+"""Candidates per requested document: a boost may lift one from below."""
+
+WIDENED = 4
+"""The factor of the limit of a second search, if too few documents of the first one count as results."""
+
 
 @dataclass(frozen=True, slots=True)
 class Match:
@@ -66,20 +79,6 @@ def best_first(matches: Sequence[Match]) -> list[Match]:
     similar sentences.
     """
     return sorted(matches, key=lambda match: (-match.rank, match.position, match.document.path))
-
-
-Ask: TypeAlias = Callable[[Query], Awaitable[Answer]]
-"""Answers a query; it raises no `BackendError`."""
-
-PASSAGES_PER_DOCUMENT = 4
-"""Most chunks of one document in the results of a search, so that a large document does not fill them."""
-
-FIRST_CHUNKS = 20
-SPARE_DOCUMENTS = 2
-"""Candidates per requested document: a boost may lift one from below."""
-
-WIDENED = 4
-"""The factor of the limit of a second search, if too few documents of the first one count as results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,17 @@ LAST_RETRY_S = 60.0
 
 logger = logging.getLogger(__name__)
 
+CHECKOUT_S = 10.0
+"""Longest wait for git to finish a checkout."""
+
+STOP_S = 3.0
+"""Longest wait for files that are being indexed when following stops; the next activation indexes the rest."""
+
+RULES_EVERY_S = 1.0
+"""How often to check whether the configuration or an ignore file was edited."""
+
+_STEP_S = 0.05
+
 
 class Watch(Protocol):
     """Yields the changed paths below a folder. The first set is empty: from then on changes are watched."""
@@ -135,18 +146,6 @@ def _noticed(first: "asyncio.Future[SyncReport]") -> None:
     """Mark the exception as retrieved: it was logged already, and asyncio must not log it again."""
     if not first.cancelled():
         first.exception()
-
-
-CHECKOUT_S = 10.0
-"""Longest wait for git to finish a checkout."""
-
-STOP_S = 3.0
-"""Longest wait for files that are being indexed when following stops; the next activation indexes the rest."""
-
-RULES_EVERY_S = 1.0
-"""How often to check whether the configuration or an ignore file was edited."""
-
-_STEP_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,22 @@ SUFFIXES = (".md", ".markdown", ".mdown", ".mdx", ".rst", ".adoc", ".txt")
 INDEX_NAMES = ("index", "README", "readme", "Index")
 """Names of the index document of a folder, without suffixes."""
 
+MAX_LINKS = 10_000
+"""The most links of one document."""
+
+MAX_EFFORT = 30_000_000
+"""Characters that the parser may have to read for the brackets of one paragraph (some 0.2 s)."""
+
+_MAX_NESTING = 100
+MAX_PARSED_CHARS = 100_000
+"""In a longer text, only paragraphs that may have a link are parsed: parsing all of it would take seconds."""
+
+_MARKS = ("](", "]:", "[[", "<")
+_WIKI = re.compile(r"(?<!!)\[\[([^\[\]|\n]{1,500})(?:\|[^\[\]\n]{0,500})?\]\]")
+_HTML_COMMENT = re.compile(r"<!--(?:(?!-->).)*+(?:-->)?", re.DOTALL)
+_ANCHOR = re.compile(r"<a\s[^<>]{0,2000}?\bhref\s*=\s*(?:\"([^\"<>]{1,2000})\"|'([^'<>]{1,2000})')", re.IGNORECASE)
+_BRACKET = re.compile(r"[\[\]]")
+
 
 def wiki_name(href: str) -> str | None:
     """The target of a `[[wiki]]` link, without its anchor; None for other links."""
@@ -177,23 +193,6 @@ def _decoded(href: str) -> str | None:
 
 def _invalid_path(message: str) -> InvalidInputError:
     return InvalidInputError(message, [FieldError("path", message)])
-
-
-MAX_LINKS = 10_000
-"""The most links of one document."""
-
-MAX_EFFORT = 30_000_000
-"""Characters that the parser may have to read for the brackets of one paragraph (some 0.2 s)."""
-
-_MAX_NESTING = 100
-MAX_PARSED_CHARS = 100_000
-"""In a longer text, only paragraphs that may have a link are parsed: parsing all of it would take seconds."""
-
-_MARKS = ("](", "]:", "[[", "<")
-_WIKI = re.compile(r"(?<!!)\[\[([^\[\]|\n]{1,500})(?:\|[^\[\]\n]{0,500})?\]\]")
-_HTML_COMMENT = re.compile(r"<!--(?:(?!-->).)*+(?:-->)?", re.DOTALL)
-_ANCHOR = re.compile(r"<a\s[^<>]{0,2000}?\bhref\s*=\s*(?:\"([^\"<>]{1,2000})\"|'([^'<>]{1,2000})')", re.IGNORECASE)
-_BRACKET = re.compile(r"[\[\]]")
 
 
 def links(body: str) -> tuple[str, ...]:

@@ -65,6 +65,12 @@ MAX_COMPLAINTS = 5
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+READER_VERSION = 2
+"""Increased when files are read differently, so that all files are read again."""
+
+_DIGEST_CHARS = 32
+_RULES_CHARS = 8
+
 
 class DocTypes:
     """The document types of one project.
@@ -215,13 +221,6 @@ def _sentence(error: ValidationError) -> str:
 
 def _joined(expected: object) -> str:
     return ", ".join(str(each) for each in expected) if isinstance(expected, list) else str(expected)
-
-
-READER_VERSION = 2
-"""Increased when files are read differently, so that all files are read again."""
-
-_DIGEST_CHARS = 32
-_RULES_CHARS = 8
 
 
 @dataclass(frozen=True, slots=True)

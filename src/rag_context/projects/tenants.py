@@ -39,6 +39,17 @@ _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _UNREADABLE_NAME = ".invalid"
 """The reference in HEAD of a repository in git's reftable format."""
 
+SHOWN = 10
+"""The number of names in an error message."""
+
+READ_S = 5.0
+"""Time budget for reading the list of tenants."""
+
+TOGETHER = 32
+"""Documents that are counted or deleted at once; the store commits them together."""
+
+MANY = 10_000
+
 
 def repository_root(config: Path) -> Path:
     """The root of the git repository of a configuration, else the parent of the configuration's folder."""
@@ -139,13 +150,6 @@ def _first_bytes(path: Path) -> str:
         return read_start(path.resolve(), _MAX_HEAD_BYTES).decode("utf-8", "replace")
     except (OSError, RuntimeError, ValueError):
         return ""
-
-
-SHOWN = 10
-"""The number of names in an error message."""
-
-READ_S = 5.0
-"""Time budget for reading the list of tenants."""
 
 
 def _none() -> Collection[Tenant]:
@@ -251,12 +255,6 @@ def _listed(names: Collection[str]) -> str:
     listed = list(names)
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ", ".join(listed[:SHOWN]) + more
-
-
-TOGETHER = 32
-"""Documents that are counted or deleted at once; the store commits them together."""
-
-MANY = 10_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,8 @@ from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit
 from rag_context.text.analysis import terms
 from rag_context.where import matches, value_at
 
+T = TypeVar("T")
+
 
 class WordTokenizer:
     """One token per word."""
@@ -35,6 +37,10 @@ class WordTokenizer:
         if start is not None:
             spans.append((start, len(text)))
         return spans
+
+    def count(self, texts: Sequence[str]) -> list[int]:
+        """The number of words of each text."""
+        return [len(text.split()) for text in texts]
 
 
 class FakeEmbedder:
@@ -113,9 +119,6 @@ class FrozenClock:
     def advance(self, seconds: float) -> None:
         """Advance the time."""
         self.seconds += seconds
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)

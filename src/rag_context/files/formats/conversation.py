@@ -48,6 +48,35 @@ INJECTED = {
 }
 """Tags of blocks that are left out whichever client wrote them. An index must not store its own answers."""
 
+USER, ASSISTANT = "User", "Assistant"
+
+MESSAGE_FIELDS = ("messages", "history", "requests")
+"""Fields of an object that hold the messages of a conversation."""
+
+_HEAD_BYTES = 1 << 16
+"""The other fields of an object are read from so many bytes before its messages."""
+
+_PARTS = {
+    "thinking": REASONING,
+    "redacted_thinking": REASONING,
+    "reasoning": REASONING,
+    "tool_use": TOOL_CALL,
+    "server_tool_use": TOOL_CALL,
+    "toolRequest": TOOL_CALL,
+    "functionCall": TOOL_CALL,
+    "tool_result": TOOL_OUTPUT,
+    "web_search_tool_result": TOOL_OUTPUT,
+    "toolResponse": TOOL_OUTPUT,
+    "functionResponse": TOOL_OUTPUT,
+    "image": "attachment",
+    "document": "attachment",
+    "input_image": "attachment",
+    "inlineData": "attachment",
+}
+"""Parts of a message that are no text: of this `type`, or with a field of this name."""
+
+_SPEAKERS = {"user": USER, "human": USER, "assistant": ASSISTANT, "model": ASSISTANT, "gemini": ASSISTANT}
+
 
 @dataclass(frozen=True)
 class Preface:
@@ -149,15 +178,6 @@ def _without(text: str, preface: Preface, kinds: set[str]) -> str:
     return (text[:start] + "\n\n" + text[end + len(preface.end) :]).strip()
 
 
-USER, ASSISTANT = "User", "Assistant"
-
-MESSAGE_FIELDS = ("messages", "history", "requests")
-"""Fields of an object that hold the messages of a conversation."""
-
-_HEAD_BYTES = 1 << 16
-"""The other fields of an object are read from so many bytes before its messages."""
-
-
 @dataclass(frozen=True, slots=True)
 class Record:
     """The content of a record: the speaker, the texts, and counts of everything else."""
@@ -173,28 +193,6 @@ class Record:
 def other(kind: str, count: int = 1) -> Record:
     """A record without text of the person or the model."""
     return Record(left_out=Counter({kind: count}))
-
-
-_PARTS = {
-    "thinking": REASONING,
-    "redacted_thinking": REASONING,
-    "reasoning": REASONING,
-    "tool_use": TOOL_CALL,
-    "server_tool_use": TOOL_CALL,
-    "toolRequest": TOOL_CALL,
-    "functionCall": TOOL_CALL,
-    "tool_result": TOOL_OUTPUT,
-    "web_search_tool_result": TOOL_OUTPUT,
-    "toolResponse": TOOL_OUTPUT,
-    "functionResponse": TOOL_OUTPUT,
-    "image": "attachment",
-    "document": "attachment",
-    "input_image": "attachment",
-    "inlineData": "attachment",
-}
-"""Parts of a message that are no text: of this `type`, or with a field of this name."""
-
-_SPEAKERS = {"user": USER, "human": USER, "assistant": ASSISTANT, "model": ASSISTANT, "gemini": ASSISTANT}
 
 
 def parts(content: object) -> tuple[tuple[str, ...], Counter[str]]:

@@ -37,6 +37,20 @@ _BY_SUFFIX = {
 _OF_OBJECTS = (".json",)
 _OF_LINES = (".jsonl", ".ndjson")
 
+_LIBRARIES = {
+    Format.PDF: ("pypdfium2",),
+    Format.WORD: ("mammoth", "markdownify"),
+    Format.HTML: ("markdownify",),
+}
+_MAX_USERS_BYTES = 16 << 20
+_END_S = 5.0
+
+_BOOT = (
+    "import json, sys; args = json.loads(sys.argv[1]); sys.path[:] = args['path']; "
+    "from rag_context.files.formats.worker import Limits, run; run(Limits(**args['limits']))"
+)
+"""Isolated (-I), so that no module of the folder that is read can take a library's place."""
+
 
 def format_of(name: str, head: bytes) -> Format | None:
     """The format a file must be converted from; None for plain text and unknown formats.
@@ -100,21 +114,6 @@ def _transcript(found: list[Fields]) -> Format | None:
 
 def _is_slack(item: Fields) -> bool:
     return item.get("type") == "message" and "ts" in item and ("user" in item or "bot_id" in item or "text" in item)
-
-
-_LIBRARIES = {
-    Format.PDF: ("pypdfium2",),
-    Format.WORD: ("mammoth", "markdownify"),
-    Format.HTML: ("markdownify",),
-}
-_MAX_USERS_BYTES = 16 << 20
-_END_S = 5.0
-
-_BOOT = (
-    "import json, sys; args = json.loads(sys.argv[1]); sys.path[:] = args['path']; "
-    "from rag_context.files.formats.worker import Limits, run; run(Limits(**args['limits']))"
-)
-"""Isolated (-I), so that no module of the folder that is read can take a library's place."""
 
 
 class Converter:

@@ -15,6 +15,15 @@ CHAT = "chat"
 DOCUMENTATION = "documentation"
 """As in `types`, which a worker does not import: it loads NumPy, more memory than most files need."""
 
+MAX_FILE_BYTES = 64 << 20
+"""Size above which a file is not converted, by default."""
+
+MAX_CHARS = 2_000_000
+"""Longest text of one document; a longer conversation is split into parts, any other document is rejected."""
+
+_LENGTH = struct.Struct(">I")
+MAX_FRAME_BYTES = 1 << 30
+
 
 class Format(StrEnum):
     """The formats that files are converted from."""
@@ -72,13 +81,6 @@ def front_matter(title: str) -> str:
     return f'---\ntitle: "{quoted}"\n---\n\n'
 
 
-MAX_FILE_BYTES = 64 << 20
-"""Size above which a file is not converted, by default."""
-
-MAX_CHARS = 2_000_000
-"""Longest text of one document; a longer conversation is split into parts, any other document is rejected."""
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of one conversion.
@@ -91,10 +93,6 @@ class Limits:
     wall_s: float = 180.0
     memory_bytes: int = 1 << 30
     unpacked_bytes: int = 256 << 20
-
-
-_LENGTH = struct.Struct(">I")
-MAX_FRAME_BYTES = 1 << 30
 
 
 class Source(Protocol):

@@ -26,6 +26,21 @@ _UNSEEN = (
 _WEB = ("http://", "https://")
 _ANCHOR_SIGNS = frozenset(("", "¶", "#", "§", "🔗"))
 
+_DAMAGES = (
+    zipfile.BadZipFile,
+    zlib.error,
+    ExpatError,
+    EOFError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    ValueError,
+)
+"""The errors of reading a damaged archive, or damaged XML in it."""
+
+_OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
+_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
+
 
 def extract_html(data: bytes, _limits: Limits) -> Extracted:
     """The page as Markdown, under its browser title if it has no heading of its own.
@@ -86,22 +101,6 @@ _MARKDOWN = MarkdownConverter(
     escape_underscores=False,
     code_language_callback=_language,
 )
-
-
-_DAMAGES = (
-    zipfile.BadZipFile,
-    zlib.error,
-    ExpatError,
-    EOFError,
-    LookupError,
-    NotImplementedError,
-    OSError,
-    ValueError,
-)
-"""The errors of reading a damaged archive, or damaged XML in it."""
-
-_OLD_OR_LOCKED = b"\xd0\xcf\x11\xe0"
-_ENCRYPTED = "EncryptedPackage".encode("utf-16-le")
 
 
 def extract_word(data: bytes, limits: Limits) -> Extracted:

@@ -39,6 +39,17 @@ _ROLES = {
 _MILLISECONDS_FROM = 100_000_000_000
 """Seconds up to the year 5138; numbers above are milliseconds."""
 
+NEW_STRETCH = timedelta(hours=1)
+"""A pause of this length, or another day, is stamped; every turn's time would cost each chunk a tenth of its size."""
+
+MAX_NAME_CHARS = 63
+MAX_SPEAKERS = 32
+
+_LIKE_A_TURN = re.compile(r"(?<=\n)(?=[ ]{0,3}(?:\[|\d{1,4}[-:./T][^\n]{1,28}\[))")
+"""A line inside a message that looks like the next turn: it is indented."""
+
+_NO_NAME = re.compile(r"[\[\]\r\n\t]+")
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -125,18 +136,6 @@ def _name_of(said: object) -> str:
         names = (said[key] for key in _NAMES if isinstance(said.get(key), str))
         return next((name.strip() for name in names if name.strip()), "")
     return ""
-
-
-NEW_STRETCH = timedelta(hours=1)
-"""A pause of this length, or another day, is stamped; every turn's time would cost each chunk a tenth of its size."""
-
-MAX_NAME_CHARS = 63
-MAX_SPEAKERS = 32
-
-_LIKE_A_TURN = re.compile(r"(?<=\n)(?=[ ]{0,3}(?:\[|\d{1,4}[-:./T][^\n]{1,28}\[))")
-"""A line inside a message that looks like the next turn: it is indented."""
-
-_NO_NAME = re.compile(r"[\[\]\r\n\t]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,12 @@ from rag_context.ports.models import Tokenizer
 _CLAUSE = re.compile(r"[,;:)\]}]\s++|[，；：、]")
 _SPACE = re.compile(r"\s++")
 
+LARGE_WINDOW_TOKENS = 512
+SMALL_WINDOW_CHUNK_TOKENS = 128
+LONG_DOCUMENT_LINES = 500
+STAMP_CHARS = 40
+"""Within so many characters from the start of a turn stands its time, if anywhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkSizes:
@@ -138,13 +144,6 @@ class Packer:
     def _behind_space(self, offset: int) -> int:
         space = _SPACE.match(self._text, offset)
         return space.end() if space else offset
-
-
-LARGE_WINDOW_TOKENS = 512
-SMALL_WINDOW_CHUNK_TOKENS = 128
-LONG_DOCUMENT_LINES = 500
-STAMP_CHARS = 40
-"""Within so many characters from the start of a turn stands its time, if anywhere."""
 
 
 def sizes_for(content_type: str, window: int) -> ChunkSizes:

@@ -94,6 +94,11 @@ MAX_PARSE_S = 5.0
 
 _PIECE_BYTES = 4096
 
+_BRACE_END = re.compile(r"^\}[;,)]*+[ \t]*+\r?\n(?:[ \t\r]*+\n)*+", re.MULTILINE)
+_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)*+")
+_CLOSERS = re.compile(r"[ \t]*+(?:[\])};,>]|end\b|fi\b|done\b|else\b|elif\b|except\b|finally\b|catch\b)")
+"""A line that belongs to the lines above it."""
+
 
 def definitions(ruler: Ruler, source: str, max_tokens: int) -> list[Block] | None:
     """The definitions of a source text and what lies between them, without gaps.
@@ -268,12 +273,6 @@ def _parser(extension: str) -> Parser | None:
 def _language(extension: str) -> Language:
     module, function = _GRAMMARS[extension]
     return Language(getattr(import_module(module), function)())
-
-
-_BRACE_END = re.compile(r"^\}[;,)]*+[ \t]*+\r?\n(?:[ \t\r]*+\n)*+", re.MULTILINE)
-_BLANK_LINES = re.compile(r"\n(?:[ \t\r]*+\n)*+")
-_CLOSERS = re.compile(r"[ \t]*+(?:[\])};,>]|end\b|fi\b|done\b|else\b|elif\b|except\b|finally\b|catch\b)")
-"""A line that belongs to the lines above it."""
 
 
 def braced_blocks(text: str) -> list[Block]:

@@ -34,6 +34,44 @@ _ANCHOR = re.compile(r"\s\{#[^{}]*+\}$")
 MAX_HEADING_CHARS = 200
 """Longest name of one heading in a path; the rest is cut."""
 
+_CLOCK = r"(?:[\[(]{0,2}(?P<clock>\d{1,4}[-:./T]\d{1,2}[\d:./TZ ,+APMapm-]{0,24})[\])]{0,2}[ \t]{1,4})?"
+_TURN = re.compile(
+    rf"^[ \t]{{0,3}}{_CLOCK}(?:"
+    r"\[(?P<bracketed>[^\W\d][^\]\[\n]{0,63})\]:?[ \t]"
+    r"|<(?P<angled>[^\W\d][\w .'@-]{0,38})>[ \t]"
+    r"|(?:\*\*|__)(?P<strong>[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2})(?::(?:\*\*|__)|(?:\*\*|__):)(?=\s)"
+    r"|#{1,6} (?P<headed>[Uu]ser|[Aa]ssistant|[Ss]ystem|[Hh]uman|[Aa]gent):?[ \t]*$"
+    r"|(?P<plain>@?[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2}(?: \([^()\n]{1,24}\))?):(?=\s)"
+    r")",
+    re.MULTILINE,
+)
+
+# Runs of full stops start where no full stop precedes, and all repeats are possessive: linear on any input.
+_SENTENCE_END = re.compile(
+    r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+",
+)
+_LINE_END = re.compile(r"\n(?:[ \t\r]*+\n)*+")
+_LIST_ITEM = re.compile(r"[ \t]*+(?:[-*+•>|#:]|\d{1,9}[.)]\s|\[)")
+_LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*+(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,5})$")
+_DOTTED = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
+
+_NEVER_LAST = frozenset(
+    """mr mrs ms dr prof sr jr st mt rev hon gen col capt lt sgt gov sen rep pres vs viz cf approx appt dept est
+    al fig figs eq eqs sec ch vol pp ed eds op art ca resp incl excl max min avg i.e e.g bzw z.b u.a d.h""".split()  # noqa: SIM905
+)
+"""Abbreviations that a sentence hardly ever ends with."""
+
+_LAST_BEFORE_CAPITAL = frozenset(
+    "etc inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m".split()  # noqa: SIM905
+)
+"""Abbreviations that end a sentence only where a capital follows."""
+
+_BEFORE_NUMBER = frozenset("no nos nr p".split())  # noqa: SIM905
+"""Abbreviations where a number follows."""
+
+_WRAP_COLUMNS = range(40, 132)
+"""Lengths in characters of a line that may have been broken by an editor rather than by its writer."""
+
 
 @dataclass(frozen=True, slots=True)
 class Section:
@@ -124,19 +162,6 @@ def _body(text: str, start: int, end: int) -> int:
     return text.rfind("\n", start, start + blank) + 1
 
 
-_CLOCK = r"(?:[\[(]{0,2}(?P<clock>\d{1,4}[-:./T]\d{1,2}[\d:./TZ ,+APMapm-]{0,24})[\])]{0,2}[ \t]{1,4})?"
-_TURN = re.compile(
-    rf"^[ \t]{{0,3}}{_CLOCK}(?:"
-    r"\[(?P<bracketed>[^\W\d][^\]\[\n]{0,63})\]:?[ \t]"
-    r"|<(?P<angled>[^\W\d][\w .'@-]{0,38})>[ \t]"
-    r"|(?:\*\*|__)(?P<strong>[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2})(?::(?:\*\*|__)|(?:\*\*|__):)(?=\s)"
-    r"|#{1,6} (?P<headed>[Uu]ser|[Aa]ssistant|[Ss]ystem|[Hh]uman|[Aa]gent):?[ \t]*$"
-    r"|(?P<plain>@?[^\W\d][\w.'@-]{0,38}(?: [\w.'@-]{1,38}){0,2}(?: \([^()\n]{1,24}\))?):(?=\s)"
-    r")",
-    re.MULTILINE,
-)
-
-
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The turns of a conversation without gaps, each under its speaker, and the last time stamp before each."""
@@ -177,33 +202,6 @@ def _outside(text: str, fences: Sequence[Range]) -> Iterator[re.Match[str]]:
             start, end = following
         if not start <= match.start() < end:
             yield match
-
-
-# Runs of full stops start where no full stop precedes, and all repeats are possessive: linear on any input.
-_SENTENCE_END = re.compile(
-    r"(?P<stop>(?<![.!?…])[.!?…]++)[\"'”’»)\]*_`]*+(?P<space>\s++)|[。！？｡]++[」』”’）】〉》\"')]*+\s*+",
-)
-_LINE_END = re.compile(r"\n(?:[ \t\r]*+\n)*+")
-_LIST_ITEM = re.compile(r"[ \t]*+(?:[-*+•>|#:]|\d{1,9}[.)]\s|\[)")
-_LIST_NUMBER = re.compile(r"(?:^|\n)[ \t>]*+(?:\d{1,4}|[A-Za-z]|[ivxIVX]{1,5})$")
-_DOTTED = re.compile(r"(?:[^\W\d_]\.)*[^\W\d_]")
-
-_NEVER_LAST = frozenset(
-    """mr mrs ms dr prof sr jr st mt rev hon gen col capt lt sgt gov sen rep pres vs viz cf approx appt dept est
-    al fig figs eq eqs sec ch vol pp ed eds op art ca resp incl excl max min avg i.e e.g bzw z.b u.a d.h""".split()  # noqa: SIM905
-)
-"""Abbreviations that a sentence hardly ever ends with."""
-
-_LAST_BEFORE_CAPITAL = frozenset(
-    "etc inc ltd co corp bros jan feb mar apr jun jul aug sep sept oct nov dec a.m p.m".split()  # noqa: SIM905
-)
-"""Abbreviations that end a sentence only where a capital follows."""
-
-_BEFORE_NUMBER = frozenset("no nos nr p".split())  # noqa: SIM905
-"""Abbreviations where a number follows."""
-
-_WRAP_COLUMNS = range(40, 132)
-"""Lengths in characters of a line that may have been broken by an editor rather than by its writer."""
 
 
 def boundaries(text: str, fences: Sequence[Range] = ()) -> list[Boundary]:

@@ -23,6 +23,12 @@ LONG_RUN_CHARS = 32
 
 ZERO_WIDTH_JOINER = "\u200d"
 
+Range = tuple[int, int]
+"""Start and end offset, in characters."""
+
+SUBSTANTIAL_TOKENS = 64
+"""A group of this many tokens (or a quarter of the chunk size, if that is less) is large enough to stand alone."""
+
 
 class Ruler:
     """Knows how many tokens lie between two offsets of one text, and how far a number of tokens reaches."""
@@ -96,13 +102,6 @@ def _hidden_starts(text: str, start: int, end: int) -> Iterator[int]:
     """Starts for a stretch that the tokenizer passed over, where it is long and more than white space."""
     if end - start > LONG_RUN_CHARS and not text[start:end].isspace():
         yield from range(start, end, CHARS_PER_TOKEN)
-
-
-Range = tuple[int, int]
-"""Start and end offset, in characters."""
-
-SUBSTANTIAL_TOKENS = 64
-"""A group of this many tokens (or a quarter of the chunk size, if that is less) is large enough to stand alone."""
 
 
 class Strength(IntEnum):
