@@ -1,7 +1,7 @@
 """What is embedded with a chunk and not returned."""
 
 from rag_context.domain.documents import Chunk, Span
-from rag_context.ingest.context import CONTEXT_TOKENS, context_of
+from rag_context.ingest.chunk_context import CONTEXT_TOKENS, context_of
 from rag_context.testing import WordTokenizer
 
 TOKENIZER = WordTokenizer()

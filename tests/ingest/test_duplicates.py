@@ -6,7 +6,7 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.ingest.context import HASH_BITS, NEAR_BITS, distance, similarity_hash
+from rag_context.ingest.chunk_context import HASH_BITS, NEAR_BITS, distance, similarity_hash
 
 TERMS = [f"term{number}" for number in range(400)]
 
@@ -32,7 +32,7 @@ def test_no_terms_hash_to_zero() -> None:
 
 
 def test_hashes_are_the_same_in_another_process() -> None:
-    code = "from rag_context.ingest.context import similarity_hash as h; print(h(['one', 'two', 'two']))"
+    code = "from rag_context.ingest.chunk_context import similarity_hash as h; print(h(['one', 'two', 'two']))"
     other = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
     )

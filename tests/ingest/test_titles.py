@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DECISION, DOCUMENTATION
-from rag_context.ingest.context import MAX_TITLE_CHARS, code_file, title_of
+from rag_context.ingest.chunk_context import MAX_TITLE_CHARS, code_file, title_of
 
 
 @pytest.mark.parametrize(

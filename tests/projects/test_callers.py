@@ -7,7 +7,7 @@ import pytest
 from rag_context.domain.documents import Tenant
 from rag_context.projects.callers import ANONYMOUS, IDLE_S, MAX_HANDLES, Activations, CallerId
 from rag_context.projects.config import ProjectConfig
-from rag_context.projects.opening import Activation
+from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError, RetrievalOptions
 from rag_context.testing import FrozenClock
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_context.projects.links import Link, follow
+from rag_context.projects.document_lists import Link, follow
 from rag_context.projects.records import ProjectDocument, PromotionLevel
 
 GRAPHS = st.dictionaries(st.integers(0, 12), st.lists(st.integers(0, 12), max_size=6), max_size=13)

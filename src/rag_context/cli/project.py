@@ -34,7 +34,7 @@ from rag_context.cli.fields import Fields, Name, read_typed
 from rag_context.cli.options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.projects.callers import CallerId
-from rag_context.projects.opening import Activation, find_config, open_project
+from rag_context.projects.project_opening import Activation, find_config, open_project
 from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
 from rag_context.ports.maintenance import ProjectRegistry
-from rag_context.projects.opening import Activation
+from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError
 
 IDLE_S = 24 * 3600.0

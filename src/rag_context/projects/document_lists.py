@@ -1,8 +1,11 @@
-"""The list of a project's documents, without their texts: read from the store once, then only what changed."""
+"""The list of a project's documents, without their texts: read from the store once, then only what changed.
+
+Links are followed from document to document, breadth first, and each document is visited once.
+"""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -245,6 +248,53 @@ class DocumentLists:
             if len(page) < PAGE:
                 break
         return entries
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A document that a link leads to, the document with the link, and the number of steps (from 1)."""
+
+    document: ProjectDocument
+    linked_from: str
+    depth: int
+
+
+async def follow(
+    sources: Sequence[ProjectDocument],
+    targets: Callable[[ProjectDocument], Awaitable[Sequence[ProjectDocument]]],
+    *,
+    passed: Collection[str] = (),
+    max_depth: int,
+    max_count: int,
+) -> list[Link]:
+    """Follow links: the documents that they lead to, nearest first, in reading order, each once.
+
+    Args:
+        sources: the documents to begin with; they are not in the result.
+        targets: the documents that a document links to.
+        passed: paths of documents whose links are followed but which are not in the result.
+        max_depth: most steps from a source.
+        max_count: most documents listed.
+    """
+    found: list[Link] = []
+    visited = {document.path for document in sources}
+    level = list(sources)
+    for depth in range(1, max_depth + 1):
+        following: list[ProjectDocument] = []
+        for document in level:
+            if len(found) >= max_count:
+                return found
+            for target in await targets(document):
+                if target.path in visited:
+                    continue
+                visited.add(target.path)
+                following.append(target)
+                if target.path not in passed:
+                    found.append(Link(target, document.path, depth))
+                    if len(found) >= max_count:
+                        return found
+        level = following
+    return found
 
 
 def _entries(page: Sequence[Listing], hashes: Mapping[str, str]) -> dict[str, _Entry]:

@@ -17,8 +17,8 @@ from rag_context.files.file_reading import IGNORE_FILES
 from rag_context.files.watching import watch
 from rag_context.ingest.indexer import Indexer
 from rag_context.projects.document_lists import DocumentLists
-from rag_context.projects.opening import Activation, external_scope
 from rag_context.projects.project_documents import Reader
+from rag_context.projects.project_opening import Activation, external_scope
 from rag_context.projects.sync import Progress, Scope, Synchroniser, SyncProgress, SyncReport, is_document, no_progress
 from rag_context.projects.tenants import current_branch, head_file, is_checking_out
 

@@ -4,15 +4,13 @@ Links are data: they are resolved as text against the indexed documents, and nev
 opened, so it is checked against the file system too.
 
 The links of a Markdown text are read from its syntax tree: text in code or comments is not a link. `[[wiki]]` links and
-`<a href>` count; the former keep their brackets, because they are resolved differently. Links are followed breadth
-first, and each document is visited once.
+`<a href>` count; the former keep their brackets, because they are resolved differently.
 """
 
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from html import unescape
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -23,7 +21,7 @@ from markdown_it.utils import EnvType
 
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.chunking.prose import fences
-from rag_context.projects.records import DocumentNotFoundError, ProjectDocument
+from rag_context.projects.records import DocumentNotFoundError
 
 MAX_PATH_CHARS = 4096
 
@@ -266,50 +264,3 @@ def _effort(text: str) -> int:
         elif opened:
             effort += match.start() - opened.pop()
     return effort + sum(len(text) - start for start in opened)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A document that a link leads to, the document with the link, and the number of steps (from 1)."""
-
-    document: ProjectDocument
-    linked_from: str
-    depth: int
-
-
-async def follow(
-    sources: Sequence[ProjectDocument],
-    targets: Callable[[ProjectDocument], Awaitable[Sequence[ProjectDocument]]],
-    *,
-    passed: Collection[str] = (),
-    max_depth: int,
-    max_count: int,
-) -> list[Link]:
-    """Follow links: the documents that they lead to, nearest first, in reading order, each once.
-
-    Args:
-        sources: the documents to begin with; they are not in the result.
-        targets: the documents that a document links to.
-        passed: paths of documents whose links are followed but which are not in the result.
-        max_depth: most steps from a source.
-        max_count: most documents listed.
-    """
-    found: list[Link] = []
-    visited = {document.path for document in sources}
-    level = list(sources)
-    for depth in range(1, max_depth + 1):
-        following: list[ProjectDocument] = []
-        for document in level:
-            if len(found) >= max_count:
-                return found
-            for target in await targets(document):
-                if target.path in visited:
-                    continue
-                visited.add(target.path)
-                following.append(target)
-                if target.path not in passed:
-                    found.append(Link(target, document.path, depth))
-                    if len(found) >= max_count:
-                        return found
-        level = following
-    return found

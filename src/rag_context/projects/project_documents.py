@@ -27,6 +27,16 @@ from rag_context.files.descriptors import NotRegularError, read_start
 from rag_context.ingest.redaction import redact
 from rag_context.projects.config import CustomDocType, ProjectConfig
 from rag_context.projects.front_matter import FrontMatter, read_front_matter
+from rag_context.projects.json_schemas import (
+    MAX_PATTERNS,
+    TooDeepError,
+    TooManyStepsError,
+    Validator,
+    errors_of,
+    has_too_many_patterns,
+    not_applied,
+    validator_of,
+)
 from rag_context.projects.links import inside
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
@@ -38,16 +48,6 @@ from rag_context.projects.records import (
     SchemaValidationError,
     doc_type_tag,
     promotion_tag,
-)
-from rag_context.projects.schemas import (
-    MAX_PATTERNS,
-    TooDeepError,
-    TooManyStepsError,
-    Validator,
-    errors_of,
-    has_too_many_patterns,
-    not_applied,
-    validator_of,
 )
 
 BUILT_IN_FOLDERS = {

@@ -16,7 +16,7 @@ from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, may_fit
-from rag_context.projects.document_lists import DocumentList, DocumentLists
+from rag_context.projects.document_lists import DocumentList, DocumentLists, Link, follow
 from rag_context.projects.excerpts import Excerpts, Text, opening_quote, quote_of, text_of
 from rag_context.projects.finding import (
     Ask,
@@ -27,7 +27,6 @@ from rag_context.projects.finding import (
     lets_through,
     query_for,
 )
-from rag_context.projects.links import Link, follow
 from rag_context.projects.records import (
     CriticalInclusion,
     Label,

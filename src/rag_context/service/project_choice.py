@@ -9,8 +9,8 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.config import QUERY_DEFAULTS, SEARCH_DEFAULTS
-from rag_context.projects.opening import Activation
 from rag_context.projects.project_documents import built_in_doc_types
+from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DocTypeInfo,
     ExternalDocsNotConfiguredError,

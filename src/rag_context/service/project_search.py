@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from rag_context.domain.documents import Tenant
 from rag_context.domain.metrics import QUERY_CHARS, SearchRecord
 from rag_context.ports.models import ChatModel
-from rag_context.projects.answers import Written, write_answer
+from rag_context.projects.chat_answers import Written, write_answer
 from rag_context.projects.records import Label, RetrievalOptions
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions

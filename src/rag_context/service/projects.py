@@ -19,7 +19,7 @@ from rag_context.projects.activation import Projects
 from rag_context.projects.callers import CallerId
 from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.housekeeping import DEFAULT_RULES, Housekeeping, Rules, why_gone
-from rag_context.projects.opening import Activation
+from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,
     CriticalInclusion,

@@ -1,7 +1,7 @@
 """Reads a conversation from a client's records: the messages of the person and the model, and nothing else.
 
-What differs between clients is declared in `clients`; this module reads any of them. Text that programs inject into a
-person's message is recognised by its marks.
+What differs between clients is declared in `transcripts`; this module reads any of them. Text that programs inject
+into a person's message is recognised by its marks.
 """
 
 import re

@@ -14,9 +14,9 @@ from pathlib import Path, PurePath
 from threading import BoundedSemaphore, Lock, Timer
 from typing import Any
 
-from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.exchange import ConversionError, CutOffError, Extracted, Format, Limits, receive, send
 from rag_context.files.formats.json_stream import Fields, beginning, elements, fields, lines
+from rag_context.files.formats.transcripts import CLIENTS
 from rag_context.files.formats.turns import messages_of, turn_of
 
 SNIFFED_BYTES = 1 << 16

@@ -13,7 +13,7 @@ Label: TypeAlias = str | int | list[str]
 
 CHAT = "chat"
 DOCUMENTATION = "documentation"
-"""As in `types`, which a worker does not import: it loads NumPy, more memory than most files need."""
+"""As in `domain.documents`, which a worker does not import: it loads NumPy, more memory than most files need."""
 
 MAX_FILE_BYTES = 64 << 20
 """Size above which a file is not converted, by default."""

@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import PurePath
 
 from rag_context.files.formats import exports
-from rag_context.files.formats.clients import CLIENTS
 from rag_context.files.formats.conversation import counted, read
 from rag_context.files.formats.exchange import (
     MAX_CHARS,
@@ -27,6 +26,7 @@ from rag_context.files.formats.exchange import (
     send,
 )
 from rag_context.files.formats.json_stream import BrokenOffError
+from rag_context.files.formats.transcripts import CLIENTS
 from rag_context.files.formats.turns import Conversation, documents
 
 if sys.platform != "win32":

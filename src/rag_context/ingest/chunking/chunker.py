@@ -179,7 +179,7 @@ def split(content: str, *, content_type: str, source: str, tokenizer: Tokenizer,
 
     Args:
         content: The text; offsets of the result are characters of it.
-        content_type: One of `types.CONTENT_TYPES`; any other is treated as documentation.
+        content_type: One of `CONTENT_TYPES`; any other is treated as documentation.
         source: Where the text comes from; its extension names the grammar of code.
         tokenizer: The embedder's own.
         window: Most tokens of a chunk that the embedder reads, without prefixes; at least 1.

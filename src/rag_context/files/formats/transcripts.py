@@ -1,7 +1,7 @@
 """How each client stores conversations: one declaration each, tested on files of the real clients.
 
 Clients are tried in the order of `CLIENTS`; parts of a record that are neither the person's nor the model's text are
-counted by kind (`injected`).
+counted by kind.
 """
 
 from collections.abc import Iterable, Iterator
