@@ -35,12 +35,11 @@ TESTS = (
     "tests/embedders/test_onnx.py",  # onnxruntime, tokenizers
     "tests/embedders/test_tokenizer.py",
     "tests/files/test_formats.py",  # mammoth, markdownify, pypdfium2
-    "tests/ingest/test_syntax.py",  # tree-sitter and its grammars
+    "tests/ingest/test_code.py",  # tree-sitter and its grammars
     "tests/ingest/test_code_languages.py",
-    "tests/files/test_globs.py",  # pathspec
-    "tests/files/test_folders.py",
+    "tests/files/test_walk.py",  # pathspec
     "tests/files/test_watching.py",  # watchfiles
-    "tests/projects/test_doc_types.py",  # jsonschema
+    "tests/projects/test_project_documents.py",  # jsonschema
     "tests/projects/test_front_matter.py",  # PyYAML
     "tests/projects/test_links.py",  # markdown-it-py
     "tests/client/test_calls.py",  # httpx2

@@ -1,18 +1,29 @@
-"""Measuring a service: what is indexed, queried and counted."""
+"""Retrieval quality on labelled collections, by searches and by the project tools."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rag_context.errors import BackendDataError, BackendUnavailableError, InvalidInputError
 from rag_context.evaluation.datasets import Dataset, Question, Text, load_dataset
-from rag_context.evaluation.quality import BUDGET_TOKENS, evaluate, measuring, ranked_documents, within_budget
+from rag_context.evaluation.quality import (
+    BUDGET_TOKENS,
+    TOOLS,
+    evaluate,
+    evaluate_projects,
+    measuring,
+    open_measured,
+    ranked_documents,
+    within_budget,
+)
+from rag_context.evaluation.report import as_json, page
 from rag_context.search.query import Mode, Query
 from rag_context.settings import Settings
 from rag_context.testing import Fault
+from tests.evaluation.collections import write_graded, write_spans
 from tests.service.harness import ServiceHarness
-
-from .collections import write_graded, write_spans
 
 
 @pytest.fixture
@@ -127,3 +138,34 @@ def test_a_measurement_has_its_own_folder_and_all_the_time_it_needs(tmp_path: Pa
     assert settings.search.deadline_ms >= 10_000
     assert settings.indexing.redaction == "off"
     assert Settings().search.deadline_ms == 450
+
+
+def nothing(_doing: str, _done: int, _total: int) -> None:
+    """No one watches."""
+
+
+PROMOTED = "---\npromotion_level: critical\n---\n"
+"""Before a document, it puts it in front of equals for the tools, and means nothing to a plain search."""
+
+
+async def test_the_tools_rank_as_a_search_does_and_a_difference_shows(tmp_path: Path) -> None:
+    dataset = load_dataset(write_graded(tmp_path / "graded"))
+    async with open_measured(Settings(), tmp_path / "index") as service:
+        found = await evaluate_projects(service, dataset, tmp_path / "project", nothing)
+        assert (found.documents, found.queries) == (3, 2)
+        assert found.same_order == dict.fromkeys(TOOLS, 1.0)
+        assert {tuple(found.scores[tool].by_measure["nDCG@10"]) for tool in TOOLS} == {(1.0, 1.0)}
+        (row, *_) = json.loads(as_json([], [found]))["projects"]
+        assert row["tools"] == dict.fromkeys(TOOLS, 1.0)
+        assert "| graded | first ten as in the search | 100.0% | 100.0% | 100.0% |" in page([], Path("q.md"), [found])
+        *others, last = dataset.documents  # which answers neither question
+        other = replace(dataset, documents=(*others, Text(last.id, "", f"{PROMOTED}{last.content}")))
+        worse = await evaluate_projects(service, other, tmp_path / "other", nothing)
+        assert worse.same_order == {"search": 1.0, "semantic_search": 0.0, "rag_query": 0.0}
+
+
+async def test_a_collection_that_is_graded_by_spans_is_rejected(tmp_path: Path) -> None:
+    dataset = load_dataset(write_spans(tmp_path / "spans"))
+    async with open_measured(Settings(), tmp_path / "index") as service:
+        with pytest.raises(InvalidInputError, match="judged by spans"):
+            await evaluate_projects(service, dataset, tmp_path / "project", nothing)
