@@ -85,7 +85,7 @@ def put_together(
     for place in allocate(entries, counted, max_tokens):
         whole = place.entry.whole
         if place.tokens is not None:
-            whole = opening(place.entry.document.content, 1, place.tokens, WordTokenizer())
+            whole = opening(place.entry.document.content, 1, place.tokens, Renderer(WordTokenizer()))
         shown.append(replace(place.entry, whole=whole))
     return assemble(shown, entries, counted, max_tokens)
 

@@ -306,7 +306,7 @@ class Renderer:
                 missing[content] = demoted(content, DOCUMENT_LEVEL)
             else:
                 made[content] = known
-        counts = self.tokenizer.count(list(missing.values()))
+        counts = self.tokenizer.count(list(missing.values())) if missing else ()
         for (content, text), tokens in zip(missing.items(), counts, strict=True):
             made[content] = Rendered(text, tokens)
             with self._lock, suppress(ValueError):  # it is larger than the cache

@@ -88,28 +88,33 @@ def opening_quote(content: str, first_line: int) -> Quote:
 
 
 def opening(
-    content: str, first_line: int, tokens: int, tokenizer: Tokenizer, whole: Rendered | None = None
+    content: str, first_line: int, tokens: int, renderer: Renderer, whole: Rendered | None = None
 ) -> Rendered | None:
     """The beginning of a text in at most so many tokens, in whole lines if possible.
 
     `whole` is the rendered text, if available: it gives the number of characters per token.
     """
-    if whole is not None:
-        likely = content[: int(FULL_SHARE * _density(whole) * max(tokens, 0))]
-        made = _opened(likely[: likely.rfind("\n") + 1], first_line, tokens, tokenizer)
-        if made is not None:
-            return made
-    return _opened(_cut(content[: CHARS_PER_TOKEN * max(tokens, 0)], tokens, tokenizer), first_line, tokens, tokenizer)
+    made = _opened(_likely(content, tokens, whole), first_line, tokens, renderer)
+    if made is not None:
+        return made
+    cut = _cut(content[: CHARS_PER_TOKEN * max(tokens, 0)], tokens, renderer.tokenizer)
+    return _opened(cut, first_line, tokens, renderer)
 
 
-def _opened(text: str, first_line: int, tokens: int, tokenizer: Tokenizer) -> Rendered | None:
-    made = demoted(text, DOCUMENT_LEVEL)
+def _likely(content: str, tokens: int, whole: Rendered | None) -> str:
+    """The lines at the beginning that most likely have so many tokens; none without the rendered text."""
+    if whole is None:
+        return ""
+    likely = content[: int(FULL_SHARE * _density(whole) * max(tokens, 0))]
+    return likely[: likely.rfind("\n") + 1]
+
+
+def _opened(text: str, first_line: int, tokens: int, renderer: Renderer) -> Rendered | None:
     if not text.strip():
         return None
-    (count,) = tokenizer.count([made])
-    if count > tokens:
-        return None
-    return Rendered(made, count, ((first_line, first_line + text.rstrip().count("\n")),), len(text))
+    (made,) = renderer.render([text])
+    lines = (first_line, first_line + text.rstrip().count("\n"))
+    return replace(made, lines=(lines,), chars=len(text)) if made.tokens <= tokens else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +212,16 @@ class Excerpts:
 
     def _openings(self, slots: Sequence[Slot]) -> dict[str, Rendered | None]:
         """The beginnings of documents that do not fit as a whole and have no passages in the results."""
-        return {
-            slot.entry.document.path: opening(
-                text.body, text.first_line, slot.tokens, self.renderer.tokenizer, slot.entry.whole
-            )
+        read = [
+            (slot.entry, text, slot.tokens)
             for slot in slots
             if slot.tokens is not None and (text := self.texts.get(slot.entry.document.document_id)) is not None
+        ]
+        # Counted in one batch; `opening` has them from the renderer's cache.
+        self.renderer.render([_likely(text.body, tokens, entry.whole) for entry, text, tokens in read])
+        return {
+            entry.document.path: opening(text.body, text.first_line, tokens, self.renderer, entry.whole)
+            for entry, text, tokens in read
         }
 
     def _begun(self, shares: Mapping[str, tuple[Sequence[Passage], int]]) -> "dict[str, _Growing]":
