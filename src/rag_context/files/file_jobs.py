@@ -143,6 +143,7 @@ class FileJobs:
 
     def batches(self, todo: Sequence[Todo]) -> Iterator[list[Job]]:
         """Jobs for all documents in some files; their ids are recorded before a batch is sent."""
+        # `_jobs` is a generator: when a batch is complete, the files that it touched are known and nothing is sent yet.
         for batch in batched(self._jobs(todo)):
             self._announce()
             yield batch

@@ -149,6 +149,7 @@ class _Pass:
             for each in entry.documents
             if each.content_hash
         }
+        # The manifest alone is not enough: the index may have been restored, emptied or exchanged since.
         there = versions.keys() - await self._missing(versions)
         todo = []
         for found, entry, stamp in known:
@@ -160,6 +161,7 @@ class _Pass:
         return todo
 
     def _is_racy(self, entry: FileEntry) -> bool:
+        # A second edit within the grain of the file system's clock leaves the same stamp.
         return max(entry.stamp.modified_ns, entry.stamp.changed_ns) + self.sync.racy_ns >= entry.read_ns
 
     def _known(self, page: Sequence[Found]) -> list[tuple[Found, FileEntry | None, FileStamp | None]]:
@@ -201,6 +203,7 @@ class _Pass:
     async def remove_unknown(self, root: Root) -> None:
         """Remove the documents below a root that only the index has, and whose file was deleted."""
         prefix = root.path.as_posix().rstrip("/") + "/"
+        # Only a document whose id is that of a file: one from a tool may name a path as its source.
         gone = [
             FileDocument(source, id_)
             async for source, id_ in self.sync.target.sources(prefix)
@@ -209,6 +212,7 @@ class _Pass:
         await self._remove(gone)
 
     def _leads_nowhere(self, source: str, root: Root) -> bool:
+        # A document in a file has a source of `path#part`, and a path may contain `#` itself.
         names = [source, *(source[:place] for place, char in enumerate(source) if char == "#")]
         return not self._is_hidden(source) and root.takes(Path(source)) and not any(map(os.path.lexists, names))
 

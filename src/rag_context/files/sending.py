@@ -95,6 +95,8 @@ async def send(batches: AsyncIterator[list[Job]], target: Target, concurrency: i
     async def work() -> None:
         while True:
             done = asyncio.Event()
+            # One worker at a time reads a batch and waits for earlier versions of its documents. A batch that waits
+            # holds back those behind it, so versions stay in the order in which they were read.
             async with turn:
                 batch = await anext(batches, None)
                 if batch is None:

@@ -185,6 +185,7 @@ class Indexer:
             if vectors is None:
                 return False
             current = await self._read(lambda: self._documents.chunks(id_))
+            # Another window may cut the text otherwise; then the new chunks replace the stored ones with their vectors.
             if [chunk.id for chunk in current] == [chunk.id for chunk in chunks]:
                 done = await trying(lambda: self._writer.attach(id_, document.content_hash, vectors, made_by))
             else:
@@ -371,6 +372,7 @@ class Indexer:
         return chunks_of(document, embedder.tokenizer, window)
 
     def _lock(self, id_: str) -> asyncio.Lock:
+        # The dictionary holds locks weakly: one is there as long as a task holds it or waits for it.
         lock = self._locks.get(id_)
         if lock is None:
             lock = self._locks[id_] = asyncio.Lock()

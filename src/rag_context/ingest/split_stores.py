@@ -96,6 +96,7 @@ class TwoStoreWriter:
             BackendRejectedError: the vectors do not match the chunks or the index's model; nothing changed.
             BackendError: the document could not be stored.
         """
+        # Before anything is stored: afterwards a rejection would leave the new version without its vectors.
         if vectors is not None:
             _check_size(vectors, chunks)
             await self._check_model(made_by)
@@ -154,9 +155,8 @@ class TwoStoreWriter:
         await self._discard(document_id, PROMPT_TIMEOUT_S)
         deleted = await self._writer.delete(document_id)
         try:
-            await self._discard_if_deleted(
-                document_id, PROMPT_TIMEOUT_S
-            )  # another process may have completed it in between
+            # Another process may have completed it in between.
+            await self._discard_if_deleted(document_id, PROMPT_TIMEOUT_S)
         except BackendError as error:
             logger.warning("document %s is deleted, but some of its vectors may be left: %s", document_id, error)
         return deleted

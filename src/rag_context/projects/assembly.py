@@ -151,6 +151,7 @@ def allocate(entries: Sequence[Entry], count: Count, max_tokens: int | None) -> 
         of_sections = sum(headings[section] for section in {entry.section for entry in left})
         needs = [heads[id(e)] + e.whole.tokens if e.whole is not None else math.inf for e in left]
         shares = _filled(needs, _weights(left), max_tokens - of_sections)
+        # One is dropped at a time, since its share may be enough for the others.
         starving = [i for i, need in enumerate(needs) if shares[i] < min(need, LEAST_SHARE)]
         if not starving or len(left) == 1:
             return [
@@ -214,6 +215,7 @@ def _filled(needs: Sequence[float], weights: Sequence[float], budget: float) -> 
     waiting = set(range(len(needs)))
     while waiting:
         total = sum(weights[i] for i in waiting)
+        # Those that need less than their share leave the rest to the others, whose shares grow; until none does.
         satisfied = {i for i in waiting if needs[i] <= budget * weights[i] / total}
         if not satisfied:
             for i in waiting:

@@ -150,6 +150,7 @@ class Activations:
             recent.replace(before, after)
         for keyed in self._keys.values():
             if any(each.tenant == before for each in keyed.all()):
+                # The entry's own key is the tenant, so it goes to another place.
                 keyed.replace(before, None)
                 if after is not None:
                     keyed.put(after.tenant, after)

@@ -211,6 +211,7 @@ class DocumentLists:
 
     async def of(self, tenant: Tenant) -> DocumentList:
         """The document list of a tenant now; empty for an unknown tenant. Raises: BackendError."""
+        # One caller reads the list, the others wait for it.
         async with self._locks.setdefault(tenant, asyncio.Lock()):
             version = self._documents.version
             known = self._known.get(tenant)
@@ -226,6 +227,7 @@ class DocumentLists:
         return DocumentList(tenant, {}, self._reader)
 
     async def _renewed(self, before: DocumentList) -> DocumentList:
+        # Ids and hashes are cheap to read; records are read of changed documents only.
         ids = await self._documents.matching(Filter(before.tenant), MAX_DOCUMENTS)
         hashes = await self._documents.content_hashes(ids)
         kept = {id_: entry for id_, entry in before.entries.items() if hashes.get(id_) == entry.content_hash}

@@ -251,6 +251,7 @@ class Excerpts:
                 return made
             if len(kept) == 1:
                 return self._trimmed(next(iter(kept.values())), tokens)
+            # The last one: passages were added best first, then their surroundings.
             kept.popitem()
         return None
 

@@ -293,6 +293,7 @@ class Following:
             await asyncio.sleep(_STEP_S)
         if await asyncio.to_thread(_branch, root) == self.activation.tenant.branch:
             return True
+        # Both folders and the watch of HEAD arrive here; the first one reports it.
         if not self.has_left_branch:
             self.has_left_branch = True
             self._changed(self)
