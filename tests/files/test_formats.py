@@ -11,7 +11,7 @@ from rag_context.files.formats.converter import format_of
 from rag_context.files.formats.exchange import ConversionError, Extracted, Format, Limits
 from rag_context.files.formats.worker import extract
 from rag_context.ingest.chunk_context import own_title
-from rag_context.ingest.chunking.prose import turns
+from rag_context.ingest.chunking.prose import conversation
 from tests.files import samples
 
 NINE = 1_700_038_800.0  # 2023-11-15 09:00 UTC
@@ -38,7 +38,7 @@ def reason(name: str, data: bytes) -> str:
 def spoken(document: Extracted) -> list[tuple[str, str]]:
     """Speaker and text of each message, read back as the index reads them."""
     text = document.content
-    found = [(".".join(block.path), text[block.start : block.end]) for block in turns(text) if block.path]
+    found = [(".".join(block.path), text[block.start : block.end]) for block in conversation(text).turns if block.path]
     assert all(f"[{speaker}] " in said for speaker, said in found)
     return [(speaker, said.split(f"[{speaker}] ", 1)[1].strip()) for speaker, said in found]
 

@@ -16,7 +16,6 @@ from rag_context.ingest.chunking.prose import (
     front_matter,
     heading_text,
     sections,
-    turns,
 )
 from rag_context.ingest.chunking.text_blocks import Strength
 from tests.ingest.tokens import word_pieces
@@ -132,7 +131,7 @@ def test_hostile_repetition_is_survived(unit: str) -> None:
 
 
 def speakers(text: str) -> list[str]:
-    return ["".join(block.path) for block in turns(text, fences(text))]
+    return ["".join(block.path) for block in conversation(text, fences(text)).turns]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +181,7 @@ def test_no_message_begins_in_a_code_fence() -> None:
 
 @given(st.text(alphabet=st.sampled_from("aB[]<>:*# \n1`"), max_size=150))
 def test_messages_cover_any_text_without_gaps(text: str) -> None:
-    assert "".join(text[block.start : block.end] for block in turns(text, fences(text))) == text
+    assert "".join(text[block.start : block.end] for block in conversation(text, fences(text)).turns) == text
 
 
 def test_where_messages_begin_with_a_name_in_brackets_no_other_line_begins_one() -> None:

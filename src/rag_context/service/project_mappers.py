@@ -14,9 +14,9 @@ from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.document_lists import DocumentList
-from rag_context.projects.following import FollowState
 from rag_context.projects.housekeeping import removal_time
 from rag_context.projects.links import reference_candidates, spellings
+from rag_context.projects.project_following import FollowState
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import (
     DEFAULT_DOC_TYPE,

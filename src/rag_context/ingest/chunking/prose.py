@@ -170,11 +170,6 @@ class Conversation:
     clocks: Sequence[str]
 
 
-def turns(text: str, fences: Sequence[Range] = ()) -> list[Block]:
-    """The turns of `text` in order, without gaps, each under its speaker; text before the first has no speaker."""
-    return list(conversation(text, fences).turns)
-
-
 def conversation(text: str, fences: Sequence[Range] = ()) -> Conversation:
     """The turns of `text`, and their times where the text states them."""
     found: list[tuple[int, tuple[str, ...], str]] = []
