@@ -88,8 +88,8 @@ def with_about(context: str, said: str, tokenizer: Tokenizer, room: int) -> str:
     if not said:
         return context
     embedded = min(room, ABOUT_TOKENS)
-    offsets = tokenizer.offsets(said)
-    if len(offsets) <= embedded:
+    (count,) = tokenizer.count([said])
+    if count <= embedded:
         return f"{context} | {said}" if context else said
     return f"{said}\n{context}"
 

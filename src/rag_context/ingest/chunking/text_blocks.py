@@ -64,9 +64,11 @@ class Ruler:
         """
         while end - start > 1:
             piece = self.text[start:end]
-            spans = self._tokenizer.offsets(piece.strip())
-            if len(spans) <= tokens:
+            # Nearly every piece fits at once, and counting is cheaper than making spans.
+            (count,) = self._tokenizer.count([piece.strip()])
+            if count <= tokens:
                 break
+            spans = self._tokenizer.offsets(piece.strip())
             read = len(piece) - len(piece.lstrip()) + spans[tokens][0]
             end = self.whole(start, max(start + 1, min(start + read, end - 1)))
         return end
