@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from rag_context.api.discovery import Announcement
-from rag_context.server.discovery import announce, withdraw
+from rag_context.server.running import announce, withdraw
 
 INSTANCE = "stand-in"
 

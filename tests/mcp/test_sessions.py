@@ -1,6 +1,6 @@
 """Sessions over HTTP: bounded in number and time, each its key's own."""
 
-from rag_context.server.mcp.http import IDLE_S, MAX_SESSIONS, Sessions
+from rag_context.server.mcp.streamable_http import IDLE_S, MAX_SESSIONS, Sessions
 from rag_context.testing import FrozenClock
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from rag_context.api.operations import Toolset
 from rag_context.api.search import SearchOutcome, SearchRequest
-from rag_context.server.mcp.handshake import answer_ahead
-from rag_context.server.mcp.server import Memory
+from rag_context.server.mcp.handshake import LINE_BYTES, Wire, answer_ahead
+from rag_context.server.mcp.protocol import Memory
 from rag_context.server.mcp.stdio import serve_stdio
-from rag_context.server.mcp.wire import LINE_BYTES, Wire
 from tests.server.stub_service import StubService
 
 from .mcp_client import memory_of

@@ -14,7 +14,7 @@ import httpx2
 
 from rag_context.server.app import create_app
 from rag_context.server.options import ServerOptions
-from rag_context.server.serve import bind, build_server
+from rag_context.server.running import bind, build_server
 
 from .stub_service import StubService
 

@@ -25,7 +25,7 @@ from rag_context.domain.documents import Status
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import NotFoundError
-from rag_context.server.registry import Progress
+from rag_context.server.tools import Progress
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
 from rag_context.testing.fakes import FakeEmbedder, WordTokenizer

@@ -9,9 +9,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.operations import Access
 from rag_context.errors import ConfigurationError
+from rag_context.server.failures import RequestIdMiddleware
 from rag_context.server.middleware import AuthMiddleware, RateLimit
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.request_ids import RequestIdMiddleware
 
 from .server_thread import DOCUMENT, INDEX, SEARCH, Running, running
 from .stub_service import StubService

@@ -16,7 +16,7 @@ import pytest
 
 from rag_context.errors import ConfigurationError
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.serve import bind
+from rag_context.server.running import bind
 
 from .server_thread import Running
 from .stub_service import StubService
@@ -28,7 +28,7 @@ PROGRAM = textwrap.dedent(
     from rag_context.logs import configure_logging
     from rag_context.server.app import create_app
     from rag_context.server.options import ApiKey, ServerOptions, hash_key
-    from rag_context.server.serve import bind, run, serve
+    from rag_context.server.running import bind, run, serve
     from stub_service import StubService
 
     configure_logging("info", sys.argv[1])

@@ -14,10 +14,10 @@ from rag_context.cli.console import Screen
 from rag_context.cli.exits import ExitCode
 from rag_context.cli.options import Chosen, Config, DataDir, load
 from rag_context.cli.serve import server_options, start_logging
-from rag_context.server.embedding_server import EmbeddingApp
+from rag_context.server.embedding_routes import EmbeddingApp
 from rag_context.server.options import ServerOptions
-from rag_context.server.serve import bind, serve
-from rag_context.server.serve import run as run_loop
+from rag_context.server.running import bind, serve
+from rag_context.server.running import run as run_loop
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.wiring.embedder import open_embedder
 

@@ -18,7 +18,7 @@ from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import Gone
 from rag_context.files.walk import roots
-from rag_context.server.registry import Answer, Call, Tool, tool_of
+from rag_context.server.tools import Answer, Call, Tool, tool_of
 from rag_context.service.service import Service
 from rag_context.settings import Settings
 

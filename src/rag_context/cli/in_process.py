@@ -16,8 +16,7 @@ from rag_context.cli.connection import first_page, next_page
 from rag_context.errors import BackendError
 from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
-from rag_context.server.registry import Answer, Call, WorkByName
-from rag_context.server.tools import memory_work
+from rag_context.server.tools import Answer, Call, WorkByName, memory_work
 from rag_context.service.projects import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings

@@ -18,12 +18,11 @@ from rag_context.cli.exits import ExitCode, exit_code, report
 from rag_context.cli.options import Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
-from rag_context.server.mcp.handshake import answer_ahead
-from rag_context.server.mcp.wire import OversizedLineError, Wire, claim_wire
+from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
 from rag_context.settings import Loaded, Settings
 
 if TYPE_CHECKING:
-    from rag_context.server.mcp.server import Memory
+    from rag_context.server.mcp.protocol import Memory
 
 MODEL_PATIENCE_S = 10.0
 """How long a call waits for the model to load before it is answered by words (M-2)."""
@@ -218,9 +217,8 @@ def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None
     from rag_context.api.operations import Toolset  # noqa: PLC0415
     from rag_context.api.wire import Vocabulary  # noqa: PLC0415
     from rag_context.cli.file_tool import FileIntake, file_tool  # noqa: PLC0415
-    from rag_context.server.mcp.server import Memory  # noqa: PLC0415
-    from rag_context.server.registry import Registry  # noqa: PLC0415
-    from rag_context.server.tools import build_tools  # noqa: PLC0415
+    from rag_context.server.mcp.protocol import Memory  # noqa: PLC0415
+    from rag_context.server.tools import Registry, build_tools  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
     async def hold(settings: Settings, tools: str, opened: "asyncio.Future[Memory]") -> None:

@@ -249,8 +249,7 @@ class _Here:
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of project documents here."""
         from rag_context.cli.in_process import run_here  # noqa: PLC0415  (already loaded, in this case)
-        from rag_context.server.project_tools import project_work  # noqa: PLC0415
-        from rag_context.server.registry import Call  # noqa: PLC0415
+        from rag_context.server.tools import Call, project_work  # noqa: PLC0415
 
         console = Screen().err
         is_long = operation is operations.ACTIVATE_PROJECT and console.is_terminal

@@ -32,11 +32,10 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
-from rag_context.server.discovery import announced, bound_address
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.server.serve import bind
-from rag_context.server.serve import run as run_loop
-from rag_context.server.serve import serve as serve_app
+from rag_context.server.running import announced, bind, bound_address
+from rag_context.server.running import run as run_loop
+from rag_context.server.running import serve as serve_app
 from rag_context.service.service import Service
 from rag_context.settings import LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service

@@ -20,40 +20,34 @@ from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access
-from rag_context.api.operations.routes import ROUTES
-from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest
 from rag_context.server.bulk import BulkRun
-from rag_context.server.collections import collection_routes
-from rag_context.server.embeddings import NAME_CHARS, embeddings_reply, model_reply, models_reply
-from rag_context.server.endpoint import (
+from rag_context.server.collection_routes import collection_routes
+from rag_context.server.embedding_routes import NAME_CHARS, embeddings_reply, model_reply, models_reply
+from rag_context.server.failures import retry_after
+from rag_context.server.mcp.mount import McpMount
+from rag_context.server.middleware import guarded
+from rag_context.server.openapi import build_openapi
+from rag_context.server.options import ServerOptions
+from rag_context.server.requests import (
     JSON_KINDS,
     SEND_JSON,
     Endpoint,
     Handler,
-    check_media_type,
-    may_write,
-    query_fields,
-)
-from rag_context.server.failures import retry_after
-from rag_context.server.mcp.mount import McpMount
-from rag_context.server.messages import (
     HttpRequest,
     Reply,
     RequestRejectedError,
     caller_id,
+    check_media_type,
     http_request,
+    may_write,
+    query_fields,
     read_body,
     while_connected,
 )
-from rag_context.server.middleware import AuthMiddleware, BodyLimit, HostOriginMiddleware, RateLimit
-from rag_context.server.openapi import build_openapi
-from rag_context.server.options import ServerOptions
-from rag_context.server.registry import Answer, Call, Registry, Service, Tool
-from rag_context.server.request_ids import RequestIdMiddleware
-from rag_context.server.tools import build_tools
+from rag_context.server.tools import Answer, Call, Registry, Service, Tool, build_tools
 
 logger = logging.getLogger(__name__)
 
@@ -106,26 +100,6 @@ def create_app(
 
     every_route = [*handlers.routes(), *collection_routes(service.collections, options), Route("/mcp", mcp), *routes]
     return App(service, options, tools, Router(every_route, redirect_slashes=False, lifespan=whole))
-
-
-def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
-    """An application behind all that is checked before a request is read."""
-    app = BodyLimit(
-        app,
-        default=options.body_bytes,
-        paths={
-            **{each.path: options.index_body_bytes for each in OPERATIONS.values() if each.is_large},
-            "/mcp": options.index_body_bytes,
-            "/bulk": None,
-        },
-        timeout_s=options.body_timeout_s,
-        patterns=tuple((each.pattern, options.collection_body_bytes) for each in ROUTES if each.is_large),
-    )
-    if options.rate_per_s is not None:
-        app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
-    app = AuthMiddleware(app, options)
-    app = HostOriginMiddleware(app, options)
-    return RequestIdMiddleware(app, max_requests=options.max_requests)
 
 
 class _Bulk:

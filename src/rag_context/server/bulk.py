@@ -17,8 +17,8 @@ from rag_context.api.reading import read_json
 from rag_context.domain.documents import CHAT
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
 from rag_context.server.failures import component_sentence, log_failure
-from rag_context.server.messages import ClientGoneError, RequestRejectedError
-from rag_context.server.registry import Service
+from rag_context.server.requests import ClientGoneError, RequestRejectedError
+from rag_context.server.tools import Service
 
 logger = logging.getLogger(__name__)
 

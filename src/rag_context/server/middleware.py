@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
-from rag_context.server.failures import retry_after
-from rag_context.server.messages import ClientGoneError, HttpRequest, RequestRejectedError, http_request
+from rag_context.api.operations.routes import ROUTES
+from rag_context.api.operations.table import OPERATIONS
+from rag_context.server.failures import RequestIdMiddleware, retry_after
 from rag_context.server.options import ANYONE, LOOPBACK_NAMES, Caller, ServerOptions, identify
+from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRejectedError, http_request
 
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
@@ -294,3 +296,23 @@ def _same_site(origin: str, host: str) -> bool:
 
 def _full(authority: str, port: str) -> str:
     return authority if authority.rpartition(":")[2].isdigit() else f"{authority}:{port}"
+
+
+def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
+    """An application behind all that is checked before a request is read."""
+    app = BodyLimit(
+        app,
+        default=options.body_bytes,
+        paths={
+            **{each.path: options.index_body_bytes for each in OPERATIONS.values() if each.is_large},
+            "/mcp": options.index_body_bytes,
+            "/bulk": None,
+        },
+        timeout_s=options.body_timeout_s,
+        patterns=tuple((each.pattern, options.collection_body_bytes) for each in ROUTES if each.is_large),
+    )
+    if options.rate_per_s is not None:
+        app = RateLimit(app, per_s=options.rate_per_s, burst=options.rate_burst)
+    app = AuthMiddleware(app, options)
+    app = HostOriginMiddleware(app, options)
+    return RequestIdMiddleware(app, max_requests=options.max_requests)

@@ -12,10 +12,19 @@ from rag_context.api.operations import Access, Toolset
 from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchFailure
 from rag_context.api.wire import VersionsRequest, VersionsResponse
-from rag_context.server.described import ID_HEADER, READING, WRITING, Operation, json_answer, operation_of, ref
-from rag_context.server.openapi_collections import collection_paths, collection_schemas
+from rag_context.server.openapi_collections import (
+    ID_HEADER,
+    READING,
+    WRITING,
+    Operation,
+    collection_paths,
+    collection_schemas,
+    json_answer,
+    operation_of,
+    ref,
+)
 from rag_context.server.options import ServerOptions
-from rag_context.server.registry import Registry, Tool
+from rag_context.server.tools import Registry, Tool
 
 _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
     400: (ErrorCode.INVALID_INPUT, "The request is wrong; details name every field at fault", "Query cannot be empty"),

@@ -1,13 +1,179 @@
-"""The tools of a running server: what does each declared operation."""
+"""The tools by name, from which HTTP and MCP are made: what each declared operation does, and the service it needs."""
 
-from rag_context.api.maintenance import HealthRequest
-from rag_context.api.operations import memory
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from rag_context.api.collection_tools import DeleteDocumentsTool, ListDocumentsTool, SetMetadataTool
+from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.failure import ErrorCode
+from rag_context.api.get import GetRequest, GetResponse
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
+from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.maintenance import (
+    HealthRequest,
+    HealthResponse,
+    ReindexRequest,
+    ReindexResponse,
+    StatsRequest,
+    StatsResponse,
+)
+from rag_context.api.operations import Operation, Toolset, memory
+from rag_context.api.operations import collections as operations
+from rag_context.api.operations import projects as project
 from rag_context.api.operations.table import OPERATIONS
-from rag_context.api.search import SearchFailure, SearchRequest
-from rag_context.api.wire import Vocabulary, WireResponse
-from rag_context.server.collection_tools import collection_work
-from rag_context.server.project_tools import project_work, told_of_projects
-from rag_context.server.registry import Answer, Call, Registry, Service, WorkByName, does, tool_of
+from rag_context.api.search import SearchFailure, SearchOutcome, SearchRequest
+from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, WireRequest, WireResponse
+from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import Matrix
+from rag_context.errors import BackendError, BackendUnavailableError
+from rag_context.ports.models import Tokenizer
+from rag_context.projects.callers import ANONYMOUS, CallerId
+from rag_context.server.failures import component_sentence, retry_after
+from rag_context.server.requests import RequestRejectedError
+from rag_context.service.collections import CollectionService
+from rag_context.service.projects import ProjectService
+
+Request = TypeVar("Request", bound=WireRequest)
+Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
+"""Told how much is done, and of how much."""
+
+
+class Service(Protocol):
+    """The use cases behind HTTP and MCP."""
+
+    async def search(self, request: SearchRequest, *, request_id: str) -> SearchOutcome: ...
+
+    async def index(self, request: IndexRequest, *, request_id: str) -> IndexResponse: ...
+
+    async def bulk(self, line: BulkLine, *, request_id: str) -> BulkReceipt: ...
+
+    async def missing(self, request: VersionsRequest) -> VersionsResponse: ...
+
+    async def delete(self, request: DeleteRequest) -> DeleteResponse: ...
+
+    async def get(self, request: GetRequest) -> GetResponse: ...
+
+    async def listing(self, request: ListRequest) -> ListResponse: ...
+
+    async def similar(self, request: SimilarRequest) -> SimilarResponse: ...
+
+    async def reindex_behind(self, request: ReindexRequest, on_progress: Progress) -> ReindexResponse: ...
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Embed texts as passages: `(n, dim) float32`."""
+        ...
+
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError while it is not known."""
+        ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def projects(self) -> ProjectService | None:
+        """The use cases of project documents; None where they are not offered."""
+        ...
+
+    @property
+    def collections(self) -> CollectionService | None:
+        """The use cases of collections and their providers; None where they are not offered."""
+        ...
+
+    async def health(self) -> HealthResponse: ...
+
+    async def stats(self, request: StatsRequest) -> StatsResponse: ...
+
+    async def ready(self) -> bool: ...
+
+    async def prometheus(self) -> bytes:
+        """The metrics in Prometheus' text format."""
+        ...
+
+
+async def unheard(_done: int, _total: int) -> None:
+    """Progress that no one follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool knows of the call that runs it."""
+
+    request_id: str
+    on_progress: Progress = unheard
+    caller: CallerId = ANONYMOUS
+    may_write: bool = True
+    """Whether the caller's key may change anything, for tools that do less for one that may not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a tool gives back; a `SearchFailure` is told as an error."""
+
+    body: WireResponse
+    retry_after_s: float | None = None
+
+
+Work: TypeAlias = Callable[[Request, Call], Awaitable[WireResponse | Answer]]
+WorkByName: TypeAlias = dict[str, Callable[[Any, Call], Awaitable[WireResponse | Answer]]]
+
+
+def does(operation: Operation[Request, Any], work: Work[Request]) -> tuple[str, Work[Any]]:
+    """What does an operation, by its name."""
+    return operation.name, work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool(Operation[Request, WireResponse]):
+    """An operation of a running server: in its vocabulary, with what it does."""
+
+    run: Callable[[Request, Call], Awaitable[Answer]]
+
+
+def tool_of(operation: Operation[Request, Any], work: Work[Request], vocabulary: Vocabulary) -> Tool[Request]:
+    """The operation, done by `work`."""
+
+    async def run(request: Request, call: Call) -> Answer:
+        given = await work(request, call)
+        return given if isinstance(given, Answer) else Answer(given)
+
+    declared = {each.name: getattr(operation, each.name) for each in fields(operation)}
+    return Tool(**{**declared, "request": operation.request.speaking(vocabulary)}, run=run)
+
+
+class Registry(Mapping[str, Tool[Any]]):
+    """The tools by name, in the order in which they are listed."""
+
+    def __init__(self, *tools: Tool[Any]) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+
+    def __getitem__(self, name: str) -> Tool[Any]:
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tools)
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def only(self, toolset: Toolset) -> "Registry":
+        """The tools of one set."""
+        return Registry(*(tool for tool in self.values() if toolset in (Toolset.ALL, tool.toolset)))
+
+    def listing(self) -> list[dict[str, Any]]:
+        """What `GET /tools` says of each."""
+        return [
+            {
+                "name": tool.name,
+                "description": tool.description,
+                "inputSchema": tool.input_schema,
+                "outputSchema": tool.output_schema,
+            }
+            for tool in self.values()
+        ]
+
 
 _EMPTY_LEVEL = 3
 
@@ -46,5 +212,160 @@ def memory_work(service: Service) -> WorkByName:
             does(memory.REINDEX, lambda request, call: service.reindex_behind(request, call.on_progress)),
             does(memory.HEALTH, health),
             does(memory.STATS, lambda request, _call: service.stats(request)),
+        )
+    )
+
+
+def project_work(projects: ProjectService) -> WorkByName:
+    """What does the operations of project documents."""
+    return dict(
+        (
+            does(
+                project.ACTIVATE_PROJECT,
+                lambda request, call: projects.activate(
+                    request, call.on_progress, caller=call.caller, may_write=call.may_write
+                ),
+            ),
+            does(
+                project.RAG_QUERY,
+                lambda request, call: projects.query(request, caller=call.caller, request_id=call.request_id),
+            ),
+            does(
+                project.SEMANTIC_SEARCH,
+                lambda request, call: projects.search(request, caller=call.caller, request_id=call.request_id),
+            ),
+            does(project.READ_DOCUMENT, lambda request, call: projects.read(request, caller=call.caller)),
+            does(
+                project.INDEX_DOCUMENT,
+                lambda request, call: projects.index_document(request, caller=call.caller),
+            ),
+            does(
+                project.LIST_DOC_TYPES,
+                lambda request, call: projects.list_doc_types(request, caller=call.caller),
+            ),
+            does(
+                project.UPDATE_PROMOTION_LEVEL,
+                lambda request, call: projects.update_promotion_level(request, caller=call.caller),
+            ),
+            does(
+                project.DELETE_DOCUMENTS,
+                lambda request, call: projects.delete_documents(request, caller=call.caller),
+            ),
+            does(project.LIST_PROJECTS, lambda _request, _call: projects.list_projects()),
+            does(
+                project.SEARCH_EXTERNAL_DOCS,
+                lambda request, call: projects.search_external(request, caller=call.caller, request_id=call.request_id),
+            ),
+            does(
+                project.RAG_QUERY_EXTERNAL,
+                lambda request, call: projects.query_external(request, caller=call.caller, request_id=call.request_id),
+            ),
+        )
+    )
+
+
+def told_of_projects(work: Work[Request]) -> Work[Request]:
+    """The same, with failures of backends told in the codes of these tools."""
+
+    async def run(request: Request, call: Call) -> WireResponse | Answer:
+        try:
+            return await work(request, call)
+        except BackendError as error:
+            raise _rejection(error) from error
+
+    return run
+
+
+def _rejection(error: BackendError) -> RequestRejectedError:
+    code = ErrorCode.EMBEDDING_SERVICE_ERROR if error.component.startswith("embed") else ErrorCode.DATABASE_ERROR
+    wait = error.retry_after_s if isinstance(error, BackendUnavailableError) else None
+    return RequestRejectedError(503, code, component_sentence(error.component), retry_after=retry_after(wait))
+
+
+def collection_work(service: CollectionService) -> WorkByName:
+    """What does the operations of collections and providers."""
+
+    async def set_metadata(request: SetMetadataTool, _call: Call) -> WireResponse:
+        put = service.merge_metadata if request.merge else service.replace_metadata
+        return await put(request.name, request, connection=request.connection)
+
+    async def documents(request: ListDocumentsTool, _call: Call) -> WireResponse:
+        return await service.documents(
+            request.name,
+            where=request.where,
+            limit=request.limit,
+            offset=request.offset,
+            ids=request.ids,
+            embeddings=request.include is not None,
+            connection=request.connection,
+        )
+
+    async def delete_documents(request: DeleteDocumentsTool, _call: Call) -> WireResponse:
+        name, connection = request.name, request.connection
+        if request.ids is not None:
+            return await service.delete_ids(name, request.ids, dry_run=request.dry_run, connection=connection)
+        return await service.delete_matching(
+            name,
+            request.where,
+            every=request.every is True,
+            dry_run=request.dry_run,
+            confirm=request.confirm,
+            connection=connection,
+        )
+
+    return dict(
+        (
+            does(operations.CONVERSE, lambda request, _call: service.converse(request)),
+            does(
+                operations.COLLECTION_QUERY,
+                lambda request, _call: service.query(request.name, request, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_LIST,
+                lambda request, _call: service.listing(connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_GET,
+                lambda request, _call: service.get(request.name, connection=request.connection),
+            ),
+            does(operations.COLLECTION_DOCUMENTS, documents),
+            does(
+                operations.COLLECTION_VALUES,
+                lambda request, _call: service.values(request.name, request.field, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_CREATE,
+                lambda request, _call: service.create(request, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_ADD,
+                lambda request, _call: service.add(request.name, request.documents, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_UPDATE_DOCUMENT,
+                lambda request, _call: service.update(
+                    request.name, request.id, request, merge=request.merge, connection=request.connection
+                ),
+            ),
+            does(operations.COLLECTION_SET_METADATA, set_metadata),
+            does(operations.COLLECTION_DELETE_DOCUMENTS, delete_documents),
+            does(
+                operations.COLLECTION_DELETE,
+                lambda request, _call: service.drop(request.name, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_DELETE_DOCUMENT,
+                lambda request, _call: service.delete(request.name, request.id, connection=request.connection),
+            ),
+            does(
+                operations.COLLECTION_EMPTY,
+                lambda request, _call: service.empty(request.name, connection=request.connection),
+            ),
+            does(operations.PROVIDER_LIST, lambda _request, _call: service.providers.listing()),
+            does(operations.PROVIDER_GET, lambda request, _call: service.providers.get(request.name)),
+            does(
+                operations.PROVIDER_TEST,
+                lambda request, _call: service.providers.test(request.name, request),
+            ),
         )
     )

@@ -1,10 +1,12 @@
-"""What this server says of itself, and the answer to `initialize` before the protocol's library is loaded.
+"""What a stdio client meets before the protocol's library is loaded: the pipe, and the answer to `initialize`.
 
 A client that starts a process waits for that answer, and loading the library takes most of a second. So the opening
 request is answered from here at once and then handed on; a test holds this answer to the library's own.
 """
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -108,3 +110,51 @@ def _result(requested: str, tools: str) -> dict[str, Any]:
         "serverInfo": {"name": NAME, "title": TITLE, "version": __version__, "description": DESCRIPTION},
         "instructions": INSTRUCTIONS[tools],
     }
+
+
+LINE_BYTES = 4 * 1024 * 1024
+"""Longest message that is read."""
+
+
+class OversizedLineError(Exception):
+    """A message is longer than `LINE_BYTES`; it was read to its end."""
+
+
+class Wire:
+    """Lines in and lines out, blocking."""
+
+    def __init__(self, read_fd: int, write_fd: int) -> None:
+        self._in = os.fdopen(read_fd, "rb", closefd=False)
+        self._write_fd = write_fd
+
+    def read_line(self) -> bytes | None:
+        """The next line that is not blank; None at the end. Raises: OversizedLineError."""
+        while line := self._in.readline(LINE_BYTES):
+            if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+                while (rest := self._in.readline(LINE_BYTES)) and not rest.endswith(b"\n"):
+                    pass
+                raise OversizedLineError
+            if line.strip():
+                return line
+        return None
+
+    def write_line(self, line: bytes) -> None:
+        """Write a line, all of it. Raises: OSError (the client has stopped reading)."""
+        left = memoryview(line + b"\n")
+        while left:
+            left = left[os.write(self._write_fd, left) :]
+
+
+def claim_wire() -> Wire:
+    """Take stdin and stdout for the wire, for as long as this process lives: a thread may print to the very end.
+
+    Descriptor 1 is stderr then, and descriptor 0 is empty, so that a stray print, of a C library too, cannot break the
+    protocol.
+    """
+    sys.stdout.flush()
+    kept_in, kept_out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return Wire(kept_in, kept_out)

@@ -11,9 +11,9 @@ from typing import TypeAlias
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
-from rag_context.server.messages import RequestRejectedError
 from rag_context.server.options import ServerOptions
-from rag_context.server.registry import Registry, Service
+from rag_context.server.requests import RequestRejectedError
+from rag_context.server.tools import Registry, Service
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIApp]]
 
@@ -68,7 +68,7 @@ class McpMount:
 
 
 def _load(service: Service, tools: Registry, options: ServerOptions) -> Opener:
-    from rag_context.server.mcp.http import open_endpoint  # noqa: PLC0415
-    from rag_context.server.mcp.server import Memory  # noqa: PLC0415
+    from rag_context.server.mcp.protocol import Memory  # noqa: PLC0415
+    from rag_context.server.mcp.streamable_http import open_endpoint  # noqa: PLC0415
 
     return lambda: open_endpoint(Memory(service, tools), options)

@@ -20,9 +20,18 @@ from mcp.shared.message import SessionMessage
 
 from rag_context.api.operations import Access, Toolset
 from rag_context.projects.callers import CallerId
-from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, negotiable, oversized, parse_error
-from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
-from rag_context.server.mcp.wire import OversizedLineError, Wire
+from rag_context.server.mcp.handshake import OversizedLineError, Wire
+from rag_context.server.mcp.protocol import (
+    Context,
+    McpServer,
+    Memory,
+    RequestContext,
+    has_bad_id,
+    has_repeated_key,
+    negotiable,
+    oversized,
+    parse_error,
+)
 
 logger = logging.getLogger(__name__)
 

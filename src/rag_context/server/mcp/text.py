@@ -1,6 +1,10 @@
-"""Answers as a model reads them: short, with what matters first, and the same facts as the JSON beside it."""
+"""What models read: answers in short, with what matters first and the facts of the JSON, and schemas without bounds.
 
-from collections.abc import Callable, Iterator, Mapping
+A list of tools is part of every conversation, and paid for in tokens. Some clients also reject what only a validator
+needs: `propertyNames`, patterns against control characters, `additionalProperties` (outside of Gemini's subset).
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -11,11 +15,11 @@ from rag_context.api.get import GetResponse
 from rag_context.api.index import IndexResponse
 from rag_context.api.listing import ListedDocument, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse
+from rag_context.api.schema import Schema
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
 from rag_context.api.similar import SimilarDocument, SimilarResponse
 from rag_context.api.wire import WireResponse
-from rag_context.server.mcp.text_collections import readable_conversation
-from rag_context.server.mcp.text_projects import readable_project
+from rag_context.server.mcp.text_features import readable_conversation, readable_project
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
@@ -221,3 +225,58 @@ _TELLERS: Mapping[type[WireResponse], Callable[[Any], Iterator[str]]] = {
     StatsResponse: _stats,
     ErrorResponse: _error,
 }
+
+
+_FOR_VALIDATORS = frozenset(
+    [
+        "additionalProperties",
+        "propertyNames",
+        "pattern",
+        "minLength",
+        "maxLength",
+        "minItems",
+        "maxItems",
+        "title",
+        "not",
+        "contains",
+        "const",
+    ]
+)
+
+
+def for_models(schema: Schema, without: Collection[str] = ()) -> Schema:
+    """The schema of a request in short.
+
+    Args:
+        schema: the whole of it.
+        without: properties that are accepted and not listed.
+    """
+    simple = _simple({key: value for key, value in schema.items() if key != "description"})
+    assert isinstance(simple, dict)  # noqa: S101  (a schema of a model is an object)
+    simple["properties"] = {name: node for name, node in simple.get("properties", {}).items() if name not in without}
+    return simple
+
+
+def for_clients(schema: Schema) -> Schema:
+    """The schema of an answer without what strict clients reject."""
+    simple = _simple(schema)
+    assert isinstance(simple, dict)  # noqa: S101  (a schema of a model is an object)
+    return simple
+
+
+def _simple(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_simple(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "properties" in node and isinstance(node["properties"], dict):
+        properties = {name: _simple(value) for name, value in node["properties"].items()}
+        return {**_simple({key: value for key, value in node.items() if key != "properties"}), "properties": properties}
+    return {
+        key: _simple(value) for key, value in node.items() if key not in _FOR_VALIDATORS and not _is_idle(key, value)
+    }
+
+
+def _is_idle(key: str, value: Any) -> bool:
+    """A default that goes without saying."""
+    return key == "default" and value is False

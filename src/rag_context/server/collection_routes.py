@@ -17,18 +17,22 @@ from rag_context.api.operations.routes import ROUTES, Route
 from rag_context.api.reading import read_fields, read_json
 from rag_context.api.wire import WireRequest, WireResponse, id_problem, name_problem
 from rag_context.errors import FieldError, InvalidInputError
-from rag_context.server.collection_tools import collection_work
-from rag_context.server.endpoint import JSON_KINDS, SEND_JSON, Endpoint, check_media_type, may_write, query_fields
-from rag_context.server.messages import (
+from rag_context.server.options import ServerOptions
+from rag_context.server.requests import (
+    JSON_KINDS,
+    SEND_JSON,
+    Endpoint,
     HttpRequest,
     Reply,
     RequestRejectedError,
+    check_media_type,
     http_request,
+    may_write,
+    query_fields,
     read_body,
     while_connected,
 )
-from rag_context.server.options import ServerOptions
-from rag_context.server.registry import Answer, Call
+from rag_context.server.tools import Answer, Call, collection_work
 from rag_context.service.collections import CollectionService
 
 BODIES_AT_ONCE = 4

@@ -23,19 +23,28 @@ from starlette.types import Message, Receive, Scope, Send
 
 from rag_context.api.failure import ErrorCode
 from rag_context.api.operations import Access, Toolset
-from rag_context.server.endpoint import query_fields
-from rag_context.server.mcp.messages import has_bad_id, has_repeated_key, is_message, negotiable, parse_error
-from rag_context.server.mcp.server import Context, McpServer, Memory, RequestContext
-from rag_context.server.messages import (
+from rag_context.server.mcp.protocol import (
+    Context,
+    McpServer,
+    Memory,
+    RequestContext,
+    has_bad_id,
+    has_repeated_key,
+    is_message,
+    negotiable,
+    parse_error,
+)
+from rag_context.server.options import ServerOptions
+from rag_context.server.requests import (
     ClientGoneError,
     HttpRequest,
     Reply,
     RequestRejectedError,
     caller_id,
     http_request,
+    query_fields,
     read_body,
 )
-from rag_context.server.options import ServerOptions
 
 _PROGRESS = b'"progressToken"'
 _JSON = "application/json"
