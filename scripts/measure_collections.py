@@ -3,7 +3,8 @@
     python scripts/measure_collections.py [PASSAGES SEARCHES]
 
 `none` leaves the collector alone, `frozen` calls gc.freeze() once when the server is started, `pauses` is what
-`rag_context.cli.gc_tuning` does. Each way serves an index that is there already, and one that grows while it serves.
+`rag_context.cli.command_line.tune_interpreter` does. Each way serves an index that is there already, and one that
+grows while it serves.
 docs/dependencies.md has the outcome. Times depend on what else the machine does; the number of objects does not.
 """
 
@@ -32,7 +33,7 @@ OLDEST = 2
 
 def serve(way: str, data_dir: Path, out: Path) -> None:
     """Be the server, and write down every full collection at the end."""
-    from rag_context.cli import app, gc_tuning, main  # noqa: PLC0415  (in the process that serves)
+    from rag_context.cli import command_line, main  # noqa: PLC0415  (in the process that serves)
     from rag_context.cli import serve as command  # noqa: PLC0415
 
     seen: list[tuple[float, float]] = []
@@ -46,9 +47,9 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
             seen.append((time.time(), (time.perf_counter() - began) * 1000.0))
 
     def keep_short() -> None:
-        sys.setswitchinterval(gc_tuning.SWITCH_S)
+        sys.setswitchinterval(command_line.SWITCH_S)
         if way == "pauses":
-            gc.callbacks.append(gc_tuning.FreezeSurvivors())
+            gc.callbacks.append(command_line.FreezeSurvivors())
 
     serve_until_stopped = command._serve  # noqa: SLF001
 
@@ -57,7 +58,7 @@ def serve(way: str, data_dir: Path, out: Path) -> None:
         gc.freeze()
         await serve_until_stopped(*arguments)
 
-    app.tune_interpreter = keep_short  # type: ignore[attr-defined]
+    command_line.tune_interpreter = keep_short
     if way == "frozen":
         command._serve = frozen  # type: ignore[assignment]  # noqa: SLF001
     gc.callbacks.append(hear)

@@ -20,7 +20,7 @@ from typing import Any
 import httpx2
 from typer.testing import CliRunner
 
-from rag_context.cli.app import app
+from rag_context.cli.command_line import app
 
 from .restored_logging import restored_logging
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rag_context.cli.app import app
+from rag_context.cli.command_line import app
 from tests.servers.process import free_port
 
 from .run_command import Commands, Ended, Served, serving

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.cli.app import loaded
+from rag_context.cli.command_line import loaded
 from rag_context.settings import KEYS
 
 HERE = Path(__file__).resolve().parents[2]

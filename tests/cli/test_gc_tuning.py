@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rag_context.cli.gc_tuning import FreezeSurvivors
+from rag_context.cli.command_line import FreezeSurvivors
 
 
 @pytest.fixture(autouse=True)

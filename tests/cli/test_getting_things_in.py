@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rag_context.api.index import BulkLine, FileReceipt
-from rag_context.cli.app import loaded
+from rag_context.cli.command_line import loaded
 from rag_context.files.file_reading import Labels
 from rag_context.files.sending import read_documents
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from rag_context import __version__
 from rag_context.cli import main
-from rag_context.cli.app import app, loaded
-from rag_context.cli.exits import EXIT_CODES
+from rag_context.cli.command_line import app, loaded
+from rag_context.cli.commands import EXIT_CODES
 from rag_context.settings import KEYS
 from rag_context.settings.keys import ALIASES
 
@@ -115,7 +115,7 @@ def test_ctrl_c_while_the_command_line_loads_is_a_quiet_end(monkeypatch: pytest.
         def main(self) -> None:
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, "rag_context.cli.app", Interrupted())
+    monkeypatch.setitem(sys.modules, "rag_context.cli.command_line", Interrupted())
 
     with pytest.raises(SystemExit) as end:
         main()

@@ -6,7 +6,7 @@ import sys
 import pytest
 import typer
 
-from rag_context.cli.app import app, loaded
+from rag_context.cli.command_line import app, loaded
 
 LISTED = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 LOADED = loaded().commands
@@ -35,13 +35,20 @@ def test_the_version_loads_nothing() -> None:
 
 
 def test_the_list_of_commands_loads_none_of_them() -> None:
-    assert modules_of(["--help"], "rag_context.cli.search", "rag_context.cli.options", "pydantic", "numpy") == []
+    names = ("rag_context.cli.memory_commands", "rag_context.cli.shared_options", "pydantic", "numpy")
+
+    assert modules_of(["--help"], *names) == []
 
 
 def test_a_command_loads_no_other_commands() -> None:
-    commands = ("rag_context.cli.search", "rag_context.cli.serve", "rag_context.cli.status", "rag_context.wiring")
+    commands = (
+        "rag_context.cli.memory_commands",
+        "rag_context.cli.serve",
+        "rag_context.cli.maintenance_commands",
+        "rag_context.wiring",
+    )
 
-    assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.search"]
+    assert modules_of(["search", "--help"], *commands, "numpy") == ["rag_context.cli.memory_commands"]
 
 
 @pytest.mark.parametrize("name", LOADED)

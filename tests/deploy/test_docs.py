@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from rag_context import __version__
-from rag_context.cli.app import app
+from rag_context.cli.command_line import app
 from tests.deploy.files import ROOT, SETTINGS, instructions, resource
 
 PAGES = [ROOT / "docs" / name for name in ("deployment.md", "scaling.md")]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from rag_context.cli.app import app
-from rag_context.cli.clients import CLIENTS, Launch, client, planned
+from rag_context.cli.command_line import app
+from rag_context.cli.mcp_clients import CLIENTS, Launch, client, planned
 
 LAUNCH = Launch("/opt/rag-context", ("mcp", "--data-dir", "/data dir/ü"))
 OTHER = {"command": "other", "args": ["a b"]}

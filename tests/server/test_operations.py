@@ -10,8 +10,8 @@ from rag_context.api.operations import Operation, Toolset
 from rag_context.api.operations.routes import ROUTES
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.app import loaded
-from rag_context.cli.fields import command_fields
+from rag_context.cli.command_line import loaded
+from rag_context.cli.operation_options import command_fields
 from rag_context.server.app import create_app
 from rag_context.server.openapi import build_openapi
 from rag_context.server.options import ServerOptions

@@ -18,7 +18,7 @@ def main() -> None:
         if sys.argv[1:] == ["--version"]:
             sys.stdout.write(f"rag-context {__version__}\n")
             return
-        from rag_context.cli.app import main as run  # noqa: PLC0415
+        from rag_context.cli.command_line import main as run  # noqa: PLC0415
 
         run()
     except KeyboardInterrupt:

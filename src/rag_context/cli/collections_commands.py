@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from rag_context.api.operations import collections as operations
-from rag_context.cli import collections as work
-from rag_context.cli.exits import EPILOG
-from rag_context.cli.fields import Fields, Name, exit_with, with_fields
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, Yes
+from rag_context.cli import collections_work as work
+from rag_context.cli.commands import EPILOG
+from rag_context.cli.operation_options import Fields, Name, exit_with, with_fields
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
 
 group = typer.Typer(
     no_args_is_help=True,
@@ -64,10 +64,10 @@ def add(
 
     Lines that cannot be stored are reported, and the others are stored; exits 1 then. Running it again changes nothing.
     """
-    from rag_context.cli import collections_add as adding
+    from rag_context.cli import collections_batches as batches
 
-    what = adding.Addition(fields["name"], file, fields.get("connection"), as_json)
-    exit_with(adding.run(_chosen(config, data_dir), what))
+    what = batches.Addition(fields["name"], file, fields.get("connection"), as_json)
+    exit_with(batches.run_add(_chosen(config, data_dir), what))
 
 
 @group.command(epilog=EPILOG)
@@ -153,9 +153,9 @@ def copy(
 
     Interrupted, it goes on where it was when it is run again. It works beside a running server.
     """
-    from rag_context.cli import collections_copy as copying
+    from rag_context.cli import collections_batches as batches
 
-    exit_with(copying.run(_chosen(config, data_dir), copying.Copy(source, target, overwrite, as_json)))
+    exit_with(batches.run_copy(_chosen(config, data_dir), batches.Copy(source, target, overwrite, as_json)))
 
 
 @group.command(epilog=EPILOG)

@@ -13,9 +13,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen, safe
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
 from rag_context.errors import InvalidInputError
 from rag_context.settings import Loaded, shown
 

@@ -11,8 +11,8 @@ from rag_context.api.files import MAX_TOLD, IndexFilesRequest, IndexFilesRespons
 from rag_context.api.index import FileReceipt
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
+from rag_context.cli.local_connection import InProcess
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.files.file_reading import Labels

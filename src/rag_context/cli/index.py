@@ -30,10 +30,10 @@ from rich.text import Text
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.connection import Connection, open_connection
+from rag_context.cli.commands import ExitCode, exit_code
+from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
-from rag_context.cli.exits import ExitCode, exit_code
-from rag_context.cli.options import (
+from rag_context.cli.shared_options import (
     Agent,
     AsJson,
     Category,

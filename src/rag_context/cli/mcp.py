@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from rag_context.cli.commands import ExitCode, exit_code, report
 from rag_context.cli.console import Screen
-from rag_context.cli.exits import ExitCode, exit_code, report
-from rag_context.cli.options import Chosen, Config, DataDir, load_available
+from rag_context.cli.shared_options import Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.server.mcp.handshake import OversizedLineError, Wire, answer_ahead, claim_wire
@@ -74,9 +74,9 @@ def mcp(
             raise InvalidInputError(f"Put the options behind `mcp {context.invoked_subcommand}`, not before it")
         return
     if print_config is not None:
-        from rag_context.cli import install  # noqa: PLC0415  (a client that starts this waits)
+        from rag_context.cli import mcp_clients  # noqa: PLC0415  (a client that starts this waits)
 
-        raise typer.Exit(install.run_print(print_config, install.Wanted(tools, url, data_dir, config)))
+        raise typer.Exit(mcp_clients.run_print(print_config, mcp_clients.Wanted(tools, url, data_dir, config)))
     if url is not None:
         raise InvalidInputError("--url goes with --print-config CLIENT, or behind `mcp install CLIENT`")
     check_toolset(tools)
@@ -106,10 +106,10 @@ def install_in(
 
     Running it again changes nothing, or brings the entry up to date.
     """
-    from rag_context.cli import install  # noqa: PLC0415
+    from rag_context.cli import mcp_clients  # noqa: PLC0415
 
-    wanted = install.Wanted(tools, url, data_dir, config)
-    raise typer.Exit(install.run_install(client, wanted, path=path, dry_run=dry_run))
+    wanted = mcp_clients.Wanted(tools, url, data_dir, config)
+    raise typer.Exit(mcp_clients.run_install(client, wanted, path=path, dry_run=dry_run))
 
 
 def run(chosen: Chosen, *, tools: str, structured: bool = False) -> ExitCode:

@@ -27,11 +27,11 @@ from rag_context.api.projects import (
     RagQueryResponse,
     SemanticSearchResponse,
 )
-from rag_context.cli.connection import Remote, open_connection
+from rag_context.cli.commands import ExitCode
+from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Screen, safe
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.fields import Fields, Name, read_typed
-from rag_context.cli.options import Chosen, load_available
+from rag_context.cli.operation_options import Fields, Name, read_typed
+from rag_context.cli.shared_options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.projects.callers import CallerId
 from rag_context.projects.project_opening import Activation, find_config, open_project
@@ -248,7 +248,7 @@ class _Here:
 
     async def run(self, operation: Operation[Request, Response], request: Request) -> Response:
         """Run an operation of project documents here."""
-        from rag_context.cli.in_process import run_here  # noqa: PLC0415  (already loaded, in this case)
+        from rag_context.cli.local_connection import run_here  # noqa: PLC0415  (already loaded, in this case)
         from rag_context.server.tools import Call, project_work  # noqa: PLC0415
 
         console = Screen().err
@@ -274,7 +274,7 @@ async def open_tools(chosen: Chosen) -> AsyncIterator[Remote | _Here]:
         if isinstance(connection, Remote):
             yield connection
             return
-        from rag_context.cli.in_process import InProcess  # noqa: PLC0415  (already loaded, in this case)
+        from rag_context.cli.local_connection import InProcess  # noqa: PLC0415  (already loaded, in this case)
 
         assert isinstance(connection, InProcess)  # noqa: S101  (there is no third place)
         yield _Here(await connection.projects(), connection.place)

@@ -16,10 +16,10 @@ from rag_context.api.project_tenants import (
     ListProjectsResponse,
 )
 from rag_context.cli import project as work
+from rag_context.cli.commands import EPILOG, ExitCode
 from rag_context.cli.console import Screen, ask_first, safe
-from rag_context.cli.exits import EPILOG, ExitCode
-from rag_context.cli.fields import Fields, Name, exit_with, read_typed, with_fields
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, Yes
+from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
 
 group = typer.Typer(
     help="Project documents: a repository's Markdown files, with links and promotion levels. The commands "

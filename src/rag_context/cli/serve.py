@@ -1,4 +1,4 @@
-"""`serve`: the HTTP server over the index, until it is told to stop."""
+"""`serve` and `embed-server`: the index over HTTP, and the bundled model over HTTP, until they are stopped."""
 
 import asyncio
 import logging
@@ -20,11 +20,11 @@ from rag_context.api.discovery import Announcement, is_every_address, server_url
 from rag_context.api.index import FileReceipt
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
+from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.in_process import InProcess
 from rag_context.cli.index import open_sync
-from rag_context.cli.options import Chosen, Config, DataDir, load_available
+from rag_context.cli.local_connection import InProcess
+from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available
 from rag_context.cli.watch import watched
 from rag_context.errors import RagContextError
 from rag_context.files.file_reading import Labels
@@ -32,13 +32,15 @@ from rag_context.files.folder_sync import FolderSync, Gone
 from rag_context.files.watching import Follower
 from rag_context.logs import configure_logging
 from rag_context.server.app import create_app
+from rag_context.server.embedding_routes import EmbeddingApp
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
 from rag_context.server.running import announced, bind, bound_address
 from rag_context.server.running import run as run_loop
 from rag_context.server.running import serve as serve_app
 from rag_context.service.service import Service
-from rag_context.settings import LogSettings, Settings
+from rag_context.settings import EmbedderSettings, LogSettings, Settings
 from rag_context.wiring import OnMismatch, open_service
+from rag_context.wiring.embedder import open_embedder
 
 logger = logging.getLogger(__name__)
 
@@ -194,3 +196,56 @@ def start_logging(log: LogSettings) -> None:
     if style == "auto":
         style = "console" if sys.stderr.isatty() else "json"
     configure_logging(log.level, style)
+
+
+BODY_BYTES = 16 << 20
+"""Largest body of a request: as many texts as the API takes in one call, each of the model's window."""
+
+
+def embed_server(
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on (server.host).")] = None,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 selects a free one.")] = 8080,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Texts embedded at once (embedder.workers).")] = None,
+    api_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Key that clients must send (server.api_key).")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error (log.level).")
+    ] = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+) -> None:
+    """Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.
+
+    Several servers can share one such model, and so can any OpenAI client. No index is opened. A key is better given
+    in the environment (RAG_CONTEXT_API_KEY) than on the command line, which other users of the machine can see.
+    """
+    flags = {
+        "server.host": host,
+        "server.api_key": api_key,
+        "embedder.workers": workers,
+        "log.level": log_level,
+        "data_dir": data_dir,
+    }
+    raise typer.Exit(run_embed_server(Chosen(config, flags), port=port))
+
+
+def run_embed_server(chosen: Chosen, *, port: int) -> ExitCode:
+    """Serve until SIGTERM or Ctrl-C."""
+    settings = load(chosen).settings
+    start_logging(settings.log)
+    options = replace(server_options(settings), port=port, body_bytes=BODY_BYTES)
+    with closing(bind(options)) as listener:
+        options = replace(options, port=listener.getsockname()[1])
+        bundled = settings.model_copy(update={"embedder": EmbedderSettings(workers=settings.embedder.workers)})
+        run_loop(_serve_embeddings(bundled, options, listener))
+    return ExitCode.OK
+
+
+async def _serve_embeddings(settings: Settings, options: ServerOptions, listener: socket.socket) -> None:
+    url = server_url(options.host, options.port)
+    async with open_embedder(settings) as embedder:
+        Screen().note(
+            Text.assemble((f"rag-context {__version__}", "bold"), f" embeds at {url}/v1/embeddings. Ctrl-C stops it.")
+        )
+        await serve_app(EmbeddingApp(embedder, options), [listener], options)

@@ -1,12 +1,16 @@
 """Where a command's work is done: by the running server of the data directory, or else in this process.
 
-A server is found by the client, through the file that it keeps beside the index.
+A server is found by the client, through the file that it keeps beside the index. The commands for collections use the
+one HTTP interface both with and without a server, so that they do the same.
 """
 
+import json
 import ssl
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote, urlencode
 
 import httpx2
 
@@ -16,10 +20,11 @@ from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
 from rag_context.api.operations import Operation
 from rag_context.api.operations.memory import DELETE, LIST
 from rag_context.api.operations.operation import Request, Response
+from rag_context.cli.console import safe
 from rag_context.client import errors
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import Address, announced_address
-from rag_context.client.call import Call, missing, run
+from rag_context.client.call import Call, json_object, missing, run, step_of
 from rag_context.client.errors import (
     COMPONENT,
     AccessDeniedError,
@@ -46,9 +51,13 @@ from rag_context.files.sending import OnReceipt, Target
 from rag_context.settings import Loaded
 
 Answer = TypeVar("Answer")
+JsonObject: TypeAlias = dict[str, Any]
+_Wait: TypeAlias = Callable[[], Awaitable[bool]]
 
 _TIMEOUT_S = 60.0
 _BULK_TIMEOUT_S = 300.0
+_COLLECTIONS_TIMEOUT_S = 150.0
+_HERE = "http://localhost"
 
 
 class Connection(Target, Protocol):
@@ -124,7 +133,7 @@ async def open_connection(loaded: Loaded) -> AsyncIterator[Connection]:
             yield Remote(http, url)
             return
     # A command that leaves the work to a server starts faster without the model's and the stores' libraries.
-    from rag_context.cli.in_process import open_in_process  # noqa: PLC0415
+    from rag_context.cli.local_connection import open_in_process  # noqa: PLC0415
 
     async with open_in_process(loaded) as connection:
         yield connection
@@ -178,3 +187,85 @@ def first_page(prefix: str) -> ListRequest:
 def next_page(request: ListRequest, page: ListResponse) -> ListRequest | None:
     """Asks for those behind a page; None where it was the last one."""
     return request.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor is not None else None
+
+
+class CollectionsClient:
+    """Asks for collections.
+
+    Args:
+        http: reaches the application.
+        place: who answers, for people.
+        connection: id of the connection that is meant; None: the default one.
+        wait_for_model: waits until texts can be embedded, where that is up to this process.
+    """
+
+    def __init__(
+        self, http: AsyncHttp, place: str, connection: str | None, wait_for_model: _Wait | None = None
+    ) -> None:
+        self.place = place
+        self._wait_for_model = wait_for_model
+        self._http = http
+        self._fields = {} if connection is None else {"connection": connection}
+        self._asked = place if connection is None else f"{place} (connection {safe(connection)})"
+
+    async def model_loaded(self) -> None:
+        """Wait a while for the model, where it loads in this process."""
+        if self._wait_for_model is not None:
+            await self._wait_for_model()
+
+    async def ask(self, method: str, *steps: str, fields: Mapping[str, str | None] | None = None) -> JsonObject:
+        """Send a request without a body. Raises: RagContextError."""
+        return await self._send(method, steps, fields or {}, None)
+
+    async def tell(
+        self, method: str, *steps: str, body: object, fields: Mapping[str, str | None] | None = None
+    ) -> JsonObject:
+        """Send a request with a body: JSON, or the bytes of it. Raises: RagContextError."""
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self._send(method, steps, fields or {}, content)
+
+    async def _send(
+        self, method: str, steps: tuple[str, ...], fields: Mapping[str, str | None], content: bytes | None
+    ) -> JsonObject:
+        path = "/" + "/".join(map(step_of, steps))
+        own = self._fields if steps[0] == "collections" else {}
+        wanted = {name: value for name, value in {**own, **fields}.items() if value is not None}
+        call = Call(f"{path}?{urlencode(wanted, quote_via=quote)}" if wanted else path, json_object, content, method)
+        try:
+            return await self._http.send(call, request_id_of(None))
+        except ClientError as error:
+            raise failure_of(error, self._asked if isinstance(error, ServerBusyError) else self.place) from error
+
+
+@asynccontextmanager
+async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[CollectionsClient]:
+    """The running server of the data directory, or the directory itself.
+
+    Raises:
+        ConfigurationError: The directory cannot be opened with these settings.
+    """
+    async with open_http(announced_address(loaded.settings), _COLLECTIONS_TIMEOUT_S) as http:
+        url = await http.find()
+        if url is not None:
+            yield CollectionsClient(http, f"the server at {url}", connection)
+            return
+    async with _in_process(loaded) as (http, wait_for_model):
+        yield CollectionsClient(http, f"the index in {loaded.settings.data_dir}", connection, wait_for_model)
+
+
+@asynccontextmanager
+async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncHttp, _Wait]]:
+    # A command that leaves the work to a server starts faster without these.
+    from rag_context.cli.local_connection import MODEL_PATIENCE_S  # noqa: PLC0415
+    from rag_context.logs import configure_logging  # noqa: PLC0415
+    from rag_context.server.app import create_app  # noqa: PLC0415
+    from rag_context.server.options import ServerOptions  # noqa: PLC0415
+    from rag_context.wiring import open_service  # noqa: PLC0415
+
+    settings = loaded.settings
+    configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "critical")
+    async with open_service(settings) as service:
+        options = ServerOptions(collection_body_bytes=settings.server.max_collection_body_bytes)
+        transport = httpx2.ASGITransport(create_app(service, options))
+        async with aclosing(AsyncHttp(Address(_HERE, None, None, None), _COLLECTIONS_TIMEOUT_S, transport)) as http:
+            yield http, partial(service.wait_ready, MODEL_PATIENCE_S)

@@ -12,7 +12,7 @@ from rag_context.api.listing import ListRequest
 from rag_context.api.operations import Operation, memory
 from rag_context.api.operations.operation import Request, Response
 from rag_context.api.wire import VersionsRequest
-from rag_context.cli.connection import first_page, next_page
+from rag_context.cli.connecting import first_page, next_page
 from rag_context.errors import BackendError
 from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging

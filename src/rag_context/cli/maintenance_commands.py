@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.maintenance import CheckResponse, FlawReport
+from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen, counted, safe
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.in_process import MODEL_PATIENCE_S
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.local_connection import MODEL_PATIENCE_S
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.collections.reindexing import Reindexed
 from rag_context.domain.integrity import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, IndexMismatchError

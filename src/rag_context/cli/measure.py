@@ -11,9 +11,9 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.datasets import Dataset, load_dataset
 from rag_context.evaluation.quality import Outcome, ProjectOutcome, evaluate, evaluate_projects, open_measured

@@ -28,10 +28,10 @@ from rich.progress import (
 from rich.text import Text
 
 from rag_context.api.transfer import ExportHeader
+from rag_context.cli.commands import ExitCode, exit_code
 from rag_context.cli.console import Screen, safe
-from rag_context.cli.exits import ExitCode, exit_code
-from rag_context.cli.in_process import MODEL_PATIENCE_S
-from rag_context.cli.options import AsJson, Chosen, Config, DataDir, load_available
+from rag_context.cli.local_connection import MODEL_PATIENCE_S
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
@@ -42,6 +42,7 @@ from rag_context.wiring import open_export, open_import
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
 
 STREAM = Path("-")
 """Stands for stdout, or stdin."""

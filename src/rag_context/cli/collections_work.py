@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.cli.collections_client import Answer, CollectionsClient, open_client
+from rag_context.cli.commands import ExitCode
+from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
 from rag_context.cli.console import Screen, ask_first, safe
-from rag_context.cli.exits import ExitCode
-from rag_context.cli.fields import Fields, Name
-from rag_context.cli.options import Chosen, load_available
+from rag_context.cli.operation_options import Fields, Name
+from rag_context.cli.shared_options import Chosen, load_available
 from rag_context.errors import InvalidInputError
 
 _TEXT_CHARS = 300
@@ -40,8 +40,8 @@ NAMES: Mapping[str, Name] = {
 JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 
 
-_Work = Callable[[CollectionsClient], Awaitable[Answer]]
-_Print = Callable[[Answer, Screen], None]
+_Work = Callable[[CollectionsClient], Awaitable[JsonObject]]
+_Print = Callable[[JsonObject, Screen], None]
 
 
 def run_list(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
@@ -106,7 +106,7 @@ def run_remove(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> E
         )
     ids = fields["ids"]
 
-    async def work(client: CollectionsClient) -> Answer:
+    async def work(client: CollectionsClient) -> JsonObject:
         for id_ in ids:
             if id_ == "all":
                 raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
@@ -129,7 +129,7 @@ def _remove_matching(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool
         "confirm": "true" if yes else "false",
     }
 
-    def show(answer: Answer, screen: Screen) -> None:
+    def show(answer: JsonObject, screen: Screen) -> None:
         for id_ in answer["ids"]:
             screen.show(safe(id_))
         more = answer["count_deleted"] - len(answer["ids"])
@@ -184,7 +184,7 @@ def run_documents(chosen: Chosen, fields: Fields, *, embeddings: bool, as_json: 
         "include": "embeddings" if embeddings else None,
     }
 
-    def show(answer: Answer, screen: Screen) -> None:
+    def show(answer: JsonObject, screen: Screen) -> None:
         _show_documents(answer["documents"], screen)
         first = offset + 1 if answer["count"] else 0
         screen.note(f"{first} to {offset + answer['count']} of {_documents(answer['total'])}.")
@@ -204,12 +204,12 @@ def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
         raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
     body = {name: value for name, value in fields.items() if name not in ("name", "connection")}
 
-    async def work(client: CollectionsClient) -> Answer:
+    async def work(client: CollectionsClient) -> JsonObject:
         if "text" in fields and fields.get("mode") != "text":
             await client.model_loaded()
         return await client.tell("POST", "collections", fields["name"], "query", body=body)
 
-    def show(answer: Answer, screen: Screen) -> None:
+    def show(answer: JsonObject, screen: Screen) -> None:
         _show_documents(answer["results"], screen)
         if not answer["results"]:
             screen.note("Nothing found.")
@@ -220,7 +220,7 @@ def run_query(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
 def run_values(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     """The values of a field, one a line."""
 
-    def show(answer: Answer, screen: Screen) -> None:
+    def show(answer: JsonObject, screen: Screen) -> None:
         for value in answer["values"]:
             screen.show(safe(value) if isinstance(value, str) else json.dumps(value))
 
@@ -248,7 +248,7 @@ def _run(chosen: Chosen, fields: Fields, work: _Work, show: _Print, *, as_json: 
     screen = Screen()
     loaded = load_available(chosen)
 
-    async def done() -> Answer:
+    async def done() -> JsonObject:
         async with open_client(loaded, fields.get("connection")) as client:
             return await work(client)
 
@@ -260,7 +260,7 @@ def _run(chosen: Chosen, fields: Fields, work: _Work, show: _Print, *, as_json: 
     return ExitCode.OK
 
 
-def _show_list(answer: Answer, screen: Screen) -> None:
+def _show_list(answer: JsonObject, screen: Screen) -> None:
     if not answer["collections"]:
         screen.note("There are no collections yet; `rag-context collections create NAME` makes one.")
         return
@@ -270,7 +270,7 @@ def _show_list(answer: Answer, screen: Screen) -> None:
     screen.show(table)
 
 
-def _show_one(answer: Answer, screen: Screen) -> None:
+def _show_one(answer: JsonObject, screen: Screen) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="dim")
     table.add_column()
@@ -290,7 +290,7 @@ def _show_one(answer: Answer, screen: Screen) -> None:
     screen.show(table)
 
 
-def _show_documents(documents: Sequence[Answer], screen: Screen) -> None:
+def _show_documents(documents: Sequence[JsonObject], screen: Screen) -> None:
     for document in documents:
         score = f"{document['score']:.3f}  " if "score" in document else ""
         screen.show(Text.assemble((score, "cyan"), (safe(document["id"]), "bold")))
@@ -300,7 +300,7 @@ def _show_documents(documents: Sequence[Answer], screen: Screen) -> None:
             screen.show_below(safe(_compact(document["metadata"])), "dim")
 
 
-def _show_providers(answer: Answer, screen: Screen) -> None:
+def _show_providers(answer: JsonObject, screen: Screen) -> None:
     table = _table("Name", "Provider", "Can", "Connections", "Note")
     for one in answer["providers"]:
         able = [name for name, value in one.get("capabilities", {}).items() if value is True]
@@ -317,7 +317,7 @@ def _table(*columns: str) -> Table:
     return table
 
 
-def _labels(collection: Answer) -> str:
+def _labels(collection: JsonObject) -> str:
     labels = (collection.get("embedding_provider"), collection.get("embedding_model"))
     return " / ".join(label for label in labels if label)
 

@@ -1,0 +1,347 @@
+"""The commands over the agents' memory: `search`, `get`, `list`, `similar`, `delete`, `health` and `stats`."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime
+from glob import escape
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
+from rag_context.api.operations import Operation, memory
+from rag_context.api.operations.operation import Response
+from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
+from rag_context.api.wire import WireResponse
+from rag_context.cli.commands import ExitCode
+from rag_context.cli.connecting import open_connection
+from rag_context.cli.console import Screen, ask_first, counted, safe
+from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes, load_available
+from rag_context.domain.documents import Status
+from rag_context.settings import Loaded, Settings
+
+SNIPPET_CHARS = 400
+SNIPPET_LINES = 8
+AROUND_CHARS = 120
+"""Characters shown of the messages before and after a passage of a conversation."""
+
+AGENT = "cli"
+_STYLES = {Status.HEALTHY: "green", Status.DEGRADED: "yellow", Status.UNAVAILABLE: "bold red"}
+_BARS = "·▁▂▃▄▅▆▇█"
+_LEVELS = {1: "", 2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
+
+
+@with_fields(
+    memory.SEARCH,
+    {
+        "source": Name(None, "SOURCE", "A source, a file or a folder; ending in * a prefix."),
+        "mode": Name(None, None, "Hybrid search, vector search or keyword search."),
+        "explain": Name(None, None, "Show rank and raw scores of each result."),
+    },
+)
+def search(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Search for the passages that answer a question."""
+    exit_with(run_search(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
+
+
+def run_search(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
+    """Search, and print the answer; no results are an answer too."""
+    screen = Screen()
+    loaded = load_available(chosen)
+    request = request_of(fields, loaded.settings, cwd=Path.cwd())
+    response = asyncio.run(_search(loaded, request))
+    if as_json:
+        screen.line(response.to_json().decode())
+    else:
+        _print_results(response, screen, Path.cwd())
+    return ExitCode.OK if response.fallback_level <= 2 else ExitCode.FAILED
+
+
+def request_of(fields: Fields, settings: Settings, *, cwd: Path, now: datetime | None = None) -> SearchRequest:
+    """The request that was typed: a source on disk by its path, and a name for the statistics.
+
+    Raises:
+        InvalidInputError: With a line for each thing that is wrong, in the words of the command line.
+    """
+    source = fields.get("source")
+    found = {"source": source_filter(source, cwd)} if source else {}
+    return read_typed(memory.SEARCH.request, {"agent": AGENT, **fields, **found}, settings, now=now)
+
+
+def source_filter(source: str, cwd: Path) -> str:
+    """A source as the index knows it: what is on disk by its absolute POSIX path, a folder with all below it."""
+    try:
+        return _on_disk(source, cwd) or source
+    except (OSError, ValueError):  # no name that a disk could hold
+        return source
+
+
+def _on_disk(source: str, cwd: Path) -> str | None:
+    start = source.removesuffix("*")
+    path = (cwd / start).resolve()
+    if start and path.is_dir() and (start == source or start.endswith("/")):
+        return f"{path.as_posix().rstrip('/')}/*"
+    if start == source:
+        return path.as_posix() if path.exists() else None
+    return f"{path.as_posix()}*" if start and any(path.parent.glob(f"{escape(path.name)}*")) else None
+
+
+async def _search(loaded: Loaded, request: SearchRequest) -> SearchResponse:
+    async with open_connection(loaded) as connection:
+        return await connection.run(memory.SEARCH, request)
+
+
+def _print_results(response: SearchResponse, screen: Screen, cwd: Path) -> None:
+    if response.warning:
+        screen.warning(response.warning)
+    screen.show(_headline(response))
+    for number, result in enumerate(response.results, 1):
+        screen.show("")
+        screen.show(_result_line(number, result, cwd))
+        if result.heading:
+            screen.show_below(safe(result.heading), "italic")
+        around = result.context
+        if around is not None and around.before:
+            screen.show_below(f"> {snippet(around.before, AROUND_CHARS)}", "dim italic")
+        screen.show_below(snippet(result.content), "dim")
+        if around is not None and around.after:
+            screen.show_below(f"> {snippet(around.after, AROUND_CHARS)}", "dim italic")
+        if result.explain:
+            screen.show_below(_explanation(result.explain), "cyan")
+    if not response.results:
+        screen.show(_advice(response))
+
+
+def _headline(response: SearchResponse) -> Text:
+    label = _LEVELS.get(response.fallback_level, "")
+    level = f"level {response.fallback_level}" + (f" ({label})" if label else "")
+    line = Text.assemble(
+        (level, "green" if response.fallback_level == 1 else "bold yellow"),
+        f" · {response.latency:.1f} ms{' (cached)' if response.cached else ''} · ",
+        f"{counted(len(response.results), 'result')} from {counted(response.total_indexed, 'document')}",
+    )
+    if response.no_answer and response.results:
+        line.append(" · probably none of them is the answer", "yellow")
+    return line
+
+
+def _result_line(number: int, result: SearchResult, cwd: Path) -> Text:
+    line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.score:.2f}", "bold green"), "  ")
+    line.append(safe(shown_source(result.source, cwd)), "bold")
+    if result.start_line is not None:
+        end = result.end_line if result.end_line is not None else result.start_line
+        line.append(f":{result.start_line}" + (f"-{end}" if end != result.start_line else ""))
+    if result.content_type:
+        line.append(f"  {result.content_type}", "dim")
+    return line
+
+
+def shown_source(source: str, cwd: Path) -> str:
+    """A source relative to the working directory when it is below it."""
+    path = Path(source)
+    return path.relative_to(cwd).as_posix() if path.is_absolute() and path.is_relative_to(cwd) else source
+
+
+def snippet(content: str, chars: int = SNIPPET_CHARS) -> str:
+    """The beginning of a passage, cut at a word."""
+    text = safe(content.replace("\r\n", "\n")).strip("\n")
+    cut = "\n".join(text.split("\n")[:SNIPPET_LINES])
+    if len(cut) > chars:
+        cut = cut[:chars].rsplit(maxsplit=1)[0]
+    return cut if cut == text else f"{cut.rstrip()} …"
+
+
+def _explanation(explain: Explain) -> str:
+    legs = [f"{name} rank {leg.rank} ({leg.score:.3f})" for name, leg in explain.legs.items()]
+    signals = [f"{name} {value:.3f}" for name, value in explain.signals.items()]
+    boosts = [f"{name} {value:+.3f}" for name, value in explain.boosts.items()]
+    return " · ".join([*legs, f"fused {explain.fused:.3f}", *signals, *boosts])
+
+
+def _advice(response: SearchResponse) -> Text:
+    if response.fallback_level > 2:
+        return Text("`rag-context health` says what is wrong.", style="yellow")
+    if not response.total_indexed:
+        return Text("The index is empty: `rag-context index PATH...` fills it.", style="yellow")
+    return Text(
+        "Nothing relevant found. Try other words, fewer filters, or --min-score 0 to see the nearest passages.",
+        style="yellow",
+    )
+
+
+@with_fields(memory.GET)
+def get(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Print one document in full."""
+    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.GET, fields, as_json=as_json))
+
+
+@with_fields(memory.LIST)
+def list_documents(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """List the stored documents, newest first."""
+    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.LIST, fields, as_json=as_json))
+
+
+@with_fields(memory.SIMILAR)
+def similar(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Find the documents that are most similar to a stored one."""
+    exit_with(run_operation(Chosen(config, {"data_dir": data_dir}), memory.SIMILAR, fields, as_json=as_json))
+
+
+@with_fields(
+    memory.DELETE,
+    {
+        "source": Name(None, "SOURCE", "All documents of exactly this source."),
+        "session_id": Name("--session", "ID", "All documents of this session."),
+        "dry_run": Name(None, None, "Only say what would be deleted."),
+    },
+)
+def delete(
+    fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
+) -> None:
+    """Delete a document, or all of a source or session, for good; asks first, and says how many there are."""
+    exit_with(run_delete(Chosen(config, {"data_dir": data_dir}), fields, yes=yes, as_json=as_json))
+
+
+def run_operation(chosen: Chosen, operation: Operation[Any, Any], fields: Fields, *, as_json: bool) -> ExitCode:
+    """Run an operation, and print its answer."""
+    loaded = load_available(chosen)
+    _print(asyncio.run(_ask(loaded, operation, fields)), as_json=as_json)
+    return ExitCode.OK
+
+
+def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
+    """Say what would be deleted, ask whether it should be, and delete it."""
+    loaded = load_available(chosen)
+    preview = asyncio.run(_ask(loaded, memory.DELETE, {**fields, "dry_run": True}))
+    if "dry_run" in fields or not preview.deleted_count:
+        _print(preview, as_json=as_json)
+        return ExitCode.OK
+    if not yes:
+        ask_first(f"Delete {counted(preview.deleted_count, 'document')} for good?")
+    _print(asyncio.run(_ask(loaded, memory.DELETE, {**fields, "confirm": True})), as_json=as_json)
+    return ExitCode.OK
+
+
+async def _ask(loaded: Loaded, operation: Operation[Any, Response], fields: Fields) -> Response:
+    request = read_typed(operation.request, fields, loaded.settings)
+    async with open_connection(loaded) as connection:
+        return await connection.run(operation, request)
+
+
+def _print(body: WireResponse, *, as_json: bool) -> None:
+    screen = Screen()
+    if as_json:
+        screen.line(body.to_json().decode())
+    else:
+        from rag_context.server.mcp.text import readable  # noqa: PLC0415  (searches start faster without it)
+
+        screen.show(safe(readable(body)))
+
+
+def health(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Check every component; exits 1 when the system is not healthy."""
+    raise typer.Exit(run_health(Chosen(config, {"data_dir": data_dir}), as_json=as_json))
+
+
+@with_fields(memory.STATS)
+def stats(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
+    """Show statistics of the searches of a time range."""
+    exit_with(run_stats(Chosen(config, {"data_dir": data_dir}), fields, as_json=as_json))
+
+
+def run_health(chosen: Chosen, *, as_json: bool) -> ExitCode:
+    """Examine every part; unhealthy is a failure."""
+    screen = Screen()
+    place, report = asyncio.run(_health(load_available(chosen)))
+    if as_json:
+        screen.line(report.to_json().decode())
+    else:
+        _print_health(place, report, screen)
+    return ExitCode.OK if report.healthy else ExitCode.FAILED
+
+
+def run_stats(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
+    """Show statistics of the searches of a time range."""
+    screen = Screen()
+    loaded = load_available(chosen)
+    request = read_typed(memory.STATS.request, fields, loaded.settings)
+    report = asyncio.run(_stats(loaded, request))
+    if as_json:
+        screen.line(report.to_json().decode())
+    else:
+        _print_stats(report, request.time_range, screen)
+    return ExitCode.OK
+
+
+async def _health(loaded: Loaded) -> tuple[str, HealthResponse]:
+    async with open_connection(loaded) as connection:
+        return connection.place, await connection.run(memory.HEALTH, HealthRequest())
+
+
+async def _stats(loaded: Loaded, request: StatsRequest) -> StatsResponse:
+    async with open_connection(loaded) as connection:
+        return await connection.run(memory.STATS, request)
+
+
+def _print_health(place: str, report: HealthResponse, screen: Screen) -> None:
+    state = ("healthy", "bold green") if report.healthy else ("not healthy", "bold red")
+    if report.healthy and report.indexing:
+        state = ("healthy, indexing", "bold green")
+    screen.show(Text.assemble(state, f" · {place} · rag-context {report.version}"))
+    table = Table(box=None, pad_edge=False)
+    for column in ("Part", "Role", "Status", "Latency", "Detail"):
+        table.add_column(
+            column,
+            justify="right" if column == "Latency" else "left",
+            overflow="fold",
+            no_wrap=column in {"Status", "Latency"},
+        )
+    for component in report.components:
+        table.add_row(
+            component.name,
+            component.role,
+            Text(component.status.value, style=_STYLES[component.status]),
+            "" if component.latency_ms is None else f"{component.latency_ms:.1f} ms",
+            safe(component.detail or ""),
+        )
+    screen.show(table)
+    model = report.embedding_model
+    name = f"{model.name} ({model.dimension} dimensions)" if model else "not known yet"
+    screen.show(f"{counted(report.indexed_documents, 'document')}, {report.pending_documents} pending · model {name}")
+    if report.circuit_breaker_open:
+        screen.show(Text("The circuit breaker is open: searches are answered without results.", style="bold red"))
+
+
+def _print_stats(report: StatsResponse, time_range: TimeRange, screen: Screen) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in (
+        ("Documents", str(report.total_documents)),
+        (f"Queries in {time_range}", str(report.total_queries)),
+        ("Latency", f"{report.avg_latency:.1f} ms average"),
+        ("", f"{report.p95_latency:.1f} ms p95, {report.p99_latency:.1f} ms p99"),
+        ("From the cache", f"{report.cache_hit_rate:.1%}"),
+        ("At a fallback level", f"{report.fallback_rate:.1%}"),
+        ("By level", _counts(report.queries_by_level)),
+        ("By agent", _counts(report.queries_by_agent)),
+        ("By game", _counts(report.queries_by_game)),
+        ("Over time", _sparkline([bucket.queries for bucket in report.timeline])),
+    ):
+        if value:
+            table.add_row(name, safe(value))
+    screen.show(table)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name}: {count}" for name, count in most)
+
+
+def _sparkline(values: list[int]) -> str:
+    top = max(values, default=0)
+    return "".join(_BARS[-(-value * (len(_BARS) - 1) // top)] for value in values) if top else ""
