@@ -17,8 +17,7 @@ from rag_context.client import (
     Retries,
     open_context,
 )
-from rag_context.client.background import PATIENT
-from rag_context.client.keyed_queue import KeyedQueue, LanesShutError
+from rag_context.client.background import PATIENT, KeyedQueue, LanesShutError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served

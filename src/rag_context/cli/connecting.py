@@ -86,7 +86,7 @@ class Remote:
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Send the documents in one request; receipts count as they arrive, also if the rest never does."""
-        from rag_context.client.batches import Batch  # noqa: PLC0415  (other commands start faster without it)
+        from rag_context.client.replies import Batch  # noqa: PLC0415  (other commands start faster without it)
 
         batch = Batch(1, on_receipt=on_receipt)
         for line in lines:

@@ -12,8 +12,8 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
 from rag_context.client._async.collections import AsyncCollections
-from rag_context.client.batches import AsyncDocuments
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
+from rag_context.client.replies import AsyncDocuments
 from rag_context.domain.documents import Json
 
 

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field, SkipValidation, model_validator
 from rag_context.api.search import SearchResponse
 from rag_context.client import AsyncClient, Client, SearchOptions
 from rag_context.client.calls import search
-from rag_context.integrations.passages import metadata_of
+from rag_context.integrations import metadata_of
 
 try:
     from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun

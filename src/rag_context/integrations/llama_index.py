@@ -6,7 +6,7 @@ from typing import Unpack
 from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.client import AsyncClient, Client, SearchOptions
 from rag_context.client.calls import search
-from rag_context.integrations.passages import metadata_of
+from rag_context.integrations import metadata_of
 
 try:
     from llama_index.core.base.base_retriever import BaseRetriever

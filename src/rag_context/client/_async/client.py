@@ -20,11 +20,10 @@ from rag_context.client import calls
 from rag_context.client._async.collections import AsyncCollections
 from rag_context.client._async.http import AsyncHttp
 from rag_context.client.address import address_of
-from rag_context.client.batches import AsyncDocuments, Batch, async_each
 from rag_context.client.call import BULK, Call
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.fast import FAST_LIMIT, FastAnswers
-from rag_context.client.replies import request_id_of
+from rag_context.client.replies import AsyncDocuments, Batch, async_each, request_id_of
 from rag_context.client.retries import Retries
 from rag_context.domain.documents import Json
 

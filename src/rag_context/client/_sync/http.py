@@ -17,7 +17,7 @@ from rag_context.client.replies import Body, answer_of, error_of, headers_of, no
 from rag_context.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rag_context.client.batches import Batch
+    from rag_context.client.replies import Batch
 
 Answer = TypeVar("Answer")
 
