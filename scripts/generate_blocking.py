@@ -4,7 +4,7 @@ python scripts/generate_blocking.py            write its modules
 python scripts/generate_blocking.py --check    compare, and exit 1 where one is out of date
 
 Awaiting is taken out, and names lose what makes them asynchronous. Where the two differ in more than a name, a shared
-module has both under names that this maps, such as `async_each` and `each` in `client/batches.py`. Ruff does the rest.
+module has both under names that this maps, such as `async_each` and `each` in `client/replies.py`. Ruff does the rest.
 """
 
 import argparse
@@ -31,7 +31,7 @@ NAMES = {
     "asynchronous": "blocking",
 }
 PREFIXES = re.compile(r"^(?:Async(?=[A-Z])|async_(?=[a-z]))")
-"""`AsyncIterator` is `Iterator`, `async_each` is `each`."""
+"""`AsyncIterator` is `Iterator`, `async_each` is `each`, `async_http.py` is `http.py`."""
 
 SENTENCES = {
     "The client for coroutines.": "The client for threads, and for programs without an event loop.",
@@ -87,7 +87,7 @@ def generated() -> dict[Path, str]:
         raise SystemExit(f"{Path(__file__).name} replaces what is not there any more: {gone[0]!r}")
     modules = {}
     for source, code in sources.items():
-        path = CLIENT / "_sync" / source.name
+        path = CLIENT / "_sync" / PREFIXES.sub("", source.name)
         modules[path] = _tidy(NOTICE.format(f"_async/{source.name}") + blocking(code), path)
     return modules
 

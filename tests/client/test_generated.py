@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from rag_context.client import AsyncClient, Client
-from rag_context.client._async.collections import AsyncCollections
+from rag_context.client._async.async_collections import AsyncCollections
 from rag_context.client._sync.collections import Collections
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "generate_blocking.py"

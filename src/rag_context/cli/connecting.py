@@ -22,7 +22,7 @@ from rag_context.api.operations.memory import DELETE, LIST
 from rag_context.api.operations.operation import Request, Response
 from rag_context.cli.console import safe
 from rag_context.client import errors
-from rag_context.client._async.http import AsyncHttp
+from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import Address, announced_address
 from rag_context.client.call import Call, json_object, missing, run, step_of
 from rag_context.client.errors import (
@@ -36,7 +36,7 @@ from rag_context.client.errors import (
     ServerTimeoutError,
     ServerUnreachableError,
 )
-from rag_context.client.replies import request_id_of
+from rag_context.client.replies import Batch, request_id_of
 from rag_context.errors import (
     BackendDataError,
     BackendError,
@@ -86,8 +86,6 @@ class Remote:
 
     async def bulk(self, lines: Sequence[BulkLine], on_receipt: OnReceipt) -> None:
         """Send the documents in one request; receipts count as they arrive, also if the rest never does."""
-        from rag_context.client.replies import Batch  # noqa: PLC0415  (other commands start faster without it)
-
         batch = Batch(1, on_receipt=on_receipt)
         for line in lines:
             batch.add(line)

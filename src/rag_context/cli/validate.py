@@ -16,7 +16,7 @@ from rag_context.api.discovery import server_url
 from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
-from rag_context.client._async.http import AsyncHttp
+from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import Address, api_key_of
 from rag_context.errors import InvalidInputError
 from rag_context.evaluation.remote import Api, Server

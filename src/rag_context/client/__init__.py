@@ -6,7 +6,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # as in `typing`; a command that only sends over HTTP loads no more than that
 if TYPE_CHECKING:
     from rag_context.api.index import BulkLine, BulkReceipt
-    from rag_context.client._async.client import AsyncClient
+    from rag_context.client._async.async_client import AsyncClient
     from rag_context.client._sync.client import Client
     from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
     from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
@@ -59,7 +59,7 @@ __all__ = [
 
 _MODULES = {
     "rag_context.api.index": ("BulkLine", "BulkReceipt"),
-    "rag_context.client._async.client": ("AsyncClient",),
+    "rag_context.client._async.async_client": ("AsyncClient",),
     "rag_context.client._sync.client": ("Client",),
     "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
     "rag_context.client.calls": ("Filters", "IndexOptions", "SearchOptions", "TenantOptions"),

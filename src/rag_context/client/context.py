@@ -11,7 +11,7 @@ from rag_context.api.listing import ListedDocument, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
-from rag_context.client._async.collections import AsyncCollections
+from rag_context.client._async.async_collections import AsyncCollections
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.replies import AsyncDocuments
 from rag_context.domain.documents import Json

@@ -1,4 +1,8 @@
-"""From what came back, or did not, to an answer or an error of ours; and batches of `bulk`, with a receipt for each line."""
+"""From what came back, or did not, to an answer or an error of ours; and the batches of `bulk`.
+
+A batch is one request, so that memory stays flat. One that is interrupted is not sent again as a whole: the receipts
+that arrived are kept, and the rest is sent.
+"""
 
 import json
 import os

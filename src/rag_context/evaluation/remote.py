@@ -26,7 +26,7 @@ from rag_context.api.maintenance import HealthResponse
 from rag_context.api.operations import Operation, memory
 from rag_context.api.operations.operation import Response
 from rag_context.api.search import SearchResponse
-from rag_context.client._async.http import AsyncHttp
+from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.call import Call
 from rag_context.client.errors import ClientError
 from rag_context.client.replies import request_id_of

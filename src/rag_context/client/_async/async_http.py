@@ -5,18 +5,15 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import httpx2
 
 from rag_context.client.address import FIND_TIMEOUT_S, Address, is_announced
 from rag_context.client.call import BULK, NDJSON, Call
 from rag_context.client.errors import ServerUnreachableError
-from rag_context.client.replies import Body, answer_of, error_of, headers_of, no_answer, unreachable
+from rag_context.client.replies import Batch, Body, answer_of, error_of, headers_of, no_answer, unreachable
 from rag_context.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from rag_context.client.replies import Batch
 
 Answer = TypeVar("Answer")
 
@@ -78,7 +75,7 @@ class AsyncHttp:
                 body.take(part)
         return answer_of(call, body, request_id)
 
-    async def send_batch(self, batch: "Batch", request_id: str, timeout_s: float | None = None) -> None:
+    async def send_batch(self, batch: Batch, request_id: str, timeout_s: float | None = None) -> None:
         """Send the documents that have no receipt yet, once. Raises: ClientError; what has a receipt is safe."""
         if not batch.unanswered:
             return

@@ -17,8 +17,8 @@ from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsRe
 from rag_context.api.search import SearchResponse
 from rag_context.api.similar import SimilarResponse
 from rag_context.client import calls
-from rag_context.client._async.collections import AsyncCollections
-from rag_context.client._async.http import AsyncHttp
+from rag_context.client._async.async_collections import AsyncCollections
+from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.address import address_of
 from rag_context.client.call import BULK, Call
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
