@@ -10,8 +10,8 @@ from pathlib import Path
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.searching import quantile
-from rag_context.api.project_tenants import ActivateProjectRequest
-from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.project_search import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
 from rag_context.projects.callers import CallerId
 from rag_context.service.projects import ProjectService

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_context.api.operations.table import OPERATIONS
-from rag_context.api.schema import json_schema
-from rag_context.api.wire import Vocabulary
+from rag_context.api.wire import Vocabulary, json_schema
 from rag_context.cli.command_line import loaded
 from rag_context.cli.commands import EXIT_CODES
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key

@@ -11,9 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.api.embeddings import EmbeddingsRequest
-from rag_context.api.get import GetRequest
 from rag_context.api.reading import read_fields, read_json
-from rag_context.api.schema import json_schema
 from rag_context.api.search import (
     Explain,
     LegReport,
@@ -23,7 +21,8 @@ from rag_context.api.search import (
     SearchResponse,
     SearchResult,
 )
-from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary
+from rag_context.api.stored_documents import GetRequest
+from rag_context.api.wire import CONTENT_PATTERN, PLAIN_PATTERN, PRESENT_PATTERN, Vocabulary, json_schema
 from rag_context.errors import FieldError, InvalidInputError
 
 WITHOUT_DEADLINE = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

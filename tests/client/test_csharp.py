@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rag_context.api.failure import ErrorResponse
-from rag_context.api.schema import json_schema
+from rag_context.api.wire import json_schema
 from tests.end_to_end.process import Served
 
 FOLDER = Path(__file__).resolve().parents[2] / "clients" / "csharp"

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote
 
 import pytest
 
-from rag_context.api.documents import NOT_EMBEDDED, REQUIRED
+from rag_context.api.collection_documents import NOT_EMBEDDED, REQUIRED
 from rag_context.api.wire import ID_CHARS, NAME_CHARS
 
 from .asgi_client import asgi_client

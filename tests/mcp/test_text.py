@@ -4,16 +4,20 @@ from datetime import UTC, datetime
 
 import pytest
 
+from rag_context.api.collection_operations import ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.api.collections import CreateCollectionRequest
-from rag_context.api.converse import ConverseResponse, ConverseResult, OmittedCollection
-from rag_context.api.delete import DeleteResponse
-from rag_context.api.get import GetResponse, RetrievalStats
 from rag_context.api.index import IndexResponse
-from rag_context.api.listing import ListedDocument, ListResponse
 from rag_context.api.maintenance import ReindexResponse
-from rag_context.api.projects import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.api.search import SearchResponse, SearchResult
-from rag_context.api.similar import SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteResponse,
+    GetResponse,
+    ListedDocument,
+    ListResponse,
+    RetrievalStats,
+    SimilarResponse,
+)
 from rag_context.server.mcp.text import readable
 from tests.server.stub_service import StubService
 

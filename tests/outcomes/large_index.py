@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.corpus import Writer, unit_vectors
 
-from rag_context.api.transfer import ExportFooter, ExportHeader
+from rag_context.api.export_lines import ExportFooter, ExportHeader
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.embedders.onnx_model import BUNDLED, load

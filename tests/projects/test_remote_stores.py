@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.api.project_tenants import ActivateProjectRequest, ActivateProjectResponse, DeleteDocumentsRequest
+from rag_context.api.project_search import RagQueryRequest, RagQueryResponse, SemanticSearchRequest
 from rag_context.api.projects import (
-    RagQueryRequest,
-    RagQueryResponse,
-    SemanticSearchRequest,
+    ActivateProjectRequest,
+    ActivateProjectResponse,
+    DeleteDocumentsRequest,
     UpdatePromotionLevelRequest,
 )
 from rag_context.projects.callers import CallerId

@@ -5,10 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
-from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.api.listing import ListedDocument, ListRequest, ListResponse
 from rag_context.api.maintenance import (
     ComponentHealth,
     HealthResponse,
@@ -19,7 +16,19 @@ from rag_context.api.maintenance import (
     StatsResponse,
 )
 from rag_context.api.search import LegReport, SearchOutcome, SearchRequest, SearchResponse, SearchResult
-from rag_context.api.similar import SimilarDocument, SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteRequest,
+    DeleteResponse,
+    GetRequest,
+    GetResponse,
+    ListedDocument,
+    ListRequest,
+    ListResponse,
+    RetrievalStats,
+    SimilarDocument,
+    SimilarRequest,
+    SimilarResponse,
+)
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Status
 from rag_context.domain.embedding_model import EmbeddingModel

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.stored_documents import DeleteRequest, DeleteResponse
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.search.query import Mode, Query
 from rag_context.testing import Fault, Faulty

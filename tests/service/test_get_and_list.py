@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.listing import ListRequest, ListResponse, cursor_of, place_of
+from rag_context.api.stored_documents import GetRequest, GetResponse, ListRequest, ListResponse, cursor_of, place_of
 from rag_context.domain.documents import Cursor
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
 from rag_context.testing import Fault

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import SimilarRequest, SimilarResponse
 from rag_context.errors import BackendUnavailableError, NotFoundError
 from rag_context.service.similarity import SAMPLED_CHUNKS
 from rag_context.testing import Fault

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rag_context.api.transfer import ExportHeader
+from rag_context.api.export_lines import ExportHeader
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Json, Metadata, Span, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix

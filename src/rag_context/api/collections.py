@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_va
 from pydantic.json_schema import WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from rag_context.api.documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
+from rag_context.api.collection_documents import MAX_DIMENSION, RESERVED_ID, TEXT_CHARS, unit_vector
 from rag_context.api.wire import (
     DOTS,
     ID_CHARS,

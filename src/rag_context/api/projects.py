@@ -1,97 +1,43 @@
-"""Project documents: requests to a team's knowledge base, and their responses.
+"""Projects and their documents: activating, reading, indexing, promoting, listing and deleting.
 
 Names are snake_case here, on the wire too: that is how these tools are known to the agents that call them.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.json_schema import WithJsonSchema
 
-from rag_context.api.project_sources import Leg, Level, LinkedDoc, NullableText, Source
-from rag_context.api.search import QUERY_CHARS
 from rag_context.api.wire import (
     PRESENT_PATTERN,
     Count,
     Identifier,
-    Milliseconds,
     Otherwise,
     PathHash,
     PlainRequest,
     PlainResponse,
-    Score,
-    Sentences,
+    UtcTime,
     whole,
 )
 
 PATH_CHARS = 4096
-MAX_DOC_TYPES = 64
-MAX_SOURCES = 20
-MAX_SEARCH_RESULTS = 50
-MAX_LINK_DEPTH = 10
-MAX_CONTEXT_TOKENS = 1_000_000
-
-Inclusion = Literal["always", "relevant", "never"]
-
-
-def _inclusion(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "always" if value else "never"
-    return value
-
-
-_Query = Annotated[
-    str,
-    Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"),
-]
+Level = Literal["standard", "important", "critical"]
+NullableText = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+NullableFlag = Annotated[bool | None, WithJsonSchema({"type": ["boolean", "null"]})]
+NullableTime = Annotated[UtcTime | None, WithJsonSchema({"type": ["string", "null"], "format": "date-time"})]
 DocumentPath = Annotated[str, Field(min_length=1, max_length=PATH_CHARS, pattern=PRESENT_PATTERN)]
-_Project = Annotated[Identifier | None, Field(description="Name of the project; absent: the one that you activated")]
-_Branch = Annotated[Identifier | None, Field(description="Branch of the project, where it is stored of several")]
-_RootHash = Annotated[
+NamedProject = Annotated[
+    Identifier | None, Field(description="Name of the project; absent: the one that you activated")
+]
+NamedBranch = Annotated[Identifier | None, Field(description="Branch of the project, where it is stored of several")]
+NamedRoot = Annotated[
     PathHash | None, Field(description="First 16 hex digits of the SHA-256 of the repository's root, where several fit")
 ]
 Handle = Annotated[
     Identifier | None,
     Field(description="activation that activate_project returned; for clients without a session of their own"),
 ]
-_DocTypes = Annotated[
-    list[Identifier] | None,
-    Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
-]
-_MinScore = Annotated[
-    Score | None,
-    Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything"),
-]
-_MaxSources = Annotated[
-    int | None,
-    Field(ge=1, le=MAX_SOURCES, description="Most documents found by relevance; absent: as the project says, else 3"),
-    BeforeValidator(whole),
-]
-_Limit = Annotated[
-    int | None,
-    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Most results; absent: as the project says, else 10"),
-    BeforeValidator(whole),
-]
-_LinkDepth = Annotated[
-    int | None,
-    Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"),
-    BeforeValidator(whole),
-]
-_MaxTokens = Annotated[
-    int | None,
-    Field(
-        ge=1,
-        le=MAX_CONTEXT_TOKENS,
-        description="Most tokens of the context, by the embedding model's tokenizer; absent: as the project says, "
-        "else 8000. Documents that do not fit stand there in parts",
-    ),
-    BeforeValidator(whole),
-]
 _Line = Annotated[int | None, Field(ge=1, description="First line, from 1; absent: the first"), BeforeValidator(whole)]
-_Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
-
-_ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
 
 
 class ProjectRequest(PlainRequest):
@@ -110,101 +56,101 @@ class ProjectResponse(PlainResponse):
         return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
-class RagQueryRequest(ProjectRequest):
-    """A question that whole documents answer."""
+class ActivateProjectRequest(ProjectRequest):
+    """Which project to work on."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
-    doc_types: _DocTypes = None
-    max_sources: _MaxSources = None
-    min_relevance_score: _MinScore = None
-    min_promotion_level: Annotated[
-        Level | None, Field(description="Only documents of this promotion level or a higher one")
-    ] = None
-    include_critical: Annotated[
-        Inclusion | None,
-        BeforeValidator(_inclusion),
-        WithJsonSchema({"type": "boolean"}),
+    config_path: Annotated[
+        DocumentPath,
         Field(
-            description="Whether critical documents are put in front whatever was asked; the text `relevant` instead "
-            "puts those in front that match"
+            description="Path of the project's configuration (.rag-context/config.json), or of a folder in the "
+            "project, on the machine that this server runs on"
         ),
-    ] = None
-    link_depth: _LinkDepth = None
-    max_tokens: _MaxTokens = None
-    include_superseded: _Superseded = False
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
-    activation: Handle = None
-
-
-class LabelledResponse(ProjectResponse):
-    """An answer with how it was obtained."""
-
-    fallback: Annotated[bool, Field(description="Whether the search was incomplete")]
-    fallback_level: Annotated[
-        int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
     ]
-    circuit_breaker_open: bool
-    warnings: Annotated[list[str], Field(description="Why the answer is degraded")]
-    legs: dict[str, Leg]
-    latency_ms: Milliseconds
-    request_id: str
+    branch_name: Annotated[Identifier | None, Field(description="Branch; absent: the one that is checked out")] = None
+    force: Annotated[
+        bool,
+        Field(description="Index the files as branch_name although another branch is checked out"),
+        Otherwise(False),
+    ] = False
 
 
-class RagQueryResponse(LabelledResponse):
-    """A context, where it comes from, and an answer where a chat model is configured."""
+class TypeCount(PlainResponse):
+    """How many documents of a type there are."""
 
-    text_only: ClassVar[frozenset[str]] = frozenset({"context"})
-
-    answer: Annotated[NullableText, Field(description="The chat model's answer; null if there is none")] = None
-    citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
-    answer_note: Annotated[NullableText, Field(description="A note on the answer, or the reason why there is none")] = (
-        None
-    )
-    context: Annotated[
-        str,
-        Field(
-            description="The documents as one text, each under its own heading with its path; over MCP it is the text "
-            "beside the structured content"
-        ),
-    ] = ""
-    sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
-    linked_docs: list[LinkedDoc]
-    critical_docs: Annotated[list[Source], Field(description="Critical documents, at the beginning")]
-    omitted: Annotated[Count, Field(description="Number of documents that the token budget left out")]
-    omitted_docs: Annotated[list[str], Field(description="Their paths")]
-    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
-    char_count: Annotated[Count, Field(description="Characters of the context")]
-    token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
+    name: str
+    doc_count: Count
+    custom: Annotated[bool, Field(description="Whether the project itself declares the type")] = False
 
 
-class SemanticSearchRequest(ProjectRequest):
-    """A question, to be answered by a list of documents."""
+class ActivateProjectResponse(ProjectResponse):
+    """What is active now."""
 
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+    status: Annotated[Literal["activated"], WithJsonSchema({"type": "string", "enum": ["activated"]})]
+    doc_types: list[TypeCount]
+    total_docs: Count
+    activation: Annotated[str, Field(description="Handle of this activation; pass it on if your client has no session")]
+    complete: Annotated[
+        bool, Field(description="Whether all files are indexed; otherwise indexing continues in the background")
+    ]
+    warnings: Annotated[list[str], Field(description="Errors of single files; the others are indexed")]
 
-    query: _Query
-    doc_types: _DocTypes = None
-    limit: _Limit = None
-    min_relevance_score: _MinScore = None
-    promotion_levels: Annotated[
-        list[Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
-    ] = None
-    include_superseded: _Superseded = False
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
+
+class DeleteDocumentsRequest(ProjectRequest):
+    """Whose documents to take out of the index; the files stay."""
+
+    project_name: Annotated[Identifier, Field(description="Name of the project")]
+    branch_name: Annotated[Identifier | None, Field(description="Only this branch; absent: all")] = None
+    path_hash: Annotated[PathHash | None, Field(description="Only the repository with this hash; absent: all")] = None
+    dry_run: Annotated[
+        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
+    ] = False
     activation: Handle = None
 
 
-class SemanticSearchResponse(LabelledResponse):
-    """Documents, the most relevant first."""
+class DeleteDocumentsResponse(PlainResponse):
+    """What is gone, or would be."""
 
-    results: list[Source]
-    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
+    status: Literal["deleted", "preview"]
+    deleted_count: Count
+    deleted_chunks: Count
+    project_name: str
+    branch_name: NullableText = None
+    path_hash: NullableText = None
+    dry_run: bool
+
+    def to_json(self) -> bytes:
+        """The body of a reply, fields without a value as null."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True)
+
+
+class ListProjectsRequest(ProjectRequest):
+    """Nothing to say."""
+
+
+class ListedProject(ProjectResponse):
+    """A project, on one branch, at one place."""
+
+    documents: Annotated[Count, Field(description="How many are indexed, external ones not counted")]
+    last_used: Annotated[NullableTime, Field(description="When it was activated or asked last; null: not known")] = None
+    path: Annotated[NullableText, Field(description="Root of its repository on the server; null: no files")] = None
+    exists: Annotated[
+        NullableFlag, Field(description="Whether its files and its branch are there; null: not known")
+    ] = None
+    followed: Annotated[bool, Field(description="Whether the index follows its files now")]
+    removed_after: Annotated[
+        NullableTime, Field(description="When it is removed unless its files come back or it is used; null: never")
+    ] = None
+    warnings: Annotated[list[str], Field(description="Why the index may not be as the files are")]
+
+
+class ListProjectsResponse(PlainResponse):
+    """Every project that is stored."""
+
+    projects: list[ListedProject]
+
+    def to_json(self) -> bytes:
+        """The body of a reply, fields without a value as null."""
+        return self.__pydantic_serializer__.to_json(self, by_alias=True)
 
 
 class ReadDocumentRequest(ProjectRequest):
@@ -213,9 +159,9 @@ class ReadDocumentRequest(ProjectRequest):
     path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     start_line: _Line = None
     end_line: Annotated[_Line, Field(description="Last line; absent: as far as one reply carries")] = None
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
     activation: Handle = None
 
 
@@ -243,9 +189,9 @@ class IndexDocumentRequest(ProjectRequest):
     """A file to index now."""
 
     path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
     activation: Handle = None
 
 
@@ -263,9 +209,9 @@ class IndexDocumentResponse(ProjectResponse):
 class ListDocTypesRequest(ProjectRequest):
     """Whose document types to list."""
 
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
     activation: Handle = None
 
 
@@ -296,9 +242,9 @@ class UpdatePromotionLevelRequest(ProjectRequest):
 
     document_path: Annotated[DocumentPath, Field(description="Path of the document, relative to the docs folder")]
     promotion_level: Level
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
     activation: Handle = None
 
 
@@ -309,45 +255,3 @@ class UpdatePromotionLevelResponse(ProjectResponse):
     document_path: str
     previous_level: Level
     new_level: Level
-
-
-class SearchExternalDocsRequest(ProjectRequest):
-    """A question to the external documents of a project."""
-
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
-    limit: _Limit = None
-    min_relevance_score: _MinScore = None
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
-    activation: Handle = None
-
-
-class SearchExternalDocsResponse(SemanticSearchResponse):
-    """External documents, the most relevant first."""
-
-    external_docs_path: str
-
-
-class RagQueryExternalRequest(ProjectRequest):
-    """A question that external documents answer."""
-
-    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
-
-    query: _Query
-    max_sources: _MaxSources = None
-    min_relevance_score: _MinScore = None
-    link_depth: _LinkDepth = None
-    max_tokens: _MaxTokens = None
-    project: _Project = None
-    branch: _Branch = None
-    path_hash: _RootHash = None
-    activation: Handle = None
-
-
-class RagQueryExternalResponse(RagQueryResponse):
-    """A context of external documents."""
-
-    external_docs_path: str

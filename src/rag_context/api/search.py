@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rag_context.api.metadata import ReturnedMetadata
+from rag_context.api.index import ReturnedMetadata
 from rag_context.api.wire import (
     MAX_TAGS,
     PLAIN_PATTERN,

@@ -22,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from rag_context.api.documents import NOT_EMBEDDED
+from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
 from rag_context.cli.commands import ExitCode, exit_code
 from rag_context.cli.connecting import CollectionsClient, open_client

@@ -22,7 +22,7 @@ _COMMANDS = {
         "Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.",
     ),
     "index": (
-        "index:index",
+        "index_files:index",
         "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
     ),
     "watch": ("watch:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),

@@ -14,12 +14,10 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from rag_context.api.delete import DeleteRequest
 from rag_context.api.index import BulkLine
-from rag_context.api.listing import MAX_LISTED, ListRequest, ListResponse
-from rag_context.api.operations import Operation
+from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations.memory import DELETE, LIST
-from rag_context.api.operations.operation import Request, Response
+from rag_context.api.stored_documents import MAX_LISTED, DeleteRequest, ListRequest, ListResponse
 from rag_context.cli.console import safe
 from rag_context.client import errors
 from rag_context.client._async.async_http import AsyncHttp

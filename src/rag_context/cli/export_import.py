@@ -27,7 +27,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from rag_context.api.transfer import ExportHeader
+from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.commands import ExitCode, exit_code
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.local_connection import MODEL_PATIENCE_S

@@ -7,11 +7,10 @@ import asyncio
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_context.api.files import MAX_TOLD, IndexFilesRequest, IndexFilesResponse, LeftOutFile
-from rag_context.api.index import FileReceipt
+from rag_context.api.index import MAX_TOLD, FileReceipt, IndexFilesRequest, IndexFilesResponse, LeftOutFile
 from rag_context.api.operations.memory import INDEX_FILES
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.index import open_sync
+from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import InProcess
 from rag_context.cli.summary import Shortlist, Summary
 from rag_context.errors import FieldError, InvalidInputError

@@ -6,11 +6,9 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.api.delete import DeleteRequest
 from rag_context.api.index import BulkLine, BulkReceipt
-from rag_context.api.listing import ListRequest
-from rag_context.api.operations import Operation, memory
-from rag_context.api.operations.operation import Request, Response
+from rag_context.api.operations import Operation, Request, Response, memory
+from rag_context.api.stored_documents import DeleteRequest, ListRequest
 from rag_context.api.wire import VersionsRequest
 from rag_context.cli.connecting import first_page, next_page
 from rag_context.errors import BackendError

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequest, StatsResponse, TimeRange
-from rag_context.api.operations import Operation, memory
-from rag_context.api.operations.operation import Response
+from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
 from rag_context.cli.commands import ExitCode

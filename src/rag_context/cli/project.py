@@ -15,18 +15,10 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
-from rag_context.api.operations import Operation
+from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
-from rag_context.api.operations.operation import Request, Response
-from rag_context.api.project_tenants import (
-    ActivateProjectRequest,
-)
-from rag_context.api.projects import (
-    LabelledResponse,
-    ProjectResponse,
-    RagQueryResponse,
-    SemanticSearchResponse,
-)
+from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.projects import ActivateProjectRequest, ProjectResponse
 from rag_context.cli.commands import ExitCode
 from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Screen, safe

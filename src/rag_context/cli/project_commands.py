@@ -9,12 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.operations import projects as operations
-from rag_context.api.project_tenants import (
-    DeleteDocumentsResponse,
-    ListedProject,
-    ListProjectsRequest,
-    ListProjectsResponse,
-)
+from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
 from rag_context.cli import project as work
 from rag_context.cli.commands import EPILOG, ExitCode
 from rag_context.cli.console import Screen, ask_first, safe

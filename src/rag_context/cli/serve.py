@@ -22,7 +22,7 @@ from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
 from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen
-from rag_context.cli.index import open_sync
+from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import InProcess
 from rag_context.cli.shared_options import Chosen, Config, DataDir, load, load_available
 from rag_context.cli.watch import watched

@@ -16,7 +16,7 @@ from rag_context.api.index import FileReceipt
 from rag_context.cli.commands import ExitCode
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen
-from rag_context.cli.index import Said, open_sync
+from rag_context.cli.index_files import Said, open_sync
 from rag_context.cli.shared_options import (
     Agent,
     AsJson,

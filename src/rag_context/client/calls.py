@@ -7,10 +7,7 @@ from typing import TypeAlias
 
 from typing_extensions import TypedDict
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
-from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.index import IndexRequest, IndexResponse
-from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.index import IndexRequest, IndexResponse, metadata_json
 from rag_context.api.maintenance import (
     HealthRequest,
     HealthResponse,
@@ -20,10 +17,18 @@ from rag_context.api.maintenance import (
     StatsResponse,
     TimeRange,
 )
-from rag_context.api.metadata import metadata_json
 from rag_context.api.operations import Operation, memory, projects
 from rag_context.api.search import Mode, SearchRequest, SearchResponse
-from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteRequest,
+    DeleteResponse,
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    SimilarRequest,
+    SimilarResponse,
+)
 from rag_context.client.call import Call, json_object, request_of, run, step_of
 from rag_context.domain.documents import Json, Metadata
 from rag_context.errors import InvalidInputError

@@ -6,6 +6,7 @@ from urllib.parse import quote, urlencode
 
 from pydantic_core import PydanticSerializationError, to_json
 
+from rag_context.api.collection_documents import RESERVED_ID
 from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
@@ -21,9 +22,7 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.documents import RESERVED_ID
-from rag_context.api.operations import routes
-from rag_context.api.operations.operation import Response
+from rag_context.api.operations import Response, routes
 from rag_context.api.operations.routes import Route
 from rag_context.api.providers import ProviderHealthResponse, ProviderResponse, ProvidersResponse
 from rag_context.client.call import Call, step_of

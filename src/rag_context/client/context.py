@@ -4,13 +4,10 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Protocol, Unpack
 
-from rag_context.api.delete import DeleteResponse
-from rag_context.api.get import GetResponse
 from rag_context.api.index import BulkReceipt, IndexResponse
-from rag_context.api.listing import ListedDocument, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
-from rag_context.api.similar import SimilarResponse
+from rag_context.api.stored_documents import DeleteResponse, GetResponse, ListedDocument, ListResponse, SimilarResponse
 from rag_context.client._async.async_collections import AsyncCollections
 from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
 from rag_context.client.replies import AsyncDocuments

@@ -23,8 +23,7 @@ import httpx2
 
 from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import HealthResponse
-from rag_context.api.operations import Operation, memory
-from rag_context.api.operations.operation import Response
+from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import SearchResponse
 from rag_context.client._async.async_http import AsyncHttp
 from rag_context.client.call import Call

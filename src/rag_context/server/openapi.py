@@ -9,9 +9,8 @@ from rag_context.api.failure import ErrorCode, ErrorResponse
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.operations import Access, Toolset
-from rag_context.api.schema import Schema, json_schema
 from rag_context.api.search import SearchFailure
-from rag_context.api.wire import VersionsRequest, VersionsResponse
+from rag_context.api.wire import Schema, VersionsRequest, VersionsResponse, json_schema
 from rag_context.server.openapi_collections import (
     ID_HEADER,
     READING,

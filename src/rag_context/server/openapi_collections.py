@@ -4,8 +4,7 @@ from typing import Any
 
 from rag_context.api.operations import Access
 from rag_context.api.operations.routes import ROUTES, Route
-from rag_context.api.schema import Schema, json_schema
-from rag_context.api.wire import DOTS
+from rag_context.api.wire import DOTS, Schema, json_schema
 from rag_context.server.options import ServerOptions
 
 Operation = dict[str, Any]

@@ -4,12 +4,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from rag_context.api.collection_tools import DeleteDocumentsTool, ListDocumentsTool, SetMetadataTool
-from rag_context.api.delete import DeleteRequest, DeleteResponse
+from rag_context.api.collection_operations import DeleteDocumentsTool, ListDocumentsTool, SetMetadataTool
 from rag_context.api.failure import ErrorCode
-from rag_context.api.get import GetRequest, GetResponse
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.api.listing import ListRequest, ListResponse
 from rag_context.api.maintenance import (
     HealthRequest,
     HealthResponse,
@@ -23,7 +20,16 @@ from rag_context.api.operations import collections as operations
 from rag_context.api.operations import projects as project
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.search import SearchFailure, SearchOutcome, SearchRequest
-from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteRequest,
+    DeleteResponse,
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    SimilarRequest,
+    SimilarResponse,
+)
 from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, WireRequest, WireResponse
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
+from rag_context.api.collection_documents import GivenDocuments, documents_of, documents_of_json
+from rag_context.api.collection_operations import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
 from rag_context.api.collections import (
     MAX_PAGE,
     UNCONFIRMED,
@@ -28,8 +30,6 @@ from rag_context.api.collections import (
     page_size,
     sorted_values,
 )
-from rag_context.api.converse import ConverseRequest, ConverseResponse, ConverseResult, OmittedCollection
-from rag_context.api.documents import GivenDocuments, documents_of, documents_of_json
 from rag_context.collections.addresses import AllowedAddresses
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef

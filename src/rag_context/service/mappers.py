@@ -3,12 +3,8 @@
 from datetime import datetime
 from typing import Literal, TypeVar
 
-from rag_context.api.delete import DeleteRequest
-from rag_context.api.get import GetRequest
-from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.api.listing import ListRequest
+from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse, metadata_json
 from rag_context.api.maintenance import StatsBucket, StatsResponse
-from rag_context.api.metadata import metadata_json
 from rag_context.api.search import (
     Explain,
     LegReport,
@@ -18,7 +14,7 @@ from rag_context.api.search import (
     SearchResult,
     Surroundings,
 )
-from rag_context.api.similar import SimilarRequest
+from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.documents import DocumentInput, Metadata, Origin, Tenant
 from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter

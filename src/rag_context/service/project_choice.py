@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from rag_context.api.project_tenants import DeleteDocumentsRequest
+from rag_context.api.projects import DeleteDocumentsRequest
 from rag_context.domain.documents import Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.activation import Projects

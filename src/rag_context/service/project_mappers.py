@@ -7,9 +7,8 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
-from rag_context.api.project_sources import Leg, LinkedDoc, Source
-from rag_context.api.project_tenants import ListedProject, TypeCount
-from rag_context.api.projects import DocType
+from rag_context.api.project_search import Leg, LinkedDoc, Source
+from rag_context.api.projects import DocType, ListedProject, TypeCount
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
 from rag_context.errors import FieldError, InvalidInputError

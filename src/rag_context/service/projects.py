@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rag_context.api import project_tenants as tenants_wire
+from rag_context.api import project_search
 from rag_context.api import projects as wire
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
@@ -104,12 +104,12 @@ class ProjectService:
 
     async def activate(
         self,
-        request: tenants_wire.ActivateProjectRequest,
+        request: wire.ActivateProjectRequest,
         on_progress: OnProgress,
         *,
         caller: CallerId,
         may_write: bool = True,
-    ) -> tenants_wire.ActivateProjectResponse:
+    ) -> wire.ActivateProjectResponse:
         """Make a project the caller's own and follow its files; without `may_write`, read what is indexed of it."""
         if may_write:
             async with relayed(on_progress) as report:
@@ -127,7 +127,7 @@ class ProjectService:
         warnings = following_warnings(activation, state, stored.documents)
         if state is None:
             warnings.insert(0, "The project's files are not followed: answers use what was indexed before")
-        return tenants_wire.ActivateProjectResponse(
+        return wire.ActivateProjectResponse(
             **tenant_fields(activation.tenant),
             status="activated",
             activation=handle,
@@ -137,7 +137,9 @@ class ProjectService:
             warnings=limited(warnings),
         )
 
-    async def query(self, request: wire.RagQueryRequest, *, caller: CallerId, request_id: str) -> wire.RagQueryResponse:
+    async def query(
+        self, request: project_search.RagQueryRequest, *, caller: CallerId, request_id: str
+    ) -> project_search.RagQueryResponse:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, caller)
         await self._check_doc_types(request.doc_types, project)
@@ -156,11 +158,11 @@ class ProjectService:
         )
         behind = self._behind(project.tenant)
         fields = await self._search.context(request.query, project.tenant, options, request_id, behind)
-        return wire.RagQueryResponse(**fields)
+        return project_search.RagQueryResponse(**fields)
 
     async def search(
-        self, request: wire.SemanticSearchRequest, *, caller: CallerId, request_id: str
-    ) -> wire.SemanticSearchResponse:
+        self, request: project_search.SemanticSearchRequest, *, caller: CallerId, request_id: str
+    ) -> project_search.SemanticSearchResponse:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, caller)
         await self._check_doc_types(request.doc_types, project)
@@ -176,7 +178,7 @@ class ProjectService:
         )
         behind = self._behind(project.tenant)
         fields = await self._search.documents(request.query, project.tenant, options, request_id, behind)
-        return wire.SemanticSearchResponse(**fields)
+        return project_search.SemanticSearchResponse(**fields)
 
     async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
         """Lines of one document."""
@@ -246,13 +248,13 @@ class ProjectService:
         )
 
     async def delete_documents(
-        self, request: tenants_wire.DeleteDocumentsRequest, *, caller: CallerId
-    ) -> tenants_wire.DeleteDocumentsResponse:
+        self, request: wire.DeleteDocumentsRequest, *, caller: CallerId
+    ) -> wire.DeleteDocumentsResponse:
         """Delete a project's documents from the index, or with `dry_run` count them."""
         path_hash = await self._resolver.repository(request, caller)
         delete = self._projects.preview_deletion if request.dry_run else self._projects.delete_documents
         deletion = await delete(request.project_name, request.branch_name, path_hash)
-        return tenants_wire.DeleteDocumentsResponse(
+        return wire.DeleteDocumentsResponse(
             status="preview" if request.dry_run else "deleted",
             deleted_count=deletion.documents,
             deleted_chunks=deletion.chunks,
@@ -262,7 +264,7 @@ class ProjectService:
             dry_run=request.dry_run,
         )
 
-    async def list_projects(self) -> tenants_wire.ListProjectsResponse:
+    async def list_projects(self) -> wire.ListProjectsResponse:
         """Every project that is stored or followed. Raises: BackendError."""
         records = {record.tenant: record for record in await self._projects.project_records.records()}
         listed = []
@@ -274,11 +276,11 @@ class ProjectService:
             is_followed = self._projects.state(tenant) is not None
             project = StoredProject(tenant, record, gone, documents, is_followed=is_followed)
             listed.append(listed_project(project, self._behind(tenant), self._grace, self._now()))
-        return tenants_wire.ListProjectsResponse(projects=listed)
+        return wire.ListProjectsResponse(projects=listed)
 
     async def search_external(
-        self, request: wire.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
-    ) -> wire.SearchExternalDocsResponse:
+        self, request: project_search.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
+    ) -> project_search.SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, caller))
         options = replace(
@@ -288,11 +290,11 @@ class ProjectService:
         behind = self._behind(activation.tenant)
         fields = await self._search.documents(request.query, tenant, options, request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return wire.SearchExternalDocsResponse(**fields, external_docs_path=path)
+        return project_search.SearchExternalDocsResponse(**fields, external_docs_path=path)
 
     async def query_external(
-        self, request: wire.RagQueryExternalRequest, *, caller: CallerId, request_id: str
-    ) -> wire.RagQueryExternalResponse:
+        self, request: project_search.RagQueryExternalRequest, *, caller: CallerId, request_id: str
+    ) -> project_search.RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, caller))
         options = replace(
@@ -309,7 +311,7 @@ class ProjectService:
         behind = self._behind(activation.tenant)
         fields = await self._search.context(request.query, tenant, options, request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return wire.RagQueryExternalResponse(**fields, external_docs_path=path)
+        return project_search.RagQueryExternalResponse(**fields, external_docs_path=path)
 
     async def _files_of(self, request: ProjectRequest, caller: CallerId) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""

@@ -4,10 +4,20 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from rag_context.api.delete import MANY, MAX_DELETED, DeleteRequest
-from rag_context.api.get import GetRequest, GetResponse, RetrievalStats
-from rag_context.api.listing import ListedDocument, ListRequest, ListResponse, cursor_of, place_of
-from rag_context.api.metadata import metadata_json
+from rag_context.api.index import metadata_json
+from rag_context.api.stored_documents import (
+    MANY,
+    MAX_DELETED,
+    DeleteRequest,
+    GetRequest,
+    GetResponse,
+    ListedDocument,
+    ListRequest,
+    ListResponse,
+    RetrievalStats,
+    cursor_of,
+    place_of,
+)
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Cursor, Document, Listing, Retrievals, Stored, Tenant
 from rag_context.domain.search import Filter

@@ -10,10 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from rag_context.api.delete import DeleteRequest, DeleteResponse
-from rag_context.api.get import GetRequest, GetResponse
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
-from rag_context.api.listing import ListRequest, ListResponse
 from rag_context.api.maintenance import (
     HealthResponse,
     ReindexRequest,
@@ -22,7 +19,16 @@ from rag_context.api.maintenance import (
     StatsResponse,
 )
 from rag_context.api.search import SearchOutcome, SearchRequest
-from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import (
+    DeleteRequest,
+    DeleteResponse,
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    SimilarRequest,
+    SimilarResponse,
+)
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Status
 from rag_context.domain.embedding_model import EmbeddingModel

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from rag_context.api.metadata import metadata_json
-from rag_context.api.similar import SimilarDocument, SimilarResponse
+from rag_context.api.index import metadata_json
+from rag_context.api.stored_documents import SimilarDocument, SimilarResponse
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.vectors import Matrix

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from rag_context.api.transfer import ExportFooter, ExportHeader, read_header, read_line
+from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Chunk, Stored
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.vectors import Matrix

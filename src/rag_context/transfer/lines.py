@@ -7,7 +7,7 @@ from uuid import UUID
 
 import numpy as np
 
-from rag_context.api.transfer import (
+from rag_context.api.export_lines import (
     ExportedCalibration,
     ExportedChunk,
     ExportedDocument,

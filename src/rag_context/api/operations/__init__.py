@@ -1,8 +1,92 @@
 """Every operation, declared once: what HTTP, MCP, OpenAPI, the client, the command line and the reference share.
 
-`table.OPERATIONS` has all of them; a command that needs one imports the module where it is declared, and starts faster.
+Here is what an operation is: its name, what it takes and returns, who may call it, and its description. `memory`,
+`projects` and `collections` declare them, and `routes` the addresses of some. `table.OPERATIONS` has all of them; a
+command that needs one imports the module where it is declared, and starts faster.
 """
 
-from rag_context.api.operations.operation import Access, Operation, Toolset
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Access", "Operation", "Toolset"]
+from rag_context.api.wire import Schema, WireRequest, WireResponse, json_schema
+
+Request = TypeVar("Request", bound=WireRequest)
+Response = TypeVar("Response", bound=WireResponse)
+
+
+class Access(StrEnum):
+    """What a caller may do."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Toolset(StrEnum):
+    """Tools that are offered together."""
+
+    MEMORY = "memory"
+    OPERATIONS = "operations"
+    PROJECTS = "projects"
+    COLLECTIONS = "collections"
+    ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation(Generic[Request, Response]):
+    """One operation. `description` is written for a model that must choose; `example` is a body it takes."""
+
+    name: str
+    title: str
+    description: str
+    request: type[Request]
+    response: type[Response]
+    access: Access
+    read_only: bool
+    example: Mapping[str, Any]
+    destructive: bool = False
+    idempotent: bool = True
+    names_one: bool = False
+    """Whether it is about one thing that may not be there (404)."""
+
+    toolset: Toolset = Toolset.MEMORY
+    needs_project: bool = False
+    """Whether a project must be active, or named (409)."""
+
+    is_large: bool = False
+    """Whether it takes a whole document: the larger limit holds for its body."""
+
+    in_url: bool = False
+    """Whether GET works too, with the fields in the query string."""
+
+    command: str | None = None
+    """The command of the command line that runs it, with an option for each field."""
+
+    method: str | None = None
+    """The client's method for it, with a parameter for each field; without one it is called by `Client.call`."""
+
+    omitted: Mapping[str, str] = field(default_factory=dict)
+    """What an interface leaves out, with the reason: `cli`, `cli.FIELD`, `client.FIELD`, `rest` or `rest.FIELD`."""
+
+    @property
+    def path(self) -> str:
+        """Its address; it is called with POST."""
+        return f"/tools/{self.name}"
+
+    @cached_property
+    def input_schema(self) -> Schema:
+        """JSON Schema of the arguments."""
+        return json_schema(self.request, "validation")
+
+    @cached_property
+    def output_schema(self) -> Schema:
+        """JSON Schema of the result."""
+        return json_schema(self.response, "serialization")
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether an empty body is `{}`."""
+        required = any(field.is_required() for field in self.request.model_fields.values())
+        return not required and not self.request.exactly_one_of

@@ -6,9 +6,10 @@ The last ones have an address and are no tools: a model deletes one document, or
 
 from functools import partial
 
-from rag_context.api.collection_fields import NoFields
-from rag_context.api.collection_tools import (
+from rag_context.api.collection_operations import (
     AddDocumentsTool,
+    ConverseRequest,
+    ConverseResponse,
     CreateCollectionTool,
     DeleteCollectionTool,
     DeleteDocumentRequest,
@@ -18,6 +19,7 @@ from rag_context.api.collection_tools import (
     ListCollectionsTool,
     ListDocumentsTool,
     ListValuesTool,
+    NoFields,
     QueryTool,
     SetMetadataTool,
     UpdateDocumentTool,
@@ -37,8 +39,7 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.converse import ConverseRequest, ConverseResponse
-from rag_context.api.operations.operation import Access, Operation, Toolset
+from rag_context.api.operations import Access, Operation, Toolset
 from rag_context.api.providers import (
     ProviderHealthResponse,
     ProviderRequest,

@@ -1,10 +1,6 @@
 """The operations of the agents' memory."""
 
-from rag_context.api.delete import MANY, MAX_DELETED, DeleteRequest, DeleteResponse
-from rag_context.api.files import IndexFilesRequest, IndexFilesResponse
-from rag_context.api.get import GetRequest, GetResponse
-from rag_context.api.index import IndexRequest, IndexResponse
-from rag_context.api.listing import ListRequest, ListResponse
+from rag_context.api.index import IndexFilesRequest, IndexFilesResponse, IndexRequest, IndexResponse
 from rag_context.api.maintenance import (
     HealthRequest,
     HealthResponse,
@@ -13,9 +9,20 @@ from rag_context.api.maintenance import (
     StatsRequest,
     StatsResponse,
 )
-from rag_context.api.operations.operation import Access, Operation, Toolset
+from rag_context.api.operations import Access, Operation, Toolset
 from rag_context.api.search import SearchRequest, SearchResponse
-from rag_context.api.similar import SimilarRequest, SimilarResponse
+from rag_context.api.stored_documents import (
+    MANY,
+    MAX_DELETED,
+    DeleteRequest,
+    DeleteResponse,
+    GetRequest,
+    GetResponse,
+    ListRequest,
+    ListResponse,
+    SimilarRequest,
+    SimilarResponse,
+)
 
 _AN_ID = "7c9e6679-7425-50de-944b-e07fc1f90ae7"
 

@@ -1,29 +1,29 @@
 """The operations of project documents: a team's Markdown files, per project and branch."""
 
-from rag_context.api.operations.operation import Access, Operation, Toolset
-from rag_context.api.project_tenants import (
-    ActivateProjectRequest,
-    ActivateProjectResponse,
-    DeleteDocumentsRequest,
-    DeleteDocumentsResponse,
-    ListProjectsRequest,
-    ListProjectsResponse,
-)
-from rag_context.api.projects import (
-    IndexDocumentRequest,
-    IndexDocumentResponse,
-    ListDocTypesRequest,
-    ListDocTypesResponse,
+from rag_context.api.operations import Access, Operation, Toolset
+from rag_context.api.project_search import (
     RagQueryExternalRequest,
     RagQueryExternalResponse,
     RagQueryRequest,
     RagQueryResponse,
-    ReadDocumentRequest,
-    ReadDocumentResponse,
     SearchExternalDocsRequest,
     SearchExternalDocsResponse,
     SemanticSearchRequest,
     SemanticSearchResponse,
+)
+from rag_context.api.projects import (
+    ActivateProjectRequest,
+    ActivateProjectResponse,
+    DeleteDocumentsRequest,
+    DeleteDocumentsResponse,
+    IndexDocumentRequest,
+    IndexDocumentResponse,
+    ListDocTypesRequest,
+    ListDocTypesResponse,
+    ListProjectsRequest,
+    ListProjectsResponse,
+    ReadDocumentRequest,
+    ReadDocumentResponse,
     UpdatePromotionLevelRequest,
     UpdatePromotionLevelResponse,
 )

@@ -9,7 +9,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Generic
 
-from rag_context.api.collection_fields import (
+from rag_context.api.collection_documents import RESERVED_ID
+from rag_context.api.collection_operations import (
     ConnectionFields,
     DeleteFields,
     DocumentsFields,
@@ -24,9 +25,8 @@ from rag_context.api.collections import (
     MetadataRequest,
     QueryRequest,
 )
-from rag_context.api.documents import RESERVED_ID
+from rag_context.api.operations import Operation, Response
 from rag_context.api.operations import collections as operations
-from rag_context.api.operations.operation import Operation, Response
 from rag_context.api.providers import TestRequest
 from rag_context.api.wire import WireRequest
 

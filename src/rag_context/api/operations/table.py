@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from rag_context.api.operations import collections, memory, projects
-from rag_context.api.operations.operation import Operation
+from rag_context.api.operations import Operation, collections, memory, projects
 
 _LISTED: tuple[Operation[Any, Any], ...] = (
     memory.SEARCH,

@@ -9,13 +9,17 @@ from typing import Self, TypeVar, Unpack
 
 import httpx2
 
-from rag_context.api.delete import DeleteResponse
-from rag_context.api.get import GetResponse
 from rag_context.api.index import BulkReceipt, IndexResponse
-from rag_context.api.listing import MAX_LISTED, ListedDocument, ListResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse, TimeRange
 from rag_context.api.search import SearchResponse
-from rag_context.api.similar import SimilarResponse
+from rag_context.api.stored_documents import (
+    MAX_LISTED,
+    DeleteResponse,
+    GetResponse,
+    ListedDocument,
+    ListResponse,
+    SimilarResponse,
+)
 from rag_context.client import calls
 from rag_context.client._async.async_collections import AsyncCollections
 from rag_context.client._async.async_http import AsyncHttp

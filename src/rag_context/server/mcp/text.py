@@ -8,17 +8,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from rag_context.api.delete import DeleteResponse
 from rag_context.api.failure import ErrorResponse
-from rag_context.api.files import IndexFilesResponse
-from rag_context.api.get import GetResponse
-from rag_context.api.index import IndexResponse
-from rag_context.api.listing import ListedDocument, ListResponse
+from rag_context.api.index import IndexFilesResponse, IndexResponse
 from rag_context.api.maintenance import HealthResponse, ReindexResponse, StatsResponse
-from rag_context.api.schema import Schema
 from rag_context.api.search import SearchFailure, SearchResponse, SearchResult
-from rag_context.api.similar import SimilarDocument, SimilarResponse
-from rag_context.api.wire import WireResponse
+from rag_context.api.stored_documents import (
+    DeleteResponse,
+    GetResponse,
+    ListedDocument,
+    ListResponse,
+    SimilarDocument,
+    SimilarResponse,
+)
+from rag_context.api.wire import Schema, WireResponse
 from rag_context.server.mcp.text_features import readable_conversation, readable_project
 
 _SHOWN_IDS = 20

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from rag_context.api.collection_operations import ConverseResponse
 from rag_context.api.collections import (
     AddedDocumentsResponse,
     CollectionResponse,
@@ -15,17 +16,15 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.converse import ConverseResponse
-from rag_context.api.project_sources import Source
-from rag_context.api.project_tenants import ActivateProjectResponse, DeleteDocumentsResponse, ListProjectsResponse
+from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
 from rag_context.api.projects import (
+    ActivateProjectResponse,
+    DeleteDocumentsResponse,
     IndexDocumentResponse,
-    LabelledResponse,
     ListDocTypesResponse,
+    ListProjectsResponse,
     ProjectResponse,
-    RagQueryResponse,
     ReadDocumentResponse,
-    SemanticSearchResponse,
     UpdatePromotionLevelResponse,
 )
 from rag_context.api.wire import WireResponse

@@ -1,0 +1,366 @@
+"""What the operations of collections take: query strings, all fields of a tool, and searching within a conversation."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, model_validator
+from pydantic.json_schema import WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from rag_context.api.collections import (
+    DEFAULT_PAGE,
+    ID_SCHEMA,
+    MAX_PAGE,
+    NAME_PATTERN,
+    NAME_SCHEMA,
+    QUERY_CHARS,
+    STORED_SCHEMA,
+    UNCONFIRMED,
+    CreateCollectionRequest,
+    MetadataRequest,
+    QueryRequest,
+    ReturnedJson,
+    named,
+)
+from rag_context.api.wire import (
+    DOTS,
+    NAME_CHARS,
+    PLAIN_PATTERN,
+    PRESENT_PATTERN,
+    Count,
+    Otherwise,
+    PlainRequest,
+    Sentences,
+    WireRequest,
+    WireResponse,
+    id_problem,
+    whole,
+)
+
+_DIGITS = 100
+
+
+def _number(value: Any) -> Any:
+    """A number as it stands in an address."""
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
+        return int(value[:_DIGITS])
+    return value
+
+
+def _truth(value: Any) -> Any:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+def _ids_of(text: str) -> list[str]:
+    """Ids as they stand in an address. Raises: ValueError."""
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    found = json.loads(text)
+    if not all(isinstance(id_, str) for id_ in found):
+        raise ValueError("not ids")
+    return list(found)
+
+
+def _ids(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        found = _ids_of(value)
+    except (ValueError, TypeError, RecursionError):
+        found = []
+    if not 0 < len(found) <= MAX_PAGE:
+        raise PydanticCustomError(
+            "sentence",
+            "ids must be 1 to {most} ids with commas between them, or a JSON array of them",
+            {"most": MAX_PAGE},
+        )
+    return found
+
+
+def _field_path(field: str) -> str:
+    if not all(field.split(".")):
+        raise PydanticCustomError(
+            "sentence", "field must name a metadata field, such as doc_type or author.name: no part of it is empty"
+        )
+    return field
+
+
+class NoFields(PlainRequest):
+    """Nothing may stand in the query string."""
+
+
+class ConnectionFields(PlainRequest):
+    """What may stand in every query string of a collection."""
+
+    connection: Annotated[str, Field(description="Id of the collection's connection"), Otherwise("default")] = "default"
+
+
+class MetadataFields(ConnectionFields):
+    """How metadata is put."""
+
+    merge: Annotated[
+        bool,
+        Field(description="Set the given keys and keep the others, instead of replacing all"),
+        BeforeValidator(_truth),
+    ] = False
+
+
+class DocumentsFields(ConnectionFields):
+    """Which documents, and which part of them."""
+
+    where: Annotated[str | None, Field(description="Only documents whose metadata matches this filter, as JSON")] = None
+    limit: Annotated[
+        int,
+        Field(ge=1, description=f"Maximum number of documents; more than {MAX_PAGE} are {MAX_PAGE}"),
+        BeforeValidator(_number),
+    ] = DEFAULT_PAGE
+    offset: Annotated[
+        int, Field(ge=0, description="Number of matching documents to skip"), BeforeValidator(_number)
+    ] = 0
+    ids: Annotated[
+        list[str] | None,
+        BeforeValidator(_ids),
+        WithJsonSchema(
+            {
+                "type": "string",
+                "description": f"Only these documents: up to {MAX_PAGE} ids with commas between them, or a JSON array",
+            }
+        ),
+    ] = None
+    include: Annotated[
+        Literal["embeddings"] | None, Field(description="embeddings: return the documents' vectors too")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_one_way(self) -> Self:
+        if self.ids is not None and (self.where is not None or self.offset):
+            raise PydanticCustomError("exactly_one", "Name ids, or where and offset, not both")
+        return self
+
+
+class DeleteFields(ConnectionFields):
+    """Which documents to delete, and how sure the caller is."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"where": Sentences("where required")}
+
+    where: Annotated[str, Field(description="The documents whose metadata matches this filter, as JSON")]
+    dry_run: Annotated[
+        bool, Field(description="Only report what would be deleted, and delete nothing"), BeforeValidator(_truth)
+    ] = False
+    confirm: Annotated[
+        bool,
+        Field(description=f"Delete also more than {UNCONFIRMED} documents, or more than half of the collection"),
+        BeforeValidator(_truth),
+    ] = False
+
+
+class ValuesFields(ConnectionFields):
+    """Of which field."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"field": Sentences("field required")}
+
+    field: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=QUERY_CHARS,
+            description="A metadata field; a.b is the field b of the object a",
+            json_schema_extra={"pattern": r"^[^.]+(\.[^.]+)*$"},
+        ),
+        AfterValidator(_field_path),
+    ]
+
+
+def _document_id(id_: str) -> str:
+    problem = id_problem(id_)
+    if problem:
+        raise PydanticCustomError("sentence", "id {problem}", {"problem": problem})
+    return id_
+
+
+_NO_DOTS = {"not": {"enum": list(DOTS)}}
+CollectionName = Annotated[
+    str, AfterValidator(named), WithJsonSchema({**NAME_SCHEMA, **_NO_DOTS, "description": "Name of the collection"})
+]
+DocumentId = Annotated[
+    str, AfterValidator(_document_id), WithJsonSchema({**ID_SCHEMA, **_NO_DOTS, "description": "Id of a document"})
+]
+_DOCUMENTS = {**STORED_SCHEMA, "items": {**STORED_SCHEMA["items"], "required": ["text"]}}
+_Where = Annotated[
+    dict[str, JsonValue] | None,
+    Field(description='Only documents whose metadata matches this filter, such as {"doc_type": "code"}'),
+]
+_Merge = Annotated[bool, Field(description="Set these keys and keep the others"), Otherwise(False)]
+_Ids = Annotated[list[DocumentId], Field(min_length=1, max_length=MAX_PAGE)]
+
+
+class _OfACollection(ConnectionFields):
+    """What every tool for one collection takes."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {"name": Sentences("name required")}
+
+    name: CollectionName
+
+
+class ListCollectionsTool(ConnectionFields):
+    """Which connection's collections."""
+
+
+class GetCollectionTool(_OfACollection):
+    """Which collection."""
+
+
+class DeleteCollectionTool(_OfACollection):
+    """Which collection goes, with all that is in it."""
+
+
+class CreateCollectionTool(CreateCollectionRequest, ConnectionFields):
+    """A new collection, and where it shall live."""
+
+
+class SetMetadataTool(MetadataRequest, _OfACollection):
+    """A collection's metadata."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
+
+    merge: _Merge = False
+
+
+class AddDocumentsTool(_OfACollection):
+    """Documents to store."""
+
+    documents: Annotated[list[Any], WithJsonSchema(_DOCUMENTS)]
+
+
+class DeleteDocumentRequest(_OfACollection):
+    """Which document goes."""
+
+    id: DocumentId
+
+
+class EmptyCollectionRequest(_OfACollection):
+    """Which collection loses its documents, and stays."""
+
+
+class ListDocumentsTool(_OfACollection):
+    """Which documents, and which part of them."""
+
+    where: _Where = None
+    ids: Annotated[_Ids | None, Field(description="Only these documents")] = None
+    include: Annotated[Literal["embeddings"] | None, Field(description="Return the documents' vectors too")] = None
+    limit: Annotated[
+        int, Field(ge=1, description="Maximum number of documents"), BeforeValidator(whole), Otherwise(DEFAULT_PAGE)
+    ] = DEFAULT_PAGE
+    offset: Annotated[
+        int, Field(ge=0, description="Number of documents to skip"), BeforeValidator(whole), Otherwise(0)
+    ] = 0
+
+
+class DeleteDocumentsTool(_OfACollection):
+    """Which documents to delete, and how sure the caller is."""
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")
+
+    ids: Annotated[_Ids | None, Field(description="These documents")] = None
+    where: _Where = None
+    every: Annotated[Literal[True] | None, Field(description="true: every document; the collection stays")] = None
+    dry_run: Annotated[bool, Field(description="Only report what would be deleted"), Otherwise(False)] = False
+    confirm: Annotated[
+        bool,
+        Field(description=f"Delete also more than {UNCONFIRMED} documents, or more than half of the collection"),
+        Otherwise(False),
+    ] = False
+
+
+class UpdateDocumentTool(MetadataRequest, _OfACollection):
+    """A document's metadata."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
+
+    id: DocumentId
+    merge: _Merge = False
+
+
+class ListValuesTool(ValuesFields, _OfACollection):
+    """A metadata field."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **_OfACollection.sentences}
+
+
+class QueryTool(QueryRequest, _OfACollection):
+    """What to find, and where."""
+
+
+MESSAGE_CHARS = 10_000
+MAX_COLLECTIONS = 50
+MAX_TOP_K = 100
+DEFAULT_TOP_K = 5
+
+
+class ConverseRequest(WireRequest):
+    """A message, the topic that the conversation has reached, and where to look."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = {
+        "user_message": Sentences("Message cannot be empty", f"Message too long (max {MESSAGE_CHARS} characters)"),
+        "collections": Sentences("Collections required"),
+    }
+
+    user_message: Annotated[
+        str,
+        Field(min_length=1, max_length=MESSAGE_CHARS, pattern=PRESENT_PATTERN, description="The user's last message"),
+    ]
+    current_topic: Annotated[
+        str | None,
+        Field(
+            max_length=MESSAGE_CHARS,
+            pattern=PLAIN_PATTERN,
+            description="Topic of the conversation so far; absent or blank: this is the first message",
+        ),
+    ] = None
+    collections: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=NAME_CHARS + 65, pattern=NAME_PATTERN)]],
+        Field(
+            min_length=1,
+            max_length=MAX_COLLECTIONS,
+            description="Names of collections; one of another connection is written connection:name",
+        ),
+    ]
+    top_k: Annotated[
+        int,
+        Field(ge=1, le=MAX_TOP_K, description="Maximum number of documents, of all collections together"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_TOP_K),
+    ] = DEFAULT_TOP_K
+
+
+class ConverseResult(WireResponse):
+    """A document and how near it is."""
+
+    collection: str
+    connection: str
+    id: str
+    text: str
+    metadata: ReturnedJson
+    score: Annotated[float, Field(ge=-1, le=1, description="Cosine to the query; higher is nearer")]
+
+
+class OmittedCollection(WireResponse):
+    """A collection that could not be searched."""
+
+    collection: str
+    connection: str
+    error: str
+
+
+class ConverseResponse(WireResponse):
+    """What was found, and by which text."""
+
+    results: Annotated[list[ConverseResult], Field(description="The nearest first, of all collections")]
+    query: Annotated[str, Field(description="The text that was embedded")]
+    strategy: Literal["first message (raw query)", "follow-up (contextualized topic)"]
+    embeddings: Annotated[Count, Field(description="Number of embeddings: one per connection and model")]
+    cache_hits: Annotated[Count, Field(description="Number of times such an embedding was reused")]
+    omitted: Annotated[
+        list[OmittedCollection], Field(description="Collections that could not be searched, with the reason")
+    ]

@@ -1,0 +1,269 @@
+"""Questions to project documents: their context, the documents that it rests on, and what each retriever did."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic.json_schema import WithJsonSchema
+
+from rag_context.api.projects import (
+    Handle,
+    Level,
+    NamedBranch,
+    NamedProject,
+    NamedRoot,
+    NullableText,
+    ProjectRequest,
+    ProjectResponse,
+)
+from rag_context.api.search import QUERY_CHARS, LegStatus
+from rag_context.api.wire import (
+    PRESENT_PATTERN,
+    Count,
+    Identifier,
+    Milliseconds,
+    Otherwise,
+    PlainResponse,
+    Score,
+    Sentences,
+    whole,
+)
+
+MAX_DOC_TYPES = 64
+MAX_SOURCES = 20
+MAX_SEARCH_RESULTS = 50
+MAX_LINK_DEPTH = 10
+MAX_CONTEXT_TOKENS = 1_000_000
+Inclusion = Literal["always", "relevant", "never"]
+NullableDate = Annotated[date | None, WithJsonSchema({"type": ["string", "null"], "format": "date"})]
+NullableLine = Annotated[int | None, WithJsonSchema({"type": ["integer", "null"]})]
+
+
+def _inclusion(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "always" if value else "never"
+    return value
+
+
+_Query = Annotated[
+    str,
+    Field(min_length=1, max_length=QUERY_CHARS, pattern=PRESENT_PATTERN, description="The question, in plain words"),
+]
+_DocTypes = Annotated[
+    list[Identifier] | None,
+    Field(max_length=MAX_DOC_TYPES, description="Only documents of these types; list_doc_types names them"),
+]
+_MinScore = Annotated[
+    Score | None,
+    Field(allow_inf_nan=False, description="Minimum relevance of a document, 0 to 1; 0: everything"),
+]
+_MaxSources = Annotated[
+    int | None,
+    Field(ge=1, le=MAX_SOURCES, description="Most documents found by relevance; absent: as the project says, else 3"),
+    BeforeValidator(whole),
+]
+_Limit = Annotated[
+    int | None,
+    Field(ge=1, le=MAX_SEARCH_RESULTS, description="Most results; absent: as the project says, else 10"),
+    BeforeValidator(whole),
+]
+_LinkDepth = Annotated[
+    int | None,
+    Field(ge=0, le=MAX_LINK_DEPTH, description="Depth of links to follow; 0: none"),
+    BeforeValidator(whole),
+]
+_MaxTokens = Annotated[
+    int | None,
+    Field(
+        ge=1,
+        le=MAX_CONTEXT_TOKENS,
+        description="Most tokens of the context, by the embedding model's tokenizer; absent: as the project says, "
+        "else 8000. Documents that do not fit stand there in parts",
+    ),
+    BeforeValidator(whole),
+]
+_Superseded = Annotated[bool, Field(description="Also return superseded documents; they are marked"), Otherwise(False)]
+_ASKED = {"query": Sentences("Query cannot be empty", "Query too long (max 1000 characters)")}
+
+
+class Quoted(PlainResponse):
+    """A document with the passage that it was found by, else its beginning; null where neither was read."""
+
+    path: Annotated[str, Field(description="Path relative to the docs folder")]
+    title: str
+    document_id: str
+    heading: Annotated[NullableText, Field(description="Headings that the passage stands under")] = None
+    start_line: Annotated[NullableLine, Field(description="Its first line in the file, from 1")] = None
+    end_line: Annotated[NullableLine, Field(description="Its last line")] = None
+    snippet: Annotated[NullableText, Field(description="Its text, or the beginning of it")] = None
+    excerpt: Annotated[bool, Field(description="Whether the context shows parts of the document only")] = False
+
+
+class Source(Quoted):
+    """A document that an answer rests on."""
+
+    summary: Annotated[NullableText, Field(description="What the document says of itself")] = None
+    char_count: Count
+    relevance_score: Annotated[
+        Score, Field(description="Relevance with the boost of its promotion level; 0: not found")
+    ]
+    doc_type: str
+    date: NullableDate = None
+    promotion_level: Level
+    superseded_by: Annotated[list[str], Field(description="Paths of the documents that replace it")]
+
+
+class LinkedDoc(Quoted):
+    """A document that was reached by a link."""
+
+    char_count: Count
+    linked_from: Annotated[str, Field(description="Path of the document whose link led here")]
+    link_depth: Annotated[int, Field(ge=1, description="How many links it is away")]
+
+
+class Leg(PlainResponse):
+    """What one part of the search did."""
+
+    status: LegStatus
+    latency_ms: Milliseconds
+    detail: NullableText = None
+
+
+class RagQueryRequest(ProjectRequest):
+    """A question that whole documents answer."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    doc_types: _DocTypes = None
+    max_sources: _MaxSources = None
+    min_relevance_score: _MinScore = None
+    min_promotion_level: Annotated[
+        Level | None, Field(description="Only documents of this promotion level or a higher one")
+    ] = None
+    include_critical: Annotated[
+        Inclusion | None,
+        BeforeValidator(_inclusion),
+        WithJsonSchema({"type": "boolean"}),
+        Field(
+            description="Whether critical documents are put in front whatever was asked; the text `relevant` instead "
+            "puts those in front that match"
+        ),
+    ] = None
+    link_depth: _LinkDepth = None
+    max_tokens: _MaxTokens = None
+    include_superseded: _Superseded = False
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
+    activation: Handle = None
+
+
+class LabelledResponse(ProjectResponse):
+    """An answer with how it was obtained."""
+
+    fallback: Annotated[bool, Field(description="Whether the search was incomplete")]
+    fallback_level: Annotated[
+        int, Field(ge=1, le=4, description="1=primary, 2=text search, 3=empty, 4=circuit breaker")
+    ]
+    circuit_breaker_open: bool
+    warnings: Annotated[list[str], Field(description="Why the answer is degraded")]
+    legs: dict[str, Leg]
+    latency_ms: Milliseconds
+    request_id: str
+
+
+class RagQueryResponse(LabelledResponse):
+    """A context, where it comes from, and an answer where a chat model is configured."""
+
+    text_only: ClassVar[frozenset[str]] = frozenset({"context"})
+
+    answer: Annotated[NullableText, Field(description="The chat model's answer; null if there is none")] = None
+    citations: Annotated[list[str], Field(description="Paths that the answer cites, all of them in the context")]
+    answer_note: Annotated[NullableText, Field(description="A note on the answer, or the reason why there is none")] = (
+        None
+    )
+    context: Annotated[
+        str,
+        Field(
+            description="The documents as one text, each under its own heading with its path; over MCP it is the text "
+            "beside the structured content"
+        ),
+    ] = ""
+    sources: Annotated[list[Source], Field(description="Documents found by relevance, the best first")]
+    linked_docs: list[LinkedDoc]
+    critical_docs: Annotated[list[Source], Field(description="Critical documents, at the beginning")]
+    omitted: Annotated[Count, Field(description="Number of documents that the token budget left out")]
+    omitted_docs: Annotated[list[str], Field(description="Their paths")]
+    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
+    char_count: Annotated[Count, Field(description="Characters of the context")]
+    token_count: Annotated[Count, Field(description="Tokens of the context, by the embedding model's tokenizer")]
+
+
+class SemanticSearchRequest(ProjectRequest):
+    """A question, to be answered by a list of documents."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    doc_types: _DocTypes = None
+    limit: _Limit = None
+    min_relevance_score: _MinScore = None
+    promotion_levels: Annotated[
+        list[Level] | None, Field(max_length=3, description="Only documents of these promotion levels")
+    ] = None
+    include_superseded: _Superseded = False
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
+    activation: Handle = None
+
+
+class SemanticSearchResponse(LabelledResponse):
+    """Documents, the most relevant first."""
+
+    results: list[Source]
+    total_matches: Annotated[Count, Field(description="Number of documents found before the limit, at least")]
+
+
+class SearchExternalDocsRequest(ProjectRequest):
+    """A question to the external documents of a project."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    limit: _Limit = None
+    min_relevance_score: _MinScore = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
+    activation: Handle = None
+
+
+class SearchExternalDocsResponse(SemanticSearchResponse):
+    """External documents, the most relevant first."""
+
+    external_docs_path: str
+
+
+class RagQueryExternalRequest(ProjectRequest):
+    """A question that external documents answer."""
+
+    sentences: ClassVar[Mapping[str, Sentences]] = _ASKED
+
+    query: _Query
+    max_sources: _MaxSources = None
+    min_relevance_score: _MinScore = None
+    link_depth: _LinkDepth = None
+    max_tokens: _MaxTokens = None
+    project: NamedProject = None
+    branch: NamedBranch = None
+    path_hash: NamedRoot = None
+    activation: Handle = None
+
+
+class RagQueryExternalResponse(RagQueryResponse):
+    """A context of external documents."""
+
+    external_docs_path: str

@@ -1,0 +1,254 @@
+"""Stored documents by id and by list: getting, listing, similar ones, and deleting, one tenant at a time."""
+
+import base64
+import json
+from datetime import datetime
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from rag_context.api.index import ReturnedMetadata
+from rag_context.api.wire import (
+    MAX_TAGS,
+    PLAIN_PATTERN,
+    PRESENT_PATTERN,
+    SOURCE_CHARS,
+    Branch,
+    Count,
+    Identifier,
+    Instant,
+    Otherwise,
+    Project,
+    RootHash,
+    Score,
+    Tag,
+    UtcTime,
+    WireRequest,
+    WireResponse,
+    whole,
+)
+from rag_context.domain.documents import Cursor
+from rag_context.errors import FieldError, InvalidInputError
+
+Readiness = Literal["indexed", "pending"]
+
+
+class GetRequest(WireRequest):
+    """Which document."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
+
+    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
+
+
+class RetrievalStats(WireResponse):
+    """How often searches returned a document."""
+
+    query_count: Annotated[Count, Field(description="Searches that returned a passage of it")]
+    last_retrieved: Annotated[UtcTime | None, Field(description="When the last of them was; absent: never")] = None
+
+
+class GetResponse(WireResponse):
+    """The document."""
+
+    document_id: str
+    title: str
+    content: Annotated[str, Field(description="The whole text, as it was stored")]
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    metadata: ReturnedMetadata
+    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
+    chunks: Annotated[Count, Field(description="Number of its chunks")]
+    retrieval_stats: RetrievalStats
+
+
+MAX_LISTED = 100
+DEFAULT_LISTED = 20
+CURSOR_CHARS = 1024
+
+
+class ListRequest(WireRequest):
+    """Which documents, and where to go on. Cursors are made and read by the server only."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"category", "game", "until", "branch", "path_hash"})
+
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_LISTED, description="Maximum number of documents"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_LISTED),
+    ] = DEFAULT_LISTED
+    cursor: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=CURSOR_CHARS,
+            pattern=PLAIN_PATTERN,
+            description="nextCursor of the page before; absent: the first page",
+        ),
+    ] = None
+    content_type: Annotated[str | None, Field(description="Only documents of this content type")] = None
+    session_id: Annotated[Identifier | None, Field(description="Only documents of this session")] = None
+    category: Annotated[str | None, Field(description="Only documents of this category")] = None
+    game: Annotated[Identifier | None, Field(description="Only documents about this game")] = None
+    tags: Annotated[
+        list[Tag] | None, Field(max_length=MAX_TAGS, description="Only documents that carry all of these tags")
+    ] = None
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=SOURCE_CHARS,
+            pattern=PLAIN_PATTERN,
+            description="Only documents of this source; ending in * it is a prefix",
+        ),
+    ] = None
+    since: Annotated[
+        Instant | None, Field(description="Only documents of this moment or later (RFC 3339 with offset)")
+    ] = None
+    until: Annotated[Instant | None, Field(description="Only documents before this moment (RFC 3339 with offset)")] = (
+        None
+    )
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
+
+
+class ListedDocument(WireResponse):
+    """A document without its content."""
+
+    document_id: str
+    title: str
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    metadata: ReturnedMetadata
+    status: Annotated[Readiness, Field(description="pending: keyword search finds it, its vectors follow")]
+
+
+class ListResponse(WireResponse):
+    """One page."""
+
+    documents: Annotated[list[ListedDocument], Field(description="Newest first")]
+    next_cursor: Annotated[str | None, Field(description="Cursor of the next page; absent on the last page")] = None
+
+
+def cursor_of(place: Cursor) -> str:
+    """The cursor of a place in a list."""
+    text = json.dumps([place.timestamp.isoformat(), place.id], ensure_ascii=False, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_of(cursor: str) -> Cursor:
+    """The place that a cursor names.
+
+    Raises:
+        InvalidInputError: It is not a cursor of this server.
+    """
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        moment, id_ = json.loads(text)
+        place = Cursor(datetime.fromisoformat(moment), id_)
+        if isinstance(id_, str) and place.timestamp.tzinfo is not None and cursor_of(place) == cursor:
+            return place
+    except (ValueError, TypeError, RecursionError):
+        pass
+    message = "cursor must be the nextCursor of an earlier page; leave it out to start again"
+    raise InvalidInputError(message, [FieldError("cursor", message)])
+
+
+MAX_SIMILAR = 20
+DEFAULT_SIMILAR = 5
+
+
+class SimilarRequest(WireRequest):
+    """Like which document."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
+
+    document_id: Annotated[Identifier, Field(description="The document's id, as searches and lists return it")]
+    limit: Annotated[
+        int,
+        Field(ge=1, le=MAX_SIMILAR, description="Maximum number of documents"),
+        BeforeValidator(whole),
+        Otherwise(DEFAULT_SIMILAR),
+    ] = DEFAULT_SIMILAR
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
+
+
+class SimilarDocument(WireResponse):
+    """A document, with the passage of it that comes nearest."""
+
+    document_id: str
+    score: Annotated[Score, Field(description="Similarity; comparable between answers of the same method")]
+    title: str
+    content: Annotated[str, Field(description="Its nearest passage")]
+    content_type: str
+    session_id: str
+    source: str
+    timestamp: Annotated[UtcTime, Field(description="When the content was indexed")]
+    metadata: ReturnedMetadata
+
+
+class SimilarResponse(WireResponse):
+    """The documents, nearest first, with a label that says how they were found."""
+
+    results: list[SimilarDocument]
+    method: Annotated[Literal["vector", "text"], Field(description="vector: vector search; text: keyword search")]
+    fallback: Annotated[bool, Field(description="Whether keyword search had to replace vector search")]
+    fallback_level: Annotated[int, Field(ge=1, le=2, description="1=vector search, 2=keyword search")]
+    warning: Annotated[str | None, Field(description="Why the answer is degraded")] = None
+
+
+MAX_DELETED = 10_000
+"""Most documents that one call deletes."""
+
+MANY = 100
+"""More documents than this, or more than half of all that the tenant has, go only with `confirm`."""
+
+
+class DeleteRequest(WireRequest):
+    """Which documents to remove; exactly one of documentId, source and sessionId."""
+
+    for_programs: ClassVar[frozenset[str]] = frozenset({"branch", "path_hash"})
+
+    exactly_one_of: ClassVar[tuple[str, ...]] = ("document_id", "source", "session_id")
+
+    document_id: Annotated[Identifier | None, Field(description="The document with this id")] = None
+    source: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=SOURCE_CHARS,
+            pattern=PRESENT_PATTERN,
+            description="All documents of exactly this source",
+        ),
+    ] = None
+    session_id: Annotated[Identifier | None, Field(description="All documents of this session")] = None
+    dry_run: Annotated[
+        bool, Field(description="Only report what would be deleted, and delete nothing"), Otherwise(False)
+    ] = False
+    confirm: Annotated[
+        bool,
+        Field(description=f"Needed to delete more than {MANY} documents at once, or more than half of all"),
+        Otherwise(False),
+    ] = False
+    project: Project = None
+    branch: Branch = None
+    path_hash: RootHash = None
+
+
+class DeleteResponse(WireResponse):
+    """What is gone, or would be."""
+
+    deleted_count: Annotated[Count, Field(description="Number of deleted documents, or of those to delete")]
+    document_ids: Annotated[list[str], Field(description="Their ids, oldest first")]
+    dry_run: bool
