@@ -19,6 +19,8 @@ PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md", "clients/**/*.md", "exampl
 
 PACKAGES = (
     "api",
+    "cli",
+    "client",
     "collections",
     "domain",
     "embedders",
@@ -31,6 +33,7 @@ PACKAGES = (
     "projects",
     "resilience",
     "search",
+    "server",
     "service",
     "settings",
     "stores",

@@ -16,8 +16,8 @@ from rag_context.settings import Settings, load_settings
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-MODEL_PATIENCE_S = 10.0
-"""How long opening waits for the model, so that the first search has both legs."""
+MODEL_WAIT_S = 10.0
+"""How long opening waits for the model, so that the first search has both retrievers."""
 
 CALLS_AT_ONCE = 100
 """Calls that are worked on at the same time, as many as an `AsyncClient` has connections; further ones wait."""
@@ -40,12 +40,12 @@ async def open_context(settings: Settings | None = None, *, data_dir: Path | Non
         settings = load_settings(flags={"data_dir": data_dir}, cwd=Path.cwd()).settings
     elif data_dir is not None:
         settings = settings.model_copy(update={"data_dir": data_dir})
-    # A client of a server starts faster without the libraries of the door, the model and the stores.
+    # A client of a server starts faster without the libraries of the server, the model and the stores.
     from rag_context.server.app import create_app  # noqa: PLC0415
     from rag_context.wiring import open_service  # noqa: PLC0415
 
     async with open_service(settings) as service:
-        await service.wait_ready(MODEL_PATIENCE_S)
+        await service.wait_ready(MODEL_WAIT_S)
         app = create_app(service, _options(settings))
         async with AsyncClient(_URL, api_key="", transport=Inside(app)) as context:
             yield context
@@ -65,7 +65,7 @@ class Inside(httpx2.AsyncBaseTransport):
 
 
 def _options(settings: Settings) -> ServerOptions:
-    """A door for one caller, who needs no key."""
+    """Options for one caller, who needs no key."""
     vocabulary = Vocabulary.extended(settings.vocabulary.content_types, settings.vocabulary.categories)
     return ServerOptions(
         vocabulary=vocabulary,

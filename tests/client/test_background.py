@@ -17,7 +17,7 @@ from rag_context.client import (
     Retries,
     open_context,
 )
-from rag_context.client.background import PATIENT, KeyedQueue, LanesShutError
+from rag_context.client.background import BACKGROUND_RETRIES, KeyedQueue, LanesShutError
 from rag_context.errors import BackendUnavailableError, InvalidInputError
 from rag_context.settings import Settings
 from tests.end_to_end.process import Served
@@ -254,5 +254,7 @@ async def test_what_a_thread_submits_at_the_end_is_accepted_or_rejected_but_neve
 
 
 def test_an_absent_server_is_tried_for_about_a_minute() -> None:
-    bounds = [min(PATIENT.base_s * 2**n, PATIENT.cap_s) for n in range(PATIENT.tries - 1)]
+    bounds = [
+        min(BACKGROUND_RETRIES.base_s * 2**n, BACKGROUND_RETRIES.cap_s) for n in range(BACKGROUND_RETRIES.tries - 1)
+    ]
     assert 50 <= sum(bounds) / 2 <= 70  # each wait is anything from 0 to its bound

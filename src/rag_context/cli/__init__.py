@@ -12,7 +12,7 @@ _INTERRUPTED = 130
 def main() -> None:
     """Load the command line and run it; Ctrl-C while it loads is as quiet an end as later on.
 
-    What asks for nothing but the version, as scripts do, has it without loading anything.
+    `--version` alone, which scripts run, is answered without loading anything.
     """
     try:
         if sys.argv[1:] == ["--version"]:

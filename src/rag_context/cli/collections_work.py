@@ -69,7 +69,7 @@ def run_create(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
 
 
 def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
-    """A collection goes, if that is meant."""
+    """Delete a collection, after a confirmation."""
     if not yes:
         ask_first(f"Delete the collection {safe(fields['name'])} with all documents in it?")
     return _run(
@@ -82,7 +82,7 @@ def run_delete(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> E
 
 
 def run_empty(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> ExitCode:
-    """All documents go, if that is meant."""
+    """Delete all documents of a collection, after a confirmation."""
     if not yes:
         ask_first(f"Delete all documents of the collection {safe(fields['name'])}?")
     return _run(

@@ -1,6 +1,6 @@
 """The command line: the list of its commands, and what holds for all of them.
 
-A command is imported when it is asked for, so that no other one waits for what it needs.
+A command is imported on first use, so that no other one waits for what it needs.
 """
 
 import gc
@@ -32,7 +32,7 @@ _COMMANDS = {
     "similar": ("memory_commands:similar", "Find the documents that are most similar to a stored one."),
     "delete": (
         "memory_commands:delete",
-        "Delete a document, or all of a source or session, for good; asks first, and says how many there are.",
+        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
     ),
     "health": ("memory_commands:health", "Check every component; exits 1 when the system is not healthy."),
     "stats": ("memory_commands:stats", "Show statistics of the searches of a time range."),
@@ -78,8 +78,8 @@ _COMMANDS = {
 """Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
 
 _ANSWERING = ("serve", "embed-server", "mcp")
-"""Commands that keep others waiting while they pause. In the rest a collection is left alone: Ctrl-C during one would
-be raised in the callback that hears of it, and be lost there."""
+"""Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
+would be raised in the callback of the collector, and be lost there."""
 
 
 class Commands(Group):
@@ -91,7 +91,7 @@ class Commands(Group):
             self.add_command(LazyCommand(name, f"rag_context.cli.{place}", summary))
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the requested command."""
         try:
             return super().invoke(ctx)
         except RagContextError as error:

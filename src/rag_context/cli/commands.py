@@ -48,7 +48,7 @@ class Group(TyperGroup):
 
 
 class LazyCommand(TyperCommand):
-    """What the list of commands shows of one; its module is imported when it runs, or its own help is asked for.
+    """What the list of commands shows of one; its module is imported when it or its own help is run.
 
     Args:
         name: what it is called on the command line.

@@ -146,7 +146,7 @@ async def open_http(address: Address, timeout_s: float) -> AsyncIterator[AsyncHt
 
 
 def failure_of(error: ClientError, place: str) -> RagContextError:
-    """What a person is told of a call that failed, with the exit status that follows from its kind."""
+    """The error that reports a failed call to a person; the exit status follows from its kind."""
     server = place[:1].upper() + place[1:]
     sentence = sentence_of(error)
     match error:
@@ -176,22 +176,22 @@ def sentence_of(error: ClientError) -> str:
 
 
 def first_page(prefix: str) -> ListRequest:
-    """Asks for the first documents whose source begins like this."""
+    """A request for the first documents whose source begins like this."""
     return ListRequest(source=f"{prefix}*", limit=MAX_LISTED)
 
 
 def next_page(request: ListRequest, page: ListResponse) -> ListRequest | None:
-    """Asks for those behind a page; None where it was the last one."""
+    """A request for the page after this one; None where it was the last one."""
     return request.model_copy(update={"cursor": page.next_cursor}) if page.next_cursor is not None else None
 
 
 class CollectionsClient:
-    """Asks for collections.
+    """Sends the requests of the commands for collections.
 
     Args:
         http: reaches the application.
         place: who answers, for people.
-        connection: id of the connection that is meant; None: the default one.
+        connection: id of the requested connection; None: the default one.
         wait_for_model: waits until texts can be embedded, where that is up to this process.
     """
 
@@ -252,7 +252,7 @@ async def open_client(loaded: Loaded, connection: str | None) -> AsyncIterator[C
 @asynccontextmanager
 async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncHttp, _Wait]]:
     # A command that leaves the work to a server starts faster without these.
-    from rag_context.cli.local_connection import MODEL_PATIENCE_S  # noqa: PLC0415
+    from rag_context.cli.local_connection import MODEL_WAIT_S  # noqa: PLC0415
     from rag_context.logs import configure_logging  # noqa: PLC0415
     from rag_context.server.app import create_app  # noqa: PLC0415
     from rag_context.server.options import ServerOptions  # noqa: PLC0415
@@ -264,4 +264,4 @@ async def _in_process(loaded: Loaded) -> AsyncIterator[tuple[AsyncHttp, _Wait]]:
         options = ServerOptions(collection_body_bytes=settings.server.max_collection_body_bytes)
         transport = httpx2.ASGITransport(create_app(service, options))
         async with aclosing(AsyncHttp(Address(_HERE, None, None, None), _COLLECTIONS_TIMEOUT_S, transport)) as http:
-            yield http, partial(service.wait_ready, MODEL_PATIENCE_S)
+            yield http, partial(service.wait_ready, MODEL_WAIT_S)

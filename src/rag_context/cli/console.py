@@ -34,7 +34,7 @@ def ask_first(question: str) -> None:
     """Go on only where the person at the terminal says yes.
 
     Raises:
-        InvalidInputError: Nobody can be asked.
+        InvalidInputError: There is no terminal for the question.
         Abort: The answer is no.
     """
     if not sys.stdin.isatty():

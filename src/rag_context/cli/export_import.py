@@ -30,7 +30,7 @@ from rich.text import Text
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.commands import ExitCode, exit_code
 from rag_context.cli.console import Screen, safe
-from rag_context.cli.local_connection import MODEL_PATIENCE_S
+from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
@@ -169,7 +169,7 @@ async def _export(
 
 async def _import(settings: Settings, what: ImportRun, source: "_Source", screen: Screen) -> Imported:
     async with open_import(settings, what.conflict) as (importer, service):
-        await service.wait_ready(MODEL_PATIENCE_S)
+        await service.wait_ready(MODEL_WAIT_S)
         try:
             imported = await _take(importer, Lines(source.file), screen)
         finally:

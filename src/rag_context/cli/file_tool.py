@@ -70,7 +70,7 @@ class FileIntake:
             await asyncio.wait(tasks)
 
     async def _wait(self, run: _Run, call: Call) -> None:
-        """Until the run is done or the answer is due; the files so far are told on the way."""
+        """Until the run is done or the answer is due; the progress is reported on the way."""
         end = asyncio.get_running_loop().time() + self.answer_s
         while not run.task.done() and (left := end - asyncio.get_running_loop().time()) > 0:
             await asyncio.wait({run.task}, timeout=min(left, 1.0))

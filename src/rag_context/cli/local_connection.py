@@ -20,12 +20,12 @@ from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.wiring import open_service
 
-MODEL_PATIENCE_S = 10.0
+MODEL_WAIT_S = 10.0
 """How long a command waits for the model to load before it begins (M-2)."""
 
 _WITHOUT_MODEL = frozenset({memory.GET.name, memory.LIST.name, memory.DELETE.name, memory.STATS.name})
 
-BULK_PATIENCE_S = 120.0
+BULK_TIMEOUT_S = 120.0
 """How long a large document may take here, where no request waits for it."""
 
 
@@ -94,7 +94,7 @@ class InProcess:
     async def _wait_ready(self) -> None:
         """Wait for the model, once; what needs none does not wait for it."""
         if not self._has_waited:
-            await self._service.wait_ready(MODEL_PATIENCE_S)
+            await self._service.wait_ready(MODEL_WAIT_S)
             self._has_waited = True
 
 
@@ -120,10 +120,10 @@ async def open_in_process(loaded: Loaded) -> AsyncIterator[InProcess]:
     """
     settings = loaded.settings
     configure_logging(settings.log.level if loaded.sources["log.level"] != "default" else "error")
-    async with open_service(_patient(settings)) as service:
+    async with open_service(_with_bulk_timeout(settings)) as service:
         yield InProcess(service, settings.data_dir, settings.indexing.concurrency)
 
 
-def _patient(settings: Settings) -> Settings:
-    timeout_s = max(settings.indexing.timeout_s, BULK_PATIENCE_S)
+def _with_bulk_timeout(settings: Settings) -> Settings:
+    timeout_s = max(settings.indexing.timeout_s, BULK_TIMEOUT_S)
     return settings.model_copy(update={"indexing": settings.indexing.model_copy(update={"timeout_s": timeout_s})})

@@ -12,7 +12,7 @@ from rich.text import Text
 from rag_context.api.maintenance import CheckResponse, FlawReport
 from rag_context.cli.commands import ExitCode
 from rag_context.cli.console import Screen, counted, safe
-from rag_context.cli.local_connection import MODEL_PATIENCE_S
+from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.collections.reindexing import Reindexed
 from rag_context.domain.integrity import IntegrityReport, Thoroughness
@@ -26,7 +26,7 @@ from rag_context.wiring.stores import begin_empty_index
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the command line asks for."""
+    """What the command line requests."""
 
     repair: bool
     thoroughness: Thoroughness
@@ -102,7 +102,7 @@ async def _restore(settings: Settings, found: IntegrityReport, screen: Screen) -
     """What takes the tokenizer or the model. Without the model documents wait, as they do after any failure of it."""
     try:
         async with open_service(settings) as service:
-            await service.wait_ready(MODEL_PATIENCE_S)
+            await service.wait_ready(MODEL_WAIT_S)
             await service.reindexing.restore(found.broken, lambda _done, _total: None)
     except (BackendError, IndexMismatchError) as error:
         screen.warning(f"not all vectors could be made now: {error}")
@@ -156,7 +156,7 @@ async def _reindex(settings: Settings, screen: Screen) -> tuple[int, list[Reinde
     with Progress(*columns, console=screen.err, transient=True, disable=not screen.err.is_terminal) as progress:
         task = progress.add_task("Reindexing", total=None)
         async with open_service(settings, OnMismatch.REINDEX) as service:
-            await service.wait_ready(MODEL_PATIENCE_S)
+            await service.wait_ready(MODEL_WAIT_S)
             count = await service.reindexing.run(lambda done, total: progress.update(task, completed=done, total=total))
             if service.collections is None:
                 return count, []

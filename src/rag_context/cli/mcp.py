@@ -24,8 +24,8 @@ from rag_context.settings import Loaded, Settings
 if TYPE_CHECKING:
     from rag_context.server.mcp.protocol import Memory
 
-MODEL_PATIENCE_S = 10.0
-"""How long a call waits for the model to load before it is answered by words (M-2)."""
+MODEL_WAIT_S = 10.0
+"""How long a call waits for the model to load before it is answered by keyword search (M-2)."""
 
 _QUIET = "warning"
 
@@ -174,7 +174,7 @@ async def _serve(
 
 
 class _Opening:
-    """The memory, opened behind the conversation. Where it cannot be, every call is told why, and so is stderr."""
+    """The memory, opened behind the conversation. If that fails, every call gets the reason, and so does stderr."""
 
     def __init__(self, settings: Settings, tools: str) -> None:
         self.failure: RagContextError | None = None
@@ -226,7 +226,7 @@ def _load() -> "Callable[[Settings, str, asyncio.Future[Memory]], Awaitable[None
         async with open_service(settings) as service:
 
             async def ready() -> bool:
-                return await service.wait_ready(MODEL_PATIENCE_S)
+                return await service.wait_ready(MODEL_WAIT_S)
 
             intake = FileIntake(service, settings)
             registry = Registry(*build_tools(service, words).values(), file_tool(intake, words))

@@ -201,7 +201,7 @@ def similar(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, c
 def delete(
     fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
 ) -> None:
-    """Delete a document, or all of a source or session, for good; asks first, and says how many there are."""
+    """Delete a document, or all of a source or session, for good, after a confirmation that says how many."""
     exit_with(run_delete(Chosen(config, {"data_dir": data_dir}), fields, yes=yes, as_json=as_json))
 
 

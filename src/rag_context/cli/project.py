@@ -1,6 +1,6 @@
-"""`project`: the documents of a repository, asked through the running server, or here.
+"""`project`: the documents of a repository, queried through the running server, or here.
 
-Which project is meant: the one that is named, else that of the current folder.
+The project is the one that is named, else that of the current folder.
 """
 
 import asyncio
@@ -124,7 +124,7 @@ def run_promote(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
 
 
 def run_status(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
-    """Say which project is meant, what it has, and where each of its settings comes from."""
+    """Say which project is in use, what it has, and where each of its settings comes from."""
     here = None if "project" in fields else project_here(Path.cwd())
     response = asyncio.run(_asked(chosen, operations.LIST_DOC_TYPES, fields))
     screen = Screen()

@@ -91,7 +91,7 @@ def list_(as_json: AsJson = False, data_dir: DataDir = None, config: Config = No
 def forget(
     fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
 ) -> None:
-    """Remove a project from the index and stop following it; asks first. Its files stay unchanged."""
+    """Remove a project from the index and stop following it, after a confirmation. Its files stay unchanged."""
     exit_with(_forget(Chosen(config, {"data_dir": data_dir}), fields, yes=yes, as_json=as_json))
 
 

@@ -45,7 +45,7 @@ from rag_context.wiring.embedder import open_embedder
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 5.0
-"""How long changed files may take to be indexed once the server was told to stop."""
+"""How long changed files may take to be indexed once the server has to stop."""
 
 OWN_KEY = "api_key"
 """Name, in logs, of the key of `server.api_key`."""

@@ -21,7 +21,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        readable=False,  # told as any other configuration that cannot work
+        readable=False,  # reported like any other configuration that cannot work
         help="Configuration file instead of ./rag-context.toml or the user's own.",
         rich_help_panel="Configuration",
     ),

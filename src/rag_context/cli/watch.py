@@ -1,4 +1,4 @@
-"""`watch`: files and folders kept in the memory as they change, until told to stop."""
+"""`watch`: files and folders kept in the memory as they change, until SIGTERM or Ctrl-C."""
 
 import asyncio
 import os

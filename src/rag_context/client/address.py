@@ -20,11 +20,11 @@ _KEY = re.compile(r"[!-~]+")
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What is known before anything is asked.
+    """What is known before the first request.
 
     Attributes:
         url: the address; None: the server of `data_dir`, else the one at `otherwise`.
-        data_dir: folder of the index whose server is meant.
+        data_dir: folder of the index of the server.
         otherwise: where a server of these settings would listen; None: only one that announces itself.
         key: the API key; None where none is set.
     """
@@ -36,12 +36,12 @@ class Address:
 
     @property
     def announced(self) -> Announcement | None:
-        """The server that the file beside the index names, if it is to be looked for."""
+        """The server that the file beside the index names, if no address is given."""
         return read_announcement(self.data_dir) if self.url is None and self.data_dir is not None else None
 
 
 def address_of(base_url: str | None, api_key: str | None, data_dir: Path | None) -> Address:
-    """The address, from arguments and settings; an `api_key` of "" is none. With both told, no settings are read.
+    """The address, from arguments and settings; an `api_key` of "" is none. With both given, no settings are read.
 
     Raises:
         ConfigurationError: The settings cannot be read, or address or key cannot be used.

@@ -93,7 +93,7 @@ class KeyedQueue(Generic[Item]):
         self._changed.set()
 
     def empty(self) -> list[Item]:
-        """Take out all that waits, and free all lanes: nobody works on them any more."""
+        """Take out all that waits, and free all lanes: no task works on them any more."""
         with self._lock:
             items = [item for lane in self._waiting.values() for item in lane]
             self._waiting.clear()
@@ -122,7 +122,7 @@ logger = logging.getLogger(__name__)
 CONCURRENCY = 5
 CAPACITY = 1000
 DRAIN_S = 30.0
-PATIENT = Retries(tries=10, base_s=0.5, cap_s=30.0)
+BACKGROUND_RETRIES = Retries(tries=10, base_s=0.5, cap_s=30.0)
 """About a minute of trying, on top of what the context itself does."""
 
 _OUTSIDE = "a BackgroundIndexer takes documents inside its `async with` block only"
@@ -144,7 +144,7 @@ class QueuedDocument:
 
     @property
     def lane(self) -> tuple[str, str, str]:
-        """What must keep its order: versions of one thing, and the turns of one talk."""
+        """What must keep its order: versions of one thing, and the messages of one conversation."""
         return self.content_type, self.session_id, self.source
 
 
@@ -161,7 +161,7 @@ class BackgroundIndexer:
 
     Five documents are indexed at once, those of one source and session in their order. A server that is away is tried
     again for about a minute. At the end of the block the queue is worked off for `drain_s` seconds; what is left then
-    is in `left`. Whatever could not be kept is counted, logged without its text, and told to `on_failure`.
+    is in `left`. Whatever could not be kept is counted, logged without its text, and passed to `on_failure`.
 
     Args:
         context: where documents go.
@@ -169,7 +169,7 @@ class BackgroundIndexer:
         capacity: most documents that wait.
         retries: how long an absent server is tried again.
         drain_s: how long the end of the block waits for the queue.
-        on_failure: hears of each document that could not be kept.
+        on_failure: is called with each document that could not be stored.
     """
 
     def __init__(
@@ -178,7 +178,7 @@ class BackgroundIndexer:
         *,
         concurrency: int = CONCURRENCY,
         capacity: int = CAPACITY,
-        retries: Retries = PATIENT,
+        retries: Retries = BACKGROUND_RETRIES,
         drain_s: float = DRAIN_S,
         on_failure: Callable[[Failure], None] | None = None,
     ) -> None:
@@ -272,7 +272,7 @@ class BackgroundIndexer:
             await self._lanes.wait_for_room()
 
     async def wait_until_done(self) -> None:
-        """Wait until everything handed over so far is kept, has failed, or is left."""
+        """Wait until everything submitted so far is stored, has failed, or is left."""
         if self._lanes is not None:
             await self._lanes.wait_until_done()
 
@@ -311,7 +311,7 @@ class BackgroundIndexer:
 
     async def _index(self, document: QueuedDocument) -> Failure | None:
         try:
-            async for attempt in self._retries.patient():
+            async for attempt in self._retries.until_available():
                 with attempt:
                     await self._context.index(
                         document.content,

@@ -1,4 +1,4 @@
-"""What can be asked, as data: one function a question, none of which sends anything."""
+"""The calls of the API as data: one function per operation, none of which sends anything."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ PROJECT_TOOLS = frozenset(
 
 
 class TenantOptions(TypedDict, total=False):
-    """Whose documents are meant; the agents' own memory where nothing is said."""
+    """Whose documents; by default those of the agents' own memory."""
 
     project: str | None
     branch: str | None

@@ -1,4 +1,4 @@
-"""What can be asked of collections and providers, as data."""
+"""The calls of collections and providers as data."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NotRequired, TypeAlias, TypedDict

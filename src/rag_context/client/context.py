@@ -52,7 +52,10 @@ class Context(Protocol):
         request_id: str | None = None,
         **options: Unpack[IndexOptions],
     ) -> IndexResponse:
-        """Keep a document. The same text again changes nothing; what replaces what is told by the tool."""
+        """Store a document. The same text again changes nothing.
+
+        The description of `rag_context_index` says which documents it replaces.
+        """
         ...
 
     def bulk(self, documents: AsyncDocuments, *, request_id: str | None = None) -> AsyncIterator[BulkReceipt]:
@@ -98,7 +101,7 @@ class Context(Protocol):
     async def reindex(
         self, *, force: bool = False, status_only: bool = False, request_id: str | None = None
     ) -> ReindexResponse:
-        """Have all vectors made anew behind the searches, or say how far that is."""
+        """Re-embed the whole index in the background, or report the progress."""
         ...
 
     async def health(self, *, request_id: str | None = None) -> HealthResponse:

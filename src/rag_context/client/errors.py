@@ -39,7 +39,7 @@ class ClientError(RagContextError):
         code: the server's word for programs, such as `INVALID_INPUT`.
         details: every field at fault.
         request_id: the id of the call in the server's logs.
-        retry_after_s: how long the server asks to wait.
+        retry_after_s: how long the server says to wait.
         server_message: the server's own sentence; None where it said none, and the error's is the client's.
     """
 

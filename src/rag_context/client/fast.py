@@ -33,7 +33,7 @@ class FastAnswers:
         return None if answer is None else answer.model_copy(update={"cached": True}, deep=True)
 
     def put(self, query: str, game: str | None, answer: SearchResponse, writes: int) -> None:
-        """Remember an answer, if it is a whole one and nothing was written since it was asked for.
+        """Remember an answer, if it is complete and nothing was written since its question.
 
         `writes` is what the attribute of that name was before the question.
         """

@@ -220,7 +220,7 @@ class Batch:
     rejected: dict[int, BulkReceipt] = field(default_factory=dict)
     received: list[BulkReceipt] = field(default_factory=list)
     on_receipt: Callable[[int, BulkReceipt], None] | None = None
-    """Hears of every receipt as it arrives, with the place of its line among those sent."""
+    """Called with every receipt as it arrives, and the place of its line among those sent."""
     _rest: bytearray = field(default_factory=bytearray)
 
     @property

@@ -43,8 +43,8 @@ class Retries:
             reraise=True,
         )
 
-    def patient(self) -> AsyncRetrying:
-        """The loop for work that waits for nobody: whatever was away is tried again."""
+    def until_available(self) -> AsyncRetrying:
+        """The loop for work that no caller waits for: whatever was unavailable is tried again."""
         return AsyncRetrying(
             stop=stop_after_attempt(self.tries),
             wait=self._wait,

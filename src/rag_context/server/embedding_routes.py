@@ -58,7 +58,7 @@ async def embeddings_reply(service: EmbeddingService, body: bytes) -> Reply:
 
     Raises:
         InvalidInputError: The request is wrong.
-        RequestRejectedError: It asks for another model.
+        RequestRejectedError: It names another model.
         BackendError: There is no model now.
     """
     request = read_json(EmbeddingsRequest, body)
@@ -82,7 +82,7 @@ async def model_reply(service: EmbeddingService, name: str) -> Reply:
 
 
 def _check_name(asked: str, name: str) -> None:
-    """Whether a model is meant, with or without its maker: `sentence-transformers/all-MiniLM-L6-v2`."""
+    """Reject the name of another model. The maker is optional: `sentence-transformers/all-MiniLM-L6-v2`."""
     if asked.lower().rpartition("/")[2] != name.lower().rpartition("/")[2]:
         raise RequestRejectedError(
             404,

@@ -45,12 +45,12 @@ _Headers = tuple[tuple[bytes, bytes], ...]
 
 
 def failure_reply(error: Exception, request_id: str, path: str = "") -> Reply:
-    """What a client is told about `error`. An error that is not ours is logged, and told as 500.
+    """The reply for `error`. An error that is not ours is logged, and reported as 500.
 
     Args:
         error: what was raised.
         request_id: correlation id of the request.
-        path: what was asked for; below `/v1/` the error has the shape of OpenAI's API.
+        path: path of the request; below `/v1/` the error has the shape of OpenAI's API.
     """
     reply = _failure_reply(error, request_id)
     if not path.startswith(OPENAI_PREFIX):

@@ -19,7 +19,7 @@ from rag_context.server.requests import ClientGoneError, HttpRequest, RequestRej
 OPEN_PATHS = frozenset({"/", "/docs", "/live", "/ready", "/health"})
 """Served without a key. `/docs` is a page without data; `/health` says only whether all is well."""
 DISCOVERY = "/.well-known/"
-"""Where clients that lack a key ask for other ways in. There are none, and only a 404 says so."""
+"""Where clients without a key look for other ways in. There are none, and only a 404 says so."""
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
 _WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104  (compared with, not bound to)
 _MAX_BUCKETS = 10_000
@@ -104,7 +104,7 @@ class AuthMiddleware:
 
     An address that presented too many wrong keys is rejected before its next one is read, or the answer would
     still tell a right guess. Keys that were right from there before go on: others' mistakes behind the same proxy
-    lock nobody out.
+    lock no one out.
     """
 
     def __init__(self, app: ASGIApp, options: ServerOptions, clock: Callable[[], float] = time.monotonic) -> None:

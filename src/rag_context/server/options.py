@@ -84,7 +84,7 @@ class ServerOptions:
     head_bytes: int = 64 * 1024
     keep_alive_s: int = 75
     grace_s: int = 8
-    """How long running requests may take to end once the server was told to stop."""
+    """How long running requests may take to end once the server has to stop."""
     max_connections: int = 1000
     max_requests: int = 256
     """Requests in progress at once; more are answered 503."""

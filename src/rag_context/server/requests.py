@@ -59,7 +59,7 @@ def caller_id(opened: HttpRequest, session: str | None = None) -> CallerId:
 
 
 class ClientGoneError(Exception):
-    """The client went away before its request was complete; no one is there to answer."""
+    """The client disconnected before its request was complete; there is no one to answer."""
 
 
 class RequestRejectedError(Exception):
@@ -100,7 +100,7 @@ class Reply:
 
 
 async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
-    """Await `work` as long as its caller is there: one that goes away frees the place of what it asked for.
+    """Await `work` as long as its caller is connected: one that disconnects frees the place of its request.
 
     For work that may be ended at any point, after the body was read. Raises: ClientGoneError.
     """

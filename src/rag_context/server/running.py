@@ -357,7 +357,7 @@ class _Keeper:
 
 
 def _is_running(pid: int) -> bool:
-    """Whether there is such a process, as far as can be told."""
+    """Whether there is such a process, as far as the system says."""
     if os.name != "posix":  # where asking means ending it
         return True
     try:

@@ -43,7 +43,7 @@ from rag_context.service.projects import ProjectService
 
 Request = TypeVar("Request", bound=WireRequest)
 Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
-"""Told how much is done, and of how much."""
+"""Called with how much is done, and of how much."""
 
 
 class Service(Protocol):
@@ -116,7 +116,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool gives back; a `SearchFailure` is told as an error."""
+    """What a tool returns; a `SearchFailure` is reported as an error."""
 
     body: WireResponse
     retry_after_s: float | None = None
@@ -190,7 +190,7 @@ def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
     if service.collections is not None:
         work |= collection_work(service.collections)
     if service.projects is not None:
-        work |= {name: told_of_projects(each) for name, each in project_work(service.projects).items()}
+        work |= {name: with_project_codes(each) for name, each in project_work(service.projects).items()}
     offered = (operation for name, operation in OPERATIONS.items() if name in work)
     return Registry(*(tool_of(operation, work[operation.name], vocabulary) for operation in offered))
 
@@ -270,8 +270,8 @@ def project_work(projects: ProjectService) -> WorkByName:
     )
 
 
-def told_of_projects(work: Work[Request]) -> Work[Request]:
-    """The same, with failures of backends told in the codes of these tools."""
+def with_project_codes(work: Work[Request]) -> Work[Request]:
+    """The same, with failures of backends reported in the codes of these tools."""
 
     async def run(request: Request, call: Call) -> WireResponse | Answer:
         try:

@@ -107,7 +107,7 @@ class AsyncHttp:
 
     @asynccontextmanager
     async def _reached(self, request_id: str) -> AsyncIterator[str]:
-        """The address for the time of one try; looked for again after one that reached nothing."""
+        """The address for the time of one try; determined again after one that reached nothing."""
         url = await self.find()
         if url is None:
             raise unreachable("No server announces itself any more", request_id, sent=False)

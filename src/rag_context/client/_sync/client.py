@@ -46,7 +46,7 @@ class Client:
         base_url: the server's address; else the setting `client.url` (`RAG_CONTEXT_URL`), else the running server of
             the data directory, else the one at this machine's configured port.
         api_key: the key to send; else that of the settings.
-        data_dir: the data directory whose server is meant; takes the place of the setting `client.url`.
+        data_dir: the data directory of the server; takes the place of the setting `client.url`.
         timeout_s: how long to wait for an answer, and for the rest of it.
         retries: when a failed call is tried again.
         transport: how requests travel, where not over the network as they are.
@@ -214,7 +214,7 @@ class Client:
 
 
 def _batches(documents: Documents) -> Iterator[Batch]:
-    """Documents in batches, read no further than asked for."""
+    """Documents in batches; the input is read no further than the batches that were taken."""
     batch = Batch(1)
     for document in each(documents):
         batch.add(document)

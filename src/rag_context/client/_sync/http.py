@@ -108,7 +108,7 @@ class Http:
 
     @contextmanager
     def _reached(self, request_id: str) -> Iterator[str]:
-        """The address for the time of one try; looked for again after one that reached nothing."""
+        """The address for the time of one try; determined again after one that reached nothing."""
         url = self.find()
         if url is None:
             raise unreachable("No server announces itself any more", request_id, sent=False)

@@ -55,7 +55,7 @@ INSTRUCTIONS: Final[Mapping[str, str]] = {
         f"rag_context_converse is for something else again. {_COLLECTIONS}"
     ),
 }
-"""What a model is told of the tools, by the set that is offered."""
+"""What a model reads about the tools, by the set that is offered."""
 
 VERSIONS: Final = ("2024-11-05", "2025-06-18", "2025-11-25")
 """Revisions that begin with `initialize`; later ones have no such request."""

@@ -256,7 +256,7 @@ def _one_page(params: types.PaginatedRequestParams | None) -> None:
 
 
 def parse_error(line: bytes) -> types.JSONRPCError:
-    """The answer to bytes that are no message; it names the request where that can be told."""
+    """The answer to bytes that are no message; it names the request where it can be recognised."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -275,7 +275,7 @@ def parse_error(line: bytes) -> types.JSONRPCError:
 
 
 def negotiable(line: bytes) -> bytes:
-    """The same message; an `initialize` for the revision with batches asks for the one before it instead."""
+    """The same message; an `initialize` for the revision with batches requests the one before it instead."""
     if BATCHING.encode() not in line or b'"initialize"' not in line:
         return line
     try:
@@ -295,7 +295,7 @@ def oversized() -> types.JSONRPCError:
 
 
 def is_message(line: bytes) -> bool:
-    """Whether these bytes are one message of the protocol, whatever it asks for."""
+    """Whether these bytes are one message of the protocol, whatever its method."""
     try:
         message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:

@@ -33,8 +33,8 @@ async def documents(service: Service, cursor: str | None) -> types.ListResources
     """A page of the newest documents.
 
     Raises:
-        MCPError: The cursor is none of ours.
-        BackendError: The memory could not be asked.
+        MCPError: The cursor is not one that this list gave.
+        BackendError: The memory is unavailable.
     """
     try:
         page = await service.listing(read_fields(ListRequest, {"limit": PAGE, "cursor": cursor}))
@@ -50,7 +50,7 @@ async def document(service: Service, uri: str, protocol_version: str) -> types.R
 
     Raises:
         MCPError: There is no such resource.
-        BackendError: The memory could not be asked.
+        BackendError: The memory is unavailable.
     """
     missing = types.INVALID_PARAMS if protocol_version in MODERN_PROTOCOL_VERSIONS else _NOT_FOUND_BEFORE_2026
     not_found = MCPError(missing, f"Resource not found: {uri[:512]}", {"uri": uri[:512]})
@@ -137,7 +137,7 @@ async def filled(
 
     Raises:
         MCPError: An argument cannot be used.
-        BackendError: The memory could not be asked.
+        BackendError: The memory is unavailable.
     """
     if known is RECALL:
         text = await _recall(service, arguments["topic"], request_id)

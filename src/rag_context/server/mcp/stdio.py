@@ -1,7 +1,7 @@
 """MCP over a pipe: lines in, lines out, in step with the process that holds the other end.
 
 Messages that are none are answered as errors, where the library would pass over them; and when the client closes its
-end, what it asked before is answered first.
+end, its earlier requests are answered first.
 """
 
 import asyncio

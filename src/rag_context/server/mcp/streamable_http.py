@@ -1,4 +1,4 @@
-"""Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller asked for progress.
+"""Streamable HTTP at `/mcp`: each request is answered by itself, as JSON unless the caller requested progress.
 
 A session is an identifier, given with the answer to `initialize` and returned by the client in a header. It keeps
 nothing but its entry here, so that a server can have many.
@@ -227,10 +227,10 @@ def _request_context(context: Context) -> RequestContext:
 
 
 IDLE_S = 24 * 3600.0
-"""A session that was not heard of for so long is forgotten."""
+"""A session that was not used for so long is forgotten."""
 
 MAX_SESSIONS = 1000
-"""Sessions of one key that are remembered; of more, those that were not heard of longest are forgotten."""
+"""Sessions of one key that are remembered; of more, those that were not used for longest are forgotten."""
 
 HEADER = b"mcp-session-id"
 _ID_BYTES = 24
@@ -241,11 +241,11 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._heard_s: dict[str | None, OrderedDict[str, float]] = {}
+        self._used_s: dict[str | None, OrderedDict[str, float]] = {}
 
     def open(self, key: str | None) -> str:
         """A new session of a key; None where no key is needed."""
-        own = self._heard_s.setdefault(key, OrderedDict())
+        own = self._used_s.setdefault(key, OrderedDict())
         self._drop_idle(own)
         if len(own) >= MAX_SESSIONS:
             own.popitem(last=False)
@@ -254,8 +254,8 @@ class Sessions:
         return session
 
     def enter(self, session: str, key: str | None) -> bool:
-        """Whether there is such a session of this key; it has been heard of, then."""
-        own = self._heard_s.get(key)
+        """Whether there is such a session of this key; it counts as used, then."""
+        own = self._used_s.get(key)
         if own is None:
             return False
         self._drop_idle(own)
@@ -267,7 +267,7 @@ class Sessions:
 
     def end(self, session: str, key: str | None) -> bool:
         """Forget a session; False where there is none."""
-        own = self._heard_s.get(key)
+        own = self._used_s.get(key)
         return own is not None and own.pop(session, None) is not None
 
     def _drop_idle(self, own: OrderedDict[str, float]) -> None:

@@ -54,7 +54,7 @@ def passages(results: list[SearchResult]) -> Iterator[str]:
 
 
 def _quoted(text: str) -> str:
-    """What surrounds a passage, told apart from it."""
+    """What surrounds a passage, marked as such."""
     return "\n".join(f"> {line}" for line in text.strip("\n").split("\n"))
 
 
