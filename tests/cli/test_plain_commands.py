@@ -96,6 +96,13 @@ def test_help_shows_no_types_of_python(run_cli: InProcessCli, words: tuple[str, 
     assert not any(sign in text for sign in ("<bool>", "<str>", "<list", "<Path>", "<path>", "{QUESTION}"))
 
 
+def test_the_help_names_the_default_connection_once(run_cli: InProcessCli) -> None:
+    text = " ".join(run_cli("collections", "values", "--help").out.replace("│", " ").split())
+
+    assert "without it, the one named default. " in text
+    assert "default default" not in text
+
+
 def test_the_usage_is_written_as_on_the_pages(run_cli: InProcessCli) -> None:
     assert "rag-context index [OPTIONS] PATH...  " in run_cli("index", "--help").out
     assert "rag-context collections query [OPTIONS] NAME [TEXT]  " in run_cli("collections", "query", "--help").out

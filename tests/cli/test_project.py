@@ -51,6 +51,8 @@ def test_where_there_is_no_project_the_next_step_is_named(commands: Commands) ->
     asked = commands("project", "status")
     assert asked.status == 2
     assert "--project" in asked.err
+    unknown = commands("project", "status", "--project", "nothing")
+    assert "Run `rag-context project activate` to add a project of files" in unknown.err
 
 
 def test_a_running_server_is_used_and_follows_the_files(commands: Commands, repository: Path) -> None:

@@ -175,6 +175,12 @@ def test_every_reference_leads_somewhere(client: httpx2.Client) -> None:
             target = target[part]
 
 
+def test_schemas_are_named_after_requests_not_after_tools(client: httpx2.Client) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+
+    assert not [name for name in schemas if name.endswith("Tool")]
+
+
 def test_keys_are_described_where_they_are_needed() -> None:
     options = ServerOptions(api_keys=(ApiKey.parse("k", hash_key("secret")),))
     described = build_openapi(create_app(StubService(), options).tools, options, "1")

@@ -203,23 +203,23 @@ class _OfACollection(ConnectionFields):
     name: CollectionName
 
 
-class ListCollectionsTool(ConnectionFields):
+class ListCollectionsRequest(ConnectionFields):
     """Which connection's collections."""
 
 
-class GetCollectionTool(_OfACollection):
+class GetCollectionRequest(_OfACollection):
     """Which collection."""
 
 
-class DeleteCollectionTool(_OfACollection):
+class DeleteCollectionRequest(_OfACollection):
     """Which collection goes, with all that is in it."""
 
 
-class CreateCollectionTool(CreateCollectionRequest, ConnectionFields):
+class NewCollectionRequest(CreateCollectionRequest, ConnectionFields):
     """A new collection, and where it shall live."""
 
 
-class SetMetadataTool(MetadataRequest, _OfACollection):
+class SetMetadataRequest(MetadataRequest, _OfACollection):
     """A collection's metadata."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
@@ -227,7 +227,7 @@ class SetMetadataTool(MetadataRequest, _OfACollection):
     merge: _Merge = False
 
 
-class AddDocumentsTool(_OfACollection):
+class AddDocumentsRequest(_OfACollection):
     """Documents to store."""
 
     documents: Annotated[list[Any], WithJsonSchema(_DOCUMENTS)]
@@ -243,7 +243,7 @@ class EmptyCollectionRequest(_OfACollection):
     """Which collection loses its documents, and stays."""
 
 
-class ListDocumentsTool(_OfACollection):
+class ListDocumentsRequest(_OfACollection):
     """Which documents, and which part of them."""
 
     where: _Where = None
@@ -257,7 +257,7 @@ class ListDocumentsTool(_OfACollection):
     ] = 0
 
 
-class DeleteDocumentsTool(_OfACollection):
+class DeleteCollectionDocumentsRequest(_OfACollection):
     """Which documents to delete, and how sure the caller is."""
 
     exactly_one_of: ClassVar[tuple[str, ...]] = ("ids", "where", "every")
@@ -273,7 +273,7 @@ class DeleteDocumentsTool(_OfACollection):
     ] = False
 
 
-class UpdateDocumentTool(MetadataRequest, _OfACollection):
+class UpdateDocumentRequest(MetadataRequest, _OfACollection):
     """A document's metadata."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {**MetadataRequest.sentences, **_OfACollection.sentences}
@@ -282,13 +282,13 @@ class UpdateDocumentTool(MetadataRequest, _OfACollection):
     merge: _Merge = False
 
 
-class ListValuesTool(ValuesFields, _OfACollection):
+class ListValuesRequest(ValuesFields, _OfACollection):
     """A metadata field."""
 
     sentences: ClassVar[Mapping[str, Sentences]] = {**ValuesFields.sentences, **_OfACollection.sentences}
 
 
-class QueryTool(QueryRequest, _OfACollection):
+class QueryCollectionRequest(QueryRequest, _OfACollection):
     """What to find, and where."""
 
 

@@ -35,7 +35,9 @@ NAMES: Mapping[str, Name] = {
     "embedding_provider": Name(None, "LABEL", "Who makes the vectors; rag-context: texts are embedded here."),
     "embedding_model": Name(None, "LABEL", "Which model makes them."),
     "dry_run": Name(None, None, "With --where: only say what would go."),
-    "connection": Name(None, "ID", "Connection that it lives on (connections.<id>)."),
+    "connection": Name(
+        None, "ID", "Connection that it lives on (connections.<id>); without it, the one named default."
+    ),
 }
 JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 

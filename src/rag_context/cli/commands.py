@@ -147,5 +147,11 @@ def exit_code(error: RagContextError) -> ExitCode:
 def report(error: RagContextError, screen: "Screen") -> ExitCode:
     """Say what went wrong, a line per problem."""
     for line in str(error).splitlines():
-        screen.error(line)
+        screen.error(_for_people(line))
     return exit_code(error)
+
+
+def _for_people(sentence: str) -> str:
+    """A sentence whose advice names the command instead of the tool: services write it for agents, as servers do."""
+    command = "un `rag-context project activate`"
+    return sentence.replace("Call activate_project", f"R{command}").replace("call activate_project", f"r{command}")

@@ -230,7 +230,8 @@ def _help(name: str, field: FieldInfo, chosen: Name) -> str:
     text = (chosen.help or field.description or name).rstrip(".")
     if len(found) == 2 and chosen.metavar != "SCORE":
         text += f", {found['ge']} to {found['le']}"
-    if isinstance(field.default, int | str) and not isinstance(field.default, bool):
+    has_default = isinstance(field.default, int | str) and not isinstance(field.default, bool)
+    if has_default and "default" not in text:
         text += f"; default {field.default}"
     return f"{text}."
 

@@ -4,7 +4,11 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from rag_context.api.collection_operations import DeleteDocumentsTool, ListDocumentsTool, SetMetadataTool
+from rag_context.api.collection_operations import (
+    DeleteCollectionDocumentsRequest,
+    ListDocumentsRequest,
+    SetMetadataRequest,
+)
 from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
 from rag_context.api.maintenance import (
@@ -291,11 +295,11 @@ def _rejection(error: BackendError) -> RequestRejectedError:
 def collection_work(service: CollectionService) -> WorkByName:
     """What does the operations of collections and providers."""
 
-    async def set_metadata(request: SetMetadataTool, _call: Call) -> WireResponse:
+    async def set_metadata(request: SetMetadataRequest, _call: Call) -> WireResponse:
         put = service.merge_metadata if request.merge else service.replace_metadata
         return await put(request.name, request, connection=request.connection)
 
-    async def documents(request: ListDocumentsTool, _call: Call) -> WireResponse:
+    async def documents(request: ListDocumentsRequest, _call: Call) -> WireResponse:
         return await service.documents(
             request.name,
             where=request.where,
@@ -306,7 +310,7 @@ def collection_work(service: CollectionService) -> WorkByName:
             connection=request.connection,
         )
 
-    async def delete_documents(request: DeleteDocumentsTool, _call: Call) -> WireResponse:
+    async def delete_documents(request: DeleteCollectionDocumentsRequest, _call: Call) -> WireResponse:
         name, connection = request.name, request.connection
         if request.ids is not None:
             return await service.delete_ids(name, request.ids, dry_run=request.dry_run, connection=connection)

@@ -7,22 +7,22 @@ The last ones have an address and are no tools: a model deletes one document, or
 from functools import partial
 
 from rag_context.api.collection_operations import (
-    AddDocumentsTool,
+    AddDocumentsRequest,
     ConverseRequest,
     ConverseResponse,
-    CreateCollectionTool,
-    DeleteCollectionTool,
+    DeleteCollectionDocumentsRequest,
+    DeleteCollectionRequest,
     DeleteDocumentRequest,
-    DeleteDocumentsTool,
     EmptyCollectionRequest,
-    GetCollectionTool,
-    ListCollectionsTool,
-    ListDocumentsTool,
-    ListValuesTool,
+    GetCollectionRequest,
+    ListCollectionsRequest,
+    ListDocumentsRequest,
+    ListValuesRequest,
+    NewCollectionRequest,
     NoFields,
-    QueryTool,
-    SetMetadataTool,
-    UpdateDocumentTool,
+    QueryCollectionRequest,
+    SetMetadataRequest,
+    UpdateDocumentRequest,
 )
 from rag_context.api.collections import (
     AddedDocumentsResponse,
@@ -89,7 +89,7 @@ COLLECTION_QUERY = _reading(
         "Find documents in a named collection. mode vector is vector search (the server embeds text, or give an "
         "embedding), text is keyword search, hybrid is both. " + _FILTER
     ),
-    request=QueryTool,
+    request=QueryCollectionRequest,
     response=QueryResponse,
     command="collections query",
     example={"name": _NAME, "text": "How long are logs kept?", "mode": "hybrid", "top_k": 3},
@@ -102,7 +102,7 @@ COLLECTION_LIST = _reading(
         "List the named collections of a connection, with their number of documents. Those with read_only belong "
         "to other programs: they can be read and queried, not written to."
     ),
-    request=ListCollectionsTool,
+    request=ListCollectionsRequest,
     response=CollectionsResponse,
     command="collections list",
     example={},
@@ -112,7 +112,7 @@ COLLECTION_GET = _reading(
     name="collection_get",
     title="Describe a collection",
     description="Describe a collection: its metadata, its labels, the dimension and model of its vectors.",
-    request=GetCollectionTool,
+    request=GetCollectionRequest,
     response=CollectionResponse,
     command="collections show",
     example={"name": _NAME},
@@ -124,7 +124,7 @@ COLLECTION_DOCUMENTS = _reading(
     description=(
         "List documents by id, those that match a filter or those of the given ids, a page at a time. " + _FILTER
     ),
-    request=ListDocumentsTool,
+    request=ListDocumentsRequest,
     response=DocumentsResponse,
     command="collections documents",
     omitted={"cli.include": "--embeddings says it"},
@@ -135,7 +135,7 @@ COLLECTION_VALUES = _reading(
     name="collection_values",
     title="List the values of a metadata field",
     description="List the distinct values of a metadata field of a collection's documents, to find possible filters.",
-    request=ListValuesTool,
+    request=ListValuesRequest,
     response=ValuesResponse,
     command="collections values",
     example={"name": _NAME, "field": "section_id"},
@@ -148,7 +148,7 @@ COLLECTION_CREATE = Operation(
         "Create an empty named collection. With embedding_provider rag-context the server embeds the texts of its "
         "documents itself; otherwise each document needs an embedding."
     ),
-    request=CreateCollectionTool,
+    request=NewCollectionRequest,
     response=CreatedCollectionResponse,
     access=Access.WRITE,
     read_only=False,
@@ -162,7 +162,7 @@ COLLECTION_ADD = _changing(
     name="collection_add",
     title="Store documents in a collection",
     description="Store documents, all of them or none; a known id is replaced. Each has a text, and any metadata.",
-    request=AddDocumentsTool,
+    request=AddDocumentsRequest,
     response=AddedDocumentsResponse,
     command="collections add",
     omitted={"cli.documents": "the argument FILE has them"},
@@ -173,7 +173,7 @@ COLLECTION_UPDATE_DOCUMENT = _changing(
     name="collection_update_document",
     title="Change a document's metadata",
     description="Replace the metadata of one document, or set some keys of it with merge; its text and vector stay.",
-    request=UpdateDocumentTool,
+    request=UpdateDocumentRequest,
     response=UpdatedDocumentResponse,
     command="collections update",
     example={"name": _NAME, "id": "retention-1", "metadata": {"reviewed": True}, "merge": True},
@@ -183,7 +183,7 @@ COLLECTION_SET_METADATA = _changing(
     name="collection_set_metadata",
     title="Change a collection's metadata",
     description="Replace the metadata of a collection, or set some keys of it with merge.",
-    request=SetMetadataTool,
+    request=SetMetadataRequest,
     response=MetadataResponse,
     command="collections metadata",
     example={"name": _NAME, "metadata": {"owner": "docs"}, "merge": True},
@@ -196,7 +196,7 @@ COLLECTION_DELETE_DOCUMENTS = _changing(
         "Remove documents by ids, by a filter, or every one; name exactly one of the three. A filter that matches "
         "many needs confirm: call with dry_run first, and check the result. This cannot be undone. " + _FILTER
     ),
-    request=DeleteDocumentsTool,
+    request=DeleteCollectionDocumentsRequest,
     response=DeletedMatchingResponse,
     command="collections remove",
     omitted={
@@ -212,7 +212,7 @@ COLLECTION_DELETE = _changing(
     name="collection_delete",
     title="Delete a collection",
     description="Remove a collection with all documents in it. This cannot be undone.",
-    request=DeleteCollectionTool,
+    request=DeleteCollectionRequest,
     response=DroppedCollectionResponse,
     command="collections delete",
     example={"name": _NAME},
