@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.corpus import Writer
 from benchmarks.figures import Figure
 from benchmarks.searching import quantile
-from rag_context.api.project_search import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
 from rag_context.projects.callers import CallerId

@@ -13,8 +13,7 @@ from typing import Any
 
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.wire import Vocabulary, json_schema
-from rag_context.cli.command_line import loaded
-from rag_context.cli.commands import EXIT_CODES
+from rag_context.cli.command_line import EXIT_CODES, loaded
 from rag_context.settings import FILE_NAME, KEYS, ApiKey, ConnectionSettings, Key
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -15,8 +15,7 @@ from typer.testing import CliRunner
 
 from rag_context import __version__
 from rag_context.cli import main
-from rag_context.cli.command_line import app, loaded
-from rag_context.cli.commands import EXIT_CODES
+from rag_context.cli.command_line import EXIT_CODES, app, loaded
 from rag_context.settings import KEYS
 from rag_context.settings.keys import ALIASES
 

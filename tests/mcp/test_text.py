@@ -8,7 +8,7 @@ from rag_context.api.collection_operations import ConverseResponse, ConverseResu
 from rag_context.api.collections import CreateCollectionRequest
 from rag_context.api.index import IndexResponse
 from rag_context.api.maintenance import ReindexResponse
-from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.api.search import SearchResponse, SearchResult
 from rag_context.api.stored_documents import (
     DeleteResponse,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from rag_context.api.project_search import RagQueryRequest, RagQueryResponse, SemanticSearchRequest
+from rag_context.api.project_queries import RagQueryRequest, RagQueryResponse, SemanticSearchRequest
 from rag_context.api.projects import (
     ActivateProjectRequest,
     ActivateProjectResponse,

@@ -24,7 +24,7 @@ from rich.progress import (
 
 from rag_context.api.collection_documents import NOT_EMBEDDED
 from rag_context.api.wire import CONNECTION_PATTERN, name_problem
-from rag_context.cli.commands import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.connecting import CollectionsClient, open_client
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import Chosen, load_available

@@ -1,56 +1,139 @@
-"""The commands for collections and their providers: their options and their help."""
+"""The commands for collections and their providers. Those that stream documents do it in `collections_batches`."""
 
 # ruff: noqa: PLC0415  (what takes long to load is imported by the command that needs it)
 
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeAlias
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
+from rag_context.api.operations import Operation
 from rag_context.api.operations import collections as operations
-from rag_context.cli import collections_work as work
-from rag_context.cli.commands import EPILOG
+from rag_context.cli.command_line import EPILOG
+from rag_context.cli.connecting import CollectionsClient, JsonObject, open_client
+from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, with_fields
-from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
+from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes, load_available
+from rag_context.errors import InvalidInputError
+
+_TEXT_CHARS = 300
 
 group = typer.Typer(
     no_args_is_help=True,
     help="Named sets of documents with vectors, embedded or on a server of their own.",
 )
 
+_NAMES: Mapping[str, Name] = {
+    "name": Name(None, "NAME", "Name of the collection.", is_argument=True),
+    "text": Name(None, "TEXT", "A query text, if this server embeds the collection's texts.", is_argument=True),
+    "field": Name(None, "FIELD", "A metadata field; a.b is a field of an object.", is_argument=True),
+    "id": Name(None, "ID", "Id of the document.", is_argument=True),
+    "embedding": Name(None, "JSON", "A vector instead of a text, as a list of numbers.", is_json=True),
+    "where": Name(None, "JSON", """Only documents that pass this filter, e.g. '{"doc_type":"code"}'.""", is_json=True),
+    "metadata": Name(None, "JSON", "Metadata: a JSON object.", is_json=True),
+    "top_k": Name("--limit", "N", "Most results."),
+    "min_score": Name(None, "X", "Minimum score."),
+    "mode": Name(None, None, "Vector search, keyword search, or hybrid search."),
+    "limit": Name(None, "N", "Most documents, up to 1000."),
+    "offset": Name(None, "N", "Number of documents to skip."),
+    "ids": Name("--id", "ID", "Only the document of this id; may be repeated."),
+    "merge": Name(None, None, "Set these keys and keep the others."),
+    "embedding_provider": Name(None, "LABEL", "Who makes the vectors; rag-context: texts are embedded here."),
+    "embedding_model": Name(None, "LABEL", "Which model makes them."),
+    "dry_run": Name(None, None, "With --where: only say what would go."),
+    "connection": Name(None, "ID", "Connection (connections.<id>); without it, the one named default."),
+}
+_JSON_ARGUMENT = Name(None, "JSON", "A JSON object.", is_argument=True, is_json=True)
 
-@group.command(name="list", epilog=EPILOG)
-@with_fields(operations.COLLECTION_LIST, work.NAMES)
+_Work: TypeAlias = Callable[[CollectionsClient], Awaitable[JsonObject]]
+_Print: TypeAlias = Callable[[JsonObject, Screen], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What was typed."""
+
+    fields: Fields
+    as_json: bool
+    data_dir: Path | None
+    config: Path | None
+
+    @property
+    def steps(self) -> tuple[str, str]:
+        """The address of the collection."""
+        return "collections", self.fields["name"]
+
+
+def _command(
+    operation: Operation[Any, Any], names: Mapping[str, Name] = {}, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command of the group with an option for each field of its operation."""
+    return lambda run: group.command(name, epilog=EPILOG)(with_fields(operation, {**_NAMES, **names})(run))
+
+
+def _run(given: _Given, work: _Work, show: _Print) -> None:
+    """Do the work of a command, and print the answer."""
+    screen = Screen()
+    loaded = load_available(Chosen(given.config, {"data_dir": given.data_dir}))
+
+    async def done() -> JsonObject:
+        async with open_client(loaded, given.fields.get("connection")) as client:
+            return await work(client)
+
+    answer = asyncio.run(done())
+    if given.as_json:
+        screen.line(json.dumps(answer, ensure_ascii=False))
+    else:
+        show(answer, screen)
+
+
+@_command(operations.COLLECTION_LIST, name="list")
 def list_collections(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """List the collections of a connection."""
-    exit_with(work.run_list(_chosen(config, data_dir), fields, as_json=as_json))
+    given = _Given(fields, as_json, data_dir, config)
+    _run(given, lambda client: client.ask("GET", "collections"), _show_list)
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_GET, work.NAMES)
+@_command(operations.COLLECTION_GET)
 def show(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Show a collection: its labels, its metadata, its number of documents."""
-    exit_with(work.run_show(_chosen(config, data_dir), fields, as_json=as_json))
+    given = _Given(fields, as_json, data_dir, config)
+    _run(given, lambda client: client.ask("GET", *given.steps), _show_one)
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_CREATE, work.NAMES)
+@_command(operations.COLLECTION_CREATE)
 def create(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Create an empty collection; an existing name is an error."""
-    exit_with(work.run_create(_chosen(config, data_dir), fields, as_json=as_json))
+    body = {name: value for name, value in fields.items() if name != "connection"}
+    _run(
+        _Given(fields, as_json, data_dir, config),
+        lambda client: client.tell("POST", "collections", body=body),
+        lambda answer, screen: screen.note(f"Created {safe(answer['name'])} on connection {answer['connection']}."),
+    )
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_DELETE, work.NAMES)
+@_command(operations.COLLECTION_DELETE)
 def delete(
     fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
 ) -> None:
     """Delete a collection with all documents in it."""
-    exit_with(work.run_delete(_chosen(config, data_dir), fields, yes=yes, as_json=as_json))
+    if not yes:
+        ask_first(f"Delete the collection {safe(fields['name'])} with all documents in it?")
+    given = _Given(fields, as_json, data_dir, config)
+    _run(
+        given,
+        lambda client: client.ask("DELETE", *given.steps),
+        lambda answer, screen: screen.note(f"Deleted {safe(answer['collection'])}."),
+    )
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_ADD, work.NAMES)
+@_command(operations.COLLECTION_ADD)
 def add(
     fields: Fields,
     file: Annotated[
@@ -67,18 +150,31 @@ def add(
     from rag_context.cli import collections_batches as batches
 
     what = batches.Addition(fields["name"], file, fields.get("connection"), as_json)
-    exit_with(batches.run_add(_chosen(config, data_dir), what))
+    exit_with(batches.run_add(Chosen(config, {"data_dir": data_dir}), what))
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_QUERY, work.NAMES)
+@_command(operations.COLLECTION_QUERY)
 def query(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Find documents by a text or a vector."""
-    exit_with(work.run_query(_chosen(config, data_dir), fields, as_json=as_json))
+    if "text" not in fields and "embedding" not in fields:
+        raise InvalidInputError("Say what to find: a TEXT, or --embedding '[0.1, ...]'.")
+    given = _Given(fields, as_json, data_dir, config)
+    body = {name: value for name, value in fields.items() if name not in ("name", "connection")}
+
+    async def work(client: CollectionsClient) -> JsonObject:
+        if "text" in fields and fields.get("mode") != "text":
+            await client.model_loaded()
+        return await client.tell("POST", *given.steps, "query", body=body)
+
+    def show(answer: JsonObject, screen: Screen) -> None:
+        _show_documents(answer["results"], screen)
+        if not answer["results"]:
+            screen.note("Nothing found.")
+
+    _run(given, work, show)
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_DOCUMENTS, work.NAMES)
+@_command(operations.COLLECTION_DOCUMENTS)
 def documents(
     fields: Fields,
     embeddings: Annotated[bool, typer.Option("--embeddings", help="With --json: the vectors too.")] = False,
@@ -87,35 +183,50 @@ def documents(
     config: Config = None,
 ) -> None:
     """List documents by id, and how many there are in all."""
-    exit_with(work.run_documents(_chosen(config, data_dir), fields, embeddings=embeddings, as_json=as_json))
+    given = _Given(fields, as_json, data_dir, config)
+    offset = fields.get("offset", 0)
+    query = {
+        "where": json.dumps(fields["where"]) if "where" in fields else None,
+        "limit": str(fields["limit"]) if "limit" in fields else None,
+        "offset": str(offset),
+        "ids": json.dumps(fields["ids"]) if "ids" in fields else None,
+        "include": "embeddings" if embeddings else None,
+    }
+
+    def show(answer: JsonObject, screen: Screen) -> None:
+        _show_documents(answer["documents"], screen)
+        first = offset + 1 if answer["count"] else 0
+        screen.note(f"{first} to {offset + answer['count']} of {counted(answer['total'], 'document')}.")
+
+    _run(given, lambda client: client.ask("GET", *given.steps, "documents", fields=query), show)
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_VALUES, work.NAMES)
+@_command(operations.COLLECTION_VALUES)
 def values(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """List the distinct values of a metadata field."""
-    exit_with(work.run_values(_chosen(config, data_dir), fields, as_json=as_json))
+    given = _Given(fields, as_json, data_dir, config)
+    query = {"field": fields["field"]}
+
+    def show(answer: JsonObject, screen: Screen) -> None:
+        for value in answer["values"]:
+            screen.show(safe(value) if isinstance(value, str) else json.dumps(value))
+
+    _run(given, lambda client: client.ask("GET", *given.steps, "metadata-values", fields=query), show)
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_SET_METADATA, {**work.NAMES, "metadata": work.JSON_ARGUMENT})
+@_command(operations.COLLECTION_SET_METADATA, {"metadata": _JSON_ARGUMENT})
 def metadata(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Replace the metadata of a collection, or with --merge a part of it."""
-    exit_with(work.run_metadata(_chosen(config, data_dir), fields, as_json=as_json))
+    _put_metadata(_Given(fields, as_json, data_dir, config), "metadata")
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_UPDATE_DOCUMENT, {**work.NAMES, "metadata": work.JSON_ARGUMENT})
+@_command(operations.COLLECTION_UPDATE_DOCUMENT, {"metadata": _JSON_ARGUMENT})
 def update(fields: Fields, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """Replace the metadata of one document, or with --merge a part of it; text and vector stay."""
-    exit_with(work.run_update(_chosen(config, data_dir), fields, as_json=as_json))
+    _put_metadata(_Given(fields, as_json, data_dir, config), "documents", fields["id"], "metadata")
 
 
-@group.command(epilog=EPILOG)
-@with_fields(
-    operations.COLLECTION_DELETE_DOCUMENTS,
-    {**work.NAMES, "ids": Name(None, "ID", "Ids of documents.", is_argument=True)},
-)
+@_command(operations.COLLECTION_DELETE_DOCUMENTS, {"ids": Name(None, "ID", "Ids of documents.", is_argument=True)})
 def remove(
     fields: Fields,
     yes: Annotated[
@@ -126,16 +237,41 @@ def remove(
     config: Config = None,
 ) -> None:
     """Delete documents by id, or those that pass a filter."""
-    exit_with(work.run_remove(_chosen(config, data_dir), fields, yes=yes, as_json=as_json))
+    given = _Given(fields, as_json, data_dir, config)
+    if ("where" in fields) == ("ids" in fields):
+        raise InvalidInputError("Say what to delete: one or more IDs, or --where '{...}'.")
+    if "where" in fields:
+        _remove_matching(given, yes=yes)
+        return
+    if "dry_run" in fields:
+        raise InvalidInputError(
+            "--dry-run goes with --where; `rag-context collections documents --id` shows documents."
+        )
+    ids = fields["ids"]
+
+    async def work(client: CollectionsClient) -> JsonObject:
+        for id_ in ids:
+            if id_ == "all":
+                raise InvalidInputError("No document has the id 'all'; `rag-context collections empty` deletes all.")
+            await client.ask("DELETE", *given.steps, "documents", id_)
+        return {"status": "deleted", "collection": fields["name"], "ids": list(ids)}
+
+    _run(given, work, lambda answer, screen: screen.note(f"{counted(len(answer['ids']), 'document')} deleted."))
 
 
-@group.command(epilog=EPILOG)
-@with_fields(operations.COLLECTION_EMPTY, work.NAMES)
+@_command(operations.COLLECTION_EMPTY)
 def empty(
     fields: Fields, yes: Yes = False, as_json: AsJson = False, data_dir: DataDir = None, config: Config = None
 ) -> None:
     """Delete all documents of a collection, or none; the collection stays."""
-    exit_with(work.run_empty(_chosen(config, data_dir), fields, yes=yes, as_json=as_json))
+    if not yes:
+        ask_first(f"Delete all documents of the collection {safe(fields['name'])}?")
+    given = _Given(fields, as_json, data_dir, config)
+    _run(
+        given,
+        lambda client: client.ask("DELETE", *given.steps, "documents", "all"),
+        lambda answer, screen: screen.note(f"{counted(answer['count_deleted'], 'document')} deleted."),
+    )
 
 
 @group.command(epilog=EPILOG)
@@ -155,14 +291,108 @@ def copy(
     """
     from rag_context.cli import collections_batches as batches
 
-    exit_with(batches.run_copy(_chosen(config, data_dir), batches.Copy(source, target, overwrite, as_json)))
+    exit_with(
+        batches.run_copy(Chosen(config, {"data_dir": data_dir}), batches.Copy(source, target, overwrite, as_json))
+    )
 
 
 @group.command(epilog=EPILOG)
 def providers(as_json: AsJson = False, data_dir: DataDir = None, config: Config = None) -> None:
     """List the kinds of provider, what they can do, and the connections to them."""
-    exit_with(work.run_providers(_chosen(config, data_dir), as_json=as_json))
+    given = _Given({}, as_json, data_dir, config)
+    _run(given, lambda client: client.ask("GET", "providers"), _show_providers)
 
 
-def _chosen(config: Path | None, data_dir: Path | None) -> Chosen:
-    return Chosen(config, {"data_dir": data_dir})
+def _put_metadata(given: _Given, *steps: str) -> None:
+    """Put the metadata of a collection or of one of its documents."""
+    body = {"metadata": given.fields["metadata"]}
+    merge = {"merge": "true" if "merge" in given.fields else "false"}
+    _run(
+        given,
+        lambda client: client.tell("PUT", *given.steps, *steps, body=body, fields=merge),
+        lambda answer, screen: screen.show(safe(_compact(answer["metadata"]))),
+    )
+
+
+def _remove_matching(given: _Given, *, yes: bool) -> None:
+    query = {
+        "where": json.dumps(given.fields["where"]),
+        "dry_run": "true" if "dry_run" in given.fields else "false",
+        "confirm": "true" if yes else "false",
+    }
+
+    def show(answer: JsonObject, screen: Screen) -> None:
+        for id_ in answer["ids"]:
+            screen.show(safe(id_))
+        more = answer["count_deleted"] - len(answer["ids"])
+        rest = f" (the first {len(answer['ids'])} are listed)" if more > 0 else ""
+        done = "would be deleted" if answer["status"] == "preview" else "deleted"
+        screen.note(f"{counted(answer['count_deleted'], 'document')} {done}{rest}.")
+
+    _run(given, lambda client: client.ask("DELETE", *given.steps, "documents", fields=query), show)
+
+
+def _show_list(answer: JsonObject, screen: Screen) -> None:
+    if not answer["collections"]:
+        screen.note("There are no collections yet; `rag-context collections create NAME` makes one.")
+        return
+    table = _table("Name", "Documents", "Dimension", "Embeddings")
+    for one in answer["collections"]:
+        table.add_row(safe(one["name"]), str(one["count"]), str(one.get("dimension", "")), safe(_labels(one)))
+    screen.show(table)
+
+
+def _show_one(answer: JsonObject, screen: Screen) -> None:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="dim")
+    table.add_column()
+    for title, value in (
+        ("Name", answer["name"]),
+        ("Connection", answer["connection"]),
+        ("Documents", str(answer["count"])),
+        ("Dimension", str(answer.get("dimension", "none yet"))),
+        ("Embeddings", _labels(answer)),
+        ("Model", answer.get("model", {}).get("name", "")),
+        ("Made by", "another program; it can only be read" if answer.get("read_only") else ""),
+        ("Created", answer.get("created", "")),
+        ("Metadata", _compact(answer["metadata"])),
+    ):
+        if value:
+            table.add_row(title, safe(value))
+    screen.show(table)
+
+
+def _show_documents(documents: Sequence[JsonObject], screen: Screen) -> None:
+    for document in documents:
+        score = f"{document['score']:.3f}  " if "score" in document else ""
+        screen.show(Text.assemble((score, "cyan"), (safe(document["id"]), "bold")))
+        text = " ".join(document["text"].split())
+        screen.show_below(safe(text[:_TEXT_CHARS] + ("…" if len(text) > _TEXT_CHARS else "")), "")
+        if document["metadata"]:
+            screen.show_below(safe(_compact(document["metadata"])), "dim")
+
+
+def _show_providers(answer: JsonObject, screen: Screen) -> None:
+    table = _table("Name", "Provider", "Can", "Connections", "Note")
+    for one in answer["providers"]:
+        able = [name for name, value in one.get("capabilities", {}).items() if value is True]
+        note = one.get("reason", "")
+        name = Text(safe(one["name"]), style="" if one["available"] else "dim")
+        table.add_row(name, safe(one["title"]), ", ".join(able), safe(", ".join(one["connections"])), safe(note))
+    screen.show(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in {"Documents", "Dimension"} else "left")
+    return table
+
+
+def _labels(collection: JsonObject) -> str:
+    labels = (collection.get("embedding_provider"), collection.get("embedding_model"))
+    return " / ".join(label for label in labels if label)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -28,7 +28,7 @@ from rich.progress import (
 from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
-from rag_context.cli.commands import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available

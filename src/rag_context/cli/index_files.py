@@ -30,7 +30,7 @@ from rich.text import Text
 from rag_context._version import __version__
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.commands import ExitCode, exit_code
+from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.connecting import Connection, open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import (

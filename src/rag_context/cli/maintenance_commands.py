@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rag_context.api.maintenance import CheckResponse, FlawReport
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available

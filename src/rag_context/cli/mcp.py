@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from rag_context.cli.commands import ExitCode, exit_code, report
+from rag_context.cli.command_line import ExitCode, exit_code, report
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError, RagContextError

@@ -11,7 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.errors import InvalidInputError

@@ -15,7 +15,7 @@ from rag_context.api.maintenance import HealthRequest, HealthResponse, StatsRequ
 from rag_context.api.operations import Operation, Response, memory
 from rag_context.api.search import Explain, SearchRequest, SearchResponse, SearchResult
 from rag_context.api.wire import WireResponse
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields

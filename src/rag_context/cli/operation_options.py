@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from rag_context.api.operations import Operation
 from rag_context.api.reading import read_fields
 from rag_context.api.wire import Vocabulary, WireRequest
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import safe
 from rag_context.cli.shared_options import parse_time
 from rag_context.errors import FieldError, InvalidInputError

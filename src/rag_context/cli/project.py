@@ -17,9 +17,9 @@ from rich.text import Text
 
 from rag_context.api.operations import Operation, Request, Response
 from rag_context.api.operations import projects as operations
-from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse
+from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse
 from rag_context.api.projects import ActivateProjectRequest, ProjectResponse
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import Remote, open_connection
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed

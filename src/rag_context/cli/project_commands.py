@@ -11,7 +11,7 @@ from rich.text import Text
 from rag_context.api.operations import projects as operations
 from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
 from rag_context.cli import project as work
-from rag_context.cli.commands import EPILOG, ExitCode
+from rag_context.cli.command_line import EPILOG, ExitCode
 from rag_context.cli.console import Screen, ask_first, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes

@@ -20,7 +20,7 @@ from rag_context.api.discovery import Announcement, is_every_address, server_url
 from rag_context.api.index import FileReceipt
 from rag_context.api.operations import Access
 from rag_context.api.wire import Vocabulary
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen
 from rag_context.cli.index_files import open_sync
 from rag_context.cli.local_connection import InProcess

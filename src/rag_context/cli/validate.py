@@ -13,7 +13,7 @@ from pydantic import SecretStr
 from rich.text import Text
 
 from rag_context.api.discovery import server_url
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen, safe
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load
 from rag_context.client._async.async_http import AsyncHttp

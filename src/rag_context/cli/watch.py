@@ -13,7 +13,7 @@ import typer
 from rich.text import Text
 
 from rag_context.api.index import FileReceipt
-from rag_context.cli.commands import ExitCode
+from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import open_connection
 from rag_context.cli.console import Screen
 from rag_context.cli.index_files import Said, open_sync

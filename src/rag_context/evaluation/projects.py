@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_context.api.project_search import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.reading import read_fields
 from rag_context.api.search import QUERY_CHARS

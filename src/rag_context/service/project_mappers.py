@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import PurePosixPath
 from typing import Any, Literal, cast
 
-from rag_context.api.project_search import Leg, LinkedDoc, Source
+from rag_context.api.project_queries import Leg, LinkedDoc, Source
 from rag_context.api.projects import DocType, ListedProject, TypeCount
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord

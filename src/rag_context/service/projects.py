@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from rag_context.api import project_search
+from rag_context.api import project_queries
 from rag_context.api import projects as wire
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
@@ -138,8 +138,8 @@ class ProjectService:
         )
 
     async def query(
-        self, request: project_search.RagQueryRequest, *, caller: CallerId, request_id: str
-    ) -> project_search.RagQueryResponse:
+        self, request: project_queries.RagQueryRequest, *, caller: CallerId, request_id: str
+    ) -> project_queries.RagQueryResponse:
         """A context for a question, and an answer if a chat model is configured."""
         project = await self._resolver.resolve(request, caller)
         await self._check_doc_types(request.doc_types, project)
@@ -158,11 +158,11 @@ class ProjectService:
         )
         behind = self._behind(project.tenant)
         fields = await self._search.context(request.query, project.tenant, options, request_id, behind)
-        return project_search.RagQueryResponse(**fields)
+        return project_queries.RagQueryResponse(**fields)
 
     async def search(
-        self, request: project_search.SemanticSearchRequest, *, caller: CallerId, request_id: str
-    ) -> project_search.SemanticSearchResponse:
+        self, request: project_queries.SemanticSearchRequest, *, caller: CallerId, request_id: str
+    ) -> project_queries.SemanticSearchResponse:
         """The documents that answer a question."""
         project = await self._resolver.resolve(request, caller)
         await self._check_doc_types(request.doc_types, project)
@@ -178,7 +178,7 @@ class ProjectService:
         )
         behind = self._behind(project.tenant)
         fields = await self._search.documents(request.query, project.tenant, options, request_id, behind)
-        return project_search.SemanticSearchResponse(**fields)
+        return project_queries.SemanticSearchResponse(**fields)
 
     async def read(self, request: wire.ReadDocumentRequest, *, caller: CallerId) -> wire.ReadDocumentResponse:
         """Lines of one document."""
@@ -279,8 +279,8 @@ class ProjectService:
         return wire.ListProjectsResponse(projects=listed)
 
     async def search_external(
-        self, request: project_search.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
-    ) -> project_search.SearchExternalDocsResponse:
+        self, request: project_queries.SearchExternalDocsRequest, *, caller: CallerId, request_id: str
+    ) -> project_queries.SearchExternalDocsResponse:
         """The external documents that answer a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, caller))
         options = replace(
@@ -290,11 +290,11 @@ class ProjectService:
         behind = self._behind(activation.tenant)
         fields = await self._search.documents(request.query, tenant, options, request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return project_search.SearchExternalDocsResponse(**fields, external_docs_path=path)
+        return project_queries.SearchExternalDocsResponse(**fields, external_docs_path=path)
 
     async def query_external(
-        self, request: project_search.RagQueryExternalRequest, *, caller: CallerId, request_id: str
-    ) -> project_search.RagQueryExternalResponse:
+        self, request: project_queries.RagQueryExternalRequest, *, caller: CallerId, request_id: str
+    ) -> project_queries.RagQueryExternalResponse:
         """A context of external documents for a question."""
         activation, tenant, path = external(await self._resolver.resolve(request, caller))
         options = replace(
@@ -311,7 +311,7 @@ class ProjectService:
         behind = self._behind(activation.tenant)
         fields = await self._search.context(request.query, tenant, options, request_id, behind)
         fields |= tenant_fields(activation.tenant)
-        return project_search.RagQueryExternalResponse(**fields, external_docs_path=path)
+        return project_queries.RagQueryExternalResponse(**fields, external_docs_path=path)
 
     async def _files_of(self, request: ProjectRequest, caller: CallerId) -> Activation:
         """The project whose files a request is about, on the branch that is checked out now."""

@@ -1,7 +1,7 @@
 """The operations of project documents: a team's Markdown files, per project and branch."""
 
 from rag_context.api.operations import Access, Operation, Toolset
-from rag_context.api.project_search import (
+from rag_context.api.project_queries import (
     RagQueryExternalRequest,
     RagQueryExternalResponse,
     RagQueryRequest,

@@ -16,7 +16,7 @@ from rag_context.api.collections import (
     UpdatedDocumentResponse,
     ValuesResponse,
 )
-from rag_context.api.project_search import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
+from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, SemanticSearchResponse, Source
 from rag_context.api.projects import (
     ActivateProjectResponse,
     DeleteDocumentsResponse,
