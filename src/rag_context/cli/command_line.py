@@ -337,7 +337,7 @@ class FreezeSurvivors:
         if phase == "start":
             self._started = time.perf_counter()
         elif time.perf_counter() - self._started > self._long_s:
-            gc.freeze()
+            gc.freeze()  # no later collection visits what is alive now
             self._left -= 1
 
 

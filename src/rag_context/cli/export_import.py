@@ -29,7 +29,7 @@ from rich.text import Text
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.cli.command_line import ExitCode, exit_code
-from rag_context.cli.console import Screen, safe
+from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
 from rag_context.domain.embedding_model import EmbeddingModel
@@ -129,7 +129,7 @@ def run_export(chosen: Chosen, what: ExportRun) -> ExitCode:
         (screen.err.file if what.file == STREAM else screen.out.file).write(json.dumps(asdict(out)) + "\n")
     else:
         waiting = f", {out.pending} of them without vectors" if out.pending else ""
-        screen.note(f"{_documents(out.documents)} exported{waiting}.")
+        screen.note(f"{counted(out.documents, 'document')} exported{waiting}.")
     if what.project and not out.documents:
         screen.warning(f"no document belongs to a project {what.project!r}")
     return ExitCode.OK
@@ -237,13 +237,9 @@ def _summarise(imported: Imported, screen: Screen) -> None:
         screen.note("--overwrite puts the versions of the export in place of newer ones.")
     if imported.pending:
         screen.note(
-            f"{_documents(imported.pending)} wait for their vectors: found by words now, and completed while a "
-            "server runs."
+            f"{counted(imported.pending, 'document')} wait for their vectors: found by words now, and completed while "
+            "a server runs."
         )
-
-
-def _documents(number: int) -> str:
-    return f"{number} document{'' if number == 1 else 's'}"
 
 
 @contextmanager

@@ -93,6 +93,7 @@ def with_fields(
             typed = {name: given.pop(name) for name in chosen}
             run({name: _read(value, name, chosen[name]) for name, value in typed.items() if _is_typed(value)}, **given)
 
+        # Typer reads the options from the signature and the annotations, and `__wrapped__` would lead it past both.
         parameters = sorted((*options, *own), key=lambda each: each.default is not Parameter.empty)
         parameters = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
         command.__signature__ = signature(run).replace(parameters=parameters)  # type: ignore[attr-defined]

@@ -21,7 +21,7 @@ from rag_context.api.project_queries import LabelledResponse, RagQueryResponse, 
 from rag_context.api.projects import ActivateProjectRequest, ProjectResponse
 from rag_context.cli.command_line import ExitCode
 from rag_context.cli.connecting import Remote, open_connection
-from rag_context.cli.console import Screen, safe
+from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.operation_options import Fields, Name, read_typed
 from rag_context.cli.shared_options import Chosen, load_available
 from rag_context.errors import InvalidInputError
@@ -132,7 +132,7 @@ def run_status(chosen: Chosen, fields: Fields, *, as_json: bool) -> ExitCode:
     if as_json:
         screen.line(json.dumps({**json.loads(response.to_json()), "options": options}, ensure_ascii=False))
         return ExitCode.OK
-    screen.show(Text.assemble((_whose(response), "bold"), f" · {count_of(response.total_docs)}"))
+    screen.show(Text.assemble((_whose(response), "bold"), f" · {counted(response.total_docs, 'document')}"))
     table = Table("type", "documents", "folder", "what it is for", box=None, pad_edge=False)
     for each in response.doc_types:
         table.add_row(safe(each.name), str(each.doc_count), safe(each.folder), safe(each.description))
@@ -203,8 +203,10 @@ async def _activate(chosen: Chosen, request: ActivateProjectRequest, *, as_json:
         screen.warning(warning)
     if len(response.warnings) > _SHOWN_WARNINGS:
         screen.warning("and others; --json lists the first hundred")
-    counted = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
-    screen.show(Text(f"{_whose(response)} · {count_of(response.total_docs)}" + (f" ({counted})" if counted else "")))
+    by_type = ", ".join(f"{each.name} {each.doc_count}" for each in response.doc_types if each.doc_count)
+    screen.show(
+        Text(f"{_whose(response)} · {counted(response.total_docs, 'document')}" + (f" ({by_type})" if by_type else ""))
+    )
     follows = "which follows its files" if isinstance(tools, Remote) else "as it is now; a running server follows files"
     screen.note(Text(f"Indexed by {tools.place}, {follows}.", style="dim"))
     return ExitCode.OK
@@ -302,13 +304,13 @@ def _print_context(response: RagQueryResponse, screen: Screen) -> None:
     screen.line(safe(response.context).rstrip("\n"))
     found = len(response.sources) + len(response.critical_docs) + len(response.linked_docs)
     screen.note(
-        Text(f"{_whose(response)} · {count_of(found)}, {response.token_count} tokens", style="dim"),
+        Text(f"{_whose(response)} · {counted(found, 'document')}, {response.token_count} tokens", style="dim"),
     )
 
 
 def _print_results(response: SemanticSearchResponse, screen: Screen) -> None:
     _print_label(response, screen)
-    screen.show(Text(f"{_whose(response)} · {count_of(len(response.results))}"))
+    screen.show(Text(f"{_whose(response)} · {counted(len(response.results), 'document')}"))
     for number, result in enumerate(response.results, 1):
         line = Text.assemble((f"{number:>2}. ", "bold"), (f"{result.relevance_score:.2f}", "bold green"), "  ")
         line.append(safe(result.path), "bold")
@@ -339,7 +341,3 @@ def _print_label(response: LabelledResponse, screen: Screen) -> None:
 
 def _whose(response: ProjectResponse) -> str:
     return safe(f"{response.project_name} (branch {response.branch_name}, {response.path_hash})")
-
-
-def count_of(count: int) -> str:
-    return "1 document" if count == 1 else f"{count} documents"

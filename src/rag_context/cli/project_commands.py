@@ -12,7 +12,7 @@ from rag_context.api.operations import projects as operations
 from rag_context.api.projects import DeleteDocumentsResponse, ListedProject, ListProjectsRequest, ListProjectsResponse
 from rag_context.cli import project as work
 from rag_context.cli.command_line import EPILOG, ExitCode
-from rag_context.cli.console import Screen, ask_first, safe
+from rag_context.cli.console import Screen, ask_first, counted, safe
 from rag_context.cli.operation_options import Fields, Name, exit_with, read_typed, with_fields
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, Yes
 
@@ -133,7 +133,7 @@ def _forget(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> Exit
     if not dry_run:
         if not yes:
             branches = "all branches" if response.branch_name is None else f"branch {safe(response.branch_name)}"
-            many = work.count_of(response.deleted_count)
+            many = counted(response.deleted_count, "document")
             ask_first(f"Forget {many} of {safe(response.project_name)}, {branches}? Its files stay as they are.")
         response = asyncio.run(deletion(dry_run=False))
     screen = Screen()
@@ -141,7 +141,7 @@ def _forget(chosen: Chosen, fields: Fields, *, yes: bool, as_json: bool) -> Exit
         screen.line(response.to_json().decode())
     else:
         done = "would be forgotten (none was)" if dry_run else "forgotten; the files stay as they are"
-        screen.show(Text(f"{safe(response.project_name)}: {work.count_of(response.deleted_count)} {done}"))
+        screen.show(Text(f"{safe(response.project_name)}: {counted(response.deleted_count, 'document')} {done}"))
     return ExitCode.OK
 
 

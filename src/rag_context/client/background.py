@@ -65,6 +65,7 @@ class KeyedQueue(Generic[Item]):
         while (item := self._next()) is None:
             self._changed.clear()
             await self._changed.wait()
+        # Several items may have come with one wake-up: the next worker has to look too.
         self._changed.set()
         return item
 
@@ -107,7 +108,7 @@ class KeyedQueue(Generic[Item]):
             for lane, items in self._waiting.items():
                 if lane not in self._busy:
                     item = items.popleft()
-                    if items:
+                    if items:  # behind the other lanes, so that a long one does not keep them waiting
                         self._waiting.move_to_end(lane)
                     else:
                         del self._waiting[lane]
@@ -278,7 +279,7 @@ class BackgroundIndexer:
 
     async def close(self) -> None:
         """Take no more, work the queue off for as long as there is time, and say what is left."""
-        lanes, self._lanes = self._lanes, None
+        lanes, self._lanes = self._lanes, None  # from here on `queue` rejects documents
         if lanes is None:
             return
         lanes.shut()

@@ -247,11 +247,12 @@ class Batch:
 
     def begin(self) -> bytes:
         """The body of a request for what is unanswered."""
-        self._rest.clear()
+        self._rest.clear()  # of a receipt that was cut off: its line is among the unanswered
         return b"".join(self.unanswered)
 
     def take(self, chunk: bytes, reply: httpx2.Response, request_id: str) -> None:
         """Read what arrived. Raises: InvalidResponseError."""
+        # A chunk may end within a receipt; its beginning waits for the rest.
         *ended, rest = bytes(self._rest + chunk).split(b"\n")
         self._rest[:] = rest
         for line in ended:

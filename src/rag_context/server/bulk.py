@@ -14,8 +14,8 @@ from starlette.types import Receive, Send
 from rag_context.api.failure import Detail
 from rag_context.api.index import BulkLine, BulkReceipt
 from rag_context.api.reading import read_json
-from rag_context.domain.documents import CHAT
 from rag_context.errors import BackendError, InvalidInputError, RagContextError
+from rag_context.files.sending import may_replace
 from rag_context.server.failures import component_sentence, log_failure
 from rag_context.server.requests import ClientGoneError, RequestRejectedError
 from rag_context.server.tools import Service
@@ -80,6 +80,7 @@ class BulkRun:
     async def run(self, receive: Receive, send: Send) -> None:
         """Read every line, keep what can be kept, and send a receipt for each."""
         outbox = _Outbox()
+        # Its size bounds the lines in progress: reading waits while as many tasks have no receipt yet.
         waiting: asyncio.Queue[asyncio.Task[bytes] | None] = asyncio.Queue(self.concurrency)
         try:
             async with asyncio.TaskGroup() as group:
@@ -114,15 +115,16 @@ class BulkRun:
             document = read_json(self.model, line)
         except InvalidInputError as error:
             return group.create_task(_rejected(number, str(error), Detail.list_of(error.details)))
-        if document.content_type == CHAT and not document.from_file:
+        if not may_replace(document):
             return group.create_task(self._keep(document, number, None))
+        # Several versions of a document are stored in the order of their lines: each waits for the one before.
         task = group.create_task(self._keep(document, number, self._last.get(document.source)))
         self._last[document.source] = task
         task.add_done_callback(lambda done: self._forget(document.source, done))
         return task
 
     def _forget(self, source: str, done: asyncio.Task[bytes]) -> None:
-        if self._last.get(source) is done:
+        if self._last.get(source) is done:  # else a later line of this source stands there by now
             del self._last[source]
 
     async def _keep(self, document: BulkLine, number: int, earlier: asyncio.Task[bytes] | None) -> bytes:
@@ -146,6 +148,7 @@ async def _rejected(number: int, reason: str, details: list[Detail] | None = Non
 
 
 async def _collect(waiting: asyncio.Queue[asyncio.Task[bytes] | None], outbox: _Outbox) -> None:
+    # Awaited in the order of the lines, whichever task is done first: so receipts keep that order.
     while (task := await waiting.get()) is not None:
         await outbox.put(await task)
     outbox.close()

@@ -193,6 +193,7 @@ class RequestIdMiddleware:
                 _log(scope, status, (self._clock() - started) * 1000)
 
     def _admit(self, scope: Scope) -> None:
+        # A busy process is alive: an orchestrator that got 503 from /live would restart it.
         if self._running > self._max_requests and scope["path"] != "/live":
             raise RequestRejectedError(503, ErrorCode.OVERLOADED, "Too many requests at once", retry_after="1")
         headers = scope["headers"]

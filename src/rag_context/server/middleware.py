@@ -137,6 +137,7 @@ class AuthMiddleware:
 
     def _caller(self, presented: bytes, network: str) -> Caller:
         caller = identify(presented, self._keys)
+        # Before the bucket is read: wrong keys of others at this address must not lock out a key that was right.
         if caller is not None and (caller.name, network) in self._right:
             return caller
         if wait := self._wrong.wait_s(network):
@@ -231,7 +232,7 @@ class BodyLimit:
                 message = await _before(deadline, receive)
             if message["type"] != "http.request":
                 raise ClientGoneError
-            taken += len(message.get("body", b"")) or 1
+            taken += len(message.get("body", b"")) or 1  # an empty part too: after the first one the time runs
             opened.body_read = not message.get("more_body", False)
             if limit is not None and taken > max(limit, 1):
                 raise _too_large(limit)
@@ -300,6 +301,7 @@ def _full(authority: str, port: str) -> str:
 
 def guarded(app: ASGIApp, options: ServerOptions) -> ASGIApp:
     """An application behind all that is checked before a request is read."""
+    # What is added last is passed first: the id of a request, then host and origin, key, rate, and the body at last.
     app = BodyLimit(
         app,
         default=options.body_bytes,

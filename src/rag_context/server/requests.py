@@ -119,6 +119,7 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
     try:
         return await work
     except asyncio.CancelledError:
+        # Where something else has cancelled this task as well (a shutdown), it stays cancelled.
         if gone and current.uncancel() == 0:
             raise ClientGoneError from None
         raise
@@ -129,6 +130,7 @@ async def while_connected(receive: Receive, work: Awaitable[T]) -> T:
 async def read_body(receive: Receive) -> bytes:
     """The whole body. Raises: ClientGoneError."""
     message = await receive()
+    # Nearly every body arrives in one piece, and is not copied then.
     if message["type"] == "http.request" and not message.get("more_body", False):
         body: bytes = message.get("body", b"")
         return body

@@ -95,7 +95,7 @@ class AsyncClient:
         """Ask for at most 3 passages; an answer of level 1 is remembered for five minutes, or until a write."""
         answer = self._fast.get(query, game)
         if answer is None:
-            writes = self._fast.writes
+            writes = self._fast.writes  # before the search: what is written meanwhile may change its answer
             answer = await self.search(query, limit=FAST_LIMIT, game=game, agent=agent, request_id=request_id)
             self._fast.put(query, game, answer, writes)
         return answer
@@ -202,7 +202,7 @@ class AsyncClient:
     async def _write(self, call: Call[Answer], request_id: str | None) -> Answer:
         try:
             return await self._send(call, request_id)
-        finally:
+        finally:  # also after a failure: the server may have done it all the same
             self._fast.clear()
 
     async def _send(self, call: Call[Answer], request_id: str | None) -> Answer:

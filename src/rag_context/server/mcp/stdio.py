@@ -100,6 +100,7 @@ class _Traffic:
                     await self._writer.write(_line(oversized()))
                 else:
                     await self._take(line, incoming)
+            # Closing the stream ends the server, and with it the calls that are still running.
             await self._drain()
 
     async def write_all(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
@@ -159,6 +160,7 @@ class _Reader:
         threading.Thread(target=self._run, name="mcp stdin", daemon=True).start()
 
     async def next(self) -> bytes | OversizedLineError | None:
+        # A line is read only when it is needed: until then the pipe fills, and the client waits.
         self._wanted.release()
         return await self._lines.get()
 

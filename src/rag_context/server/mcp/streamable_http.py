@@ -97,6 +97,7 @@ class Endpoint:
         self, scope: Scope, receive: Receive, body: bytes, answer: "_Answer", session: str | None
     ) -> None:
         opened = http_request(scope)
+        # Searching the bytes is enough: where the word stands in a text only, the answer is a stream all the same.
         asks_for_progress = _PROGRESS in body and _STREAM in (opened.header(b"accept") or "")
         manager = self._streaming if asks_for_progress else self._plain
         headers = [(name, value.strip()) for name, value in scope["headers"]]
@@ -166,7 +167,7 @@ class _Replay:
         self._body: bytes | None = body
 
     async def __call__(self) -> Message:
-        if self._body is None:
+        if self._body is None:  # the library waits for a disconnect here, which `_watch` sees instead
             await asyncio.Event().wait()
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}

@@ -21,7 +21,7 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import Schema, WireResponse
-from rag_context.server.mcp.text_features import readable_conversation, readable_project
+from rag_context.server.mcp.text_features import counted, readable_conversation, readable_project
 
 _SHOWN_IDS = 20
 _LAST_SEARCHED = 2
@@ -68,9 +68,9 @@ def _search(body: SearchResponse) -> Iterator[str]:
     if body.warning:
         yield f"Warning: {body.warning}"
     if body.results:
-        yield f"{_counted(len(body.results), 'passage')} from {_counted(body.total_indexed, 'document')}, best first."
+        yield f"{counted(len(body.results), 'passage')} from {counted(body.total_indexed, 'document')}, best first."
     elif not body.omitted and body.fallback_level <= _LAST_SEARCHED:
-        yield f"Nothing found in {_counted(body.total_indexed, 'document')}. Other words or fewer filters may help."
+        yield f"Nothing found in {counted(body.total_indexed, 'document')}. Other words or fewer filters may help."
     if body.no_answer and body.results:
         yield "Probably none of them answers the question."
     if body.omitted:
@@ -95,7 +95,7 @@ def _similar(body: SimilarResponse) -> Iterator[str]:
     if body.warning:
         yield f"Warning: {body.warning}"
     how = "meaning" if body.method == "vector" else "words only"
-    yield f"{_counted(len(body.results), 'similar document')}, nearest first, compared by {how}."
+    yield f"{counted(len(body.results), 'similar document')}, nearest first, compared by {how}."
     for number, result in enumerate(body.results, 1):
         yield ""
         yield f"[{number}] {_named(result)} · score {result.score:.2f} · {_origin(result)}"
@@ -103,7 +103,7 @@ def _similar(body: SimilarResponse) -> Iterator[str]:
 
 
 def _list(body: ListResponse) -> Iterator[str]:
-    yield f"{_counted(len(body.documents), 'document')}, newest first."
+    yield f"{counted(len(body.documents), 'document')}, newest first."
     for document in body.documents:
         mark = " · pending" if document.status == "pending" else ""
         yield f"- {_named(document)} · {_origin(document)}{mark}"
@@ -122,8 +122,8 @@ def _origin(document: ListedDocument | SimilarDocument) -> str:
 def _get(body: GetResponse) -> Iterator[str]:
     yield f"{body.title or body.source} · {body.content_type} · {_day(body.timestamp)} · {body.source}"
     count = body.retrieval_stats.query_count
-    times = f"returned by {_counted(count, 'search', 'searches')}" if count else "never returned by a search"
-    yield f"session {body.session_id} · {_counted(body.chunks, 'chunk')} · {body.status} · {times}"
+    times = f"returned by {counted(count, 'search', 'searches')}" if count else "never returned by a search"
+    yield f"session {body.session_id} · {counted(body.chunks, 'chunk')} · {body.status} · {times}"
     yield ""
     yield body.content
 
@@ -135,7 +135,7 @@ def _index(body: IndexResponse) -> Iterator[str]:
         "replaced": "Kept in place of its earlier version.",
         "pending": "Kept, and found by its words now; by meaning a little later.",
     }
-    yield f"{said[body.status]} documentId {body.document_id}, {_counted(body.chunks_indexed, 'chunk')}."
+    yield f"{said[body.status]} documentId {body.document_id}, {counted(body.chunks_indexed, 'chunk')}."
     if body.warning:
         yield f"Warning: {body.warning}"
     if body.redactions:
@@ -151,16 +151,16 @@ def _index_files(body: IndexFilesResponse) -> Iterator[str]:
     if body.pending:
         yield f"{body.pending} of them are found by keywords now; their vectors follow."
     if body.gone:
-        yield f"{_counted(body.gone, 'document')} whose file is gone is still found."
+        yield f"{counted(body.gone, 'document')} whose file is gone is still found."
     if body.rejected or body.skipped:
-        yield f"{_counted(body.rejected, 'file')} could not be read, {body.skipped} skipped, among them:"
+        yield f"{counted(body.rejected, 'file')} could not be read, {body.skipped} skipped, among them:"
         yield from (f"- {each.source}: {each.reason}" for each in body.left_out)
 
 
 def _delete(body: DeleteResponse) -> Iterator[str]:
     done = "would be deleted (nothing was)" if body.dry_run else "deleted"
     ids = f": {_ids(body.document_ids)}" if body.document_ids else ""
-    yield f"{_counted(body.deleted_count, 'document')} {done}{ids}."
+    yield f"{counted(body.deleted_count, 'document')} {done}{ids}."
 
 
 def _reindex(body: ReindexResponse) -> Iterator[str]:
@@ -171,12 +171,12 @@ def _reindex(body: ReindexResponse) -> Iterator[str]:
         "needed": "The vectors are another model's; call without statusOnly to make them anew.",
     }
     detail = f" {body.detail}." if body.detail else ""
-    yield f"{said[body.status]} {body.done} of {_counted(body.documents, 'document')} done.{detail}"
+    yield f"{said[body.status]} {body.done} of {counted(body.documents, 'document')} done.{detail}"
 
 
 def _health(body: HealthResponse) -> Iterator[str]:
     yield "Healthy." if body.healthy else "Not healthy."
-    yield f"{_counted(body.indexed_documents, 'document')}, {body.pending_documents} waiting for their vectors."
+    yield f"{counted(body.indexed_documents, 'document')}, {body.pending_documents} waiting for their vectors."
     if body.circuit_breaker_open:
         yield "The circuit breaker is open: searches are level 4 for now."
     for part in body.components:
@@ -185,9 +185,9 @@ def _health(body: HealthResponse) -> Iterator[str]:
 
 def _stats(body: StatsResponse) -> Iterator[str]:
     yield (
-        f"{_counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
+        f"{counted(body.total_queries, 'search', 'searches')}, {body.avg_latency:.1f} ms on average, "
         f"p95 {body.p95_latency:.1f} ms, p99 {body.p99_latency:.1f} ms; {body.cache_hit_rate:.0%} from the cache, "
-        f"{body.fallback_rate:.0%} at a fallback level; {_counted(body.total_documents, 'document')} in the index."
+        f"{body.fallback_rate:.0%} at a fallback level; {counted(body.total_documents, 'document')} in the index."
     )
 
 
@@ -203,10 +203,6 @@ def _error(body: ErrorResponse) -> Iterator[str]:
 def _ids(ids: list[str]) -> str:
     more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
     return ", ".join(ids[:_SHOWN_IDS]) + more
-
-
-def _counted(count: int, noun: str, plural: str = "") -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def _day(moment: datetime) -> str:

@@ -65,10 +65,10 @@ def readable_project(body: WireResponse) -> str | None:
 
 
 def _activated(body: ActivateProjectResponse) -> Iterator[str]:
-    yield f"Active: {_whose(body)}, {_documents(body.total_docs)}."
-    counted = [f"{each.name} {each.doc_count}" for each in body.doc_types if each.doc_count]
-    if counted:
-        yield f"Types: {', '.join(counted)}."
+    yield f"Active: {_whose(body)}, {counted(body.total_docs, 'document')}."
+    types = [f"{each.name} {each.doc_count}" for each in body.doc_types if each.doc_count]
+    if types:
+        yield f"Types: {', '.join(types)}."
     yield f"activation: {body.activation}"
     yield from _bounded(body.warnings)
 
@@ -94,7 +94,7 @@ def _queried(body: RagQueryResponse) -> Iterator[str]:
 def _searched(body: SemanticSearchResponse) -> Iterator[str]:
     yield from _label(body)
     if body.results:
-        yield f"{_documents(len(body.results))} of {_whose(body)}, the most relevant first."
+        yield f"{counted(len(body.results), 'document')} of {_whose(body)}, the most relevant first."
     elif body.fallback_level <= _LAST_SEARCHED:
         yield f"No document of {_whose(body)} is about this. Other words, or a lower min_relevance_score, may help."
     for number, result in enumerate(body.results, 1):
@@ -122,7 +122,7 @@ def _indexed(body: IndexDocumentResponse) -> Iterator[str]:
 
 
 def _doc_types(body: ListDocTypesResponse) -> Iterator[str]:
-    yield f"{_whose(body)} has {_documents(body.total_docs)}."
+    yield f"{_whose(body)} has {counted(body.total_docs, 'document')}."
     for each in body.doc_types:
         folder = f" in {each.folder}/" if each.folder else ""
         yield f"- {each.name} ({each.doc_count}{folder}): {each.description}"
@@ -134,7 +134,7 @@ def _promoted(body: UpdatePromotionLevelResponse) -> Iterator[str]:
 
 def _deleted(body: DeleteDocumentsResponse) -> Iterator[str]:
     done = "would be taken out (none was)" if body.dry_run else "taken out of the index"
-    yield f"{_documents(body.deleted_count)} with {body.deleted_chunks} chunks {done}; the files stay."
+    yield f"{counted(body.deleted_count, 'document')} with {body.deleted_chunks} chunks {done}; the files stay."
 
 
 def _listed(body: ListProjectsResponse) -> Iterator[str]:
@@ -143,7 +143,7 @@ def _listed(body: ListProjectsResponse) -> Iterator[str]:
         place = f" · {each.path}" if each.path is not None else ""
         used = f" · last used {each.last_used.date().isoformat()}" if each.last_used is not None else ""
         said = "".join(f" · {warning}" for warning in each.warnings)
-        yield f"- {_whose(each)}: {_documents(each.documents)}{place}{used}{said}"
+        yield f"- {_whose(each)}: {counted(each.documents, 'document')}{place}{used}{said}"
 
 
 def _label(body: LabelledResponse) -> Iterator[str]:
@@ -171,8 +171,9 @@ def _whose(body: ProjectResponse) -> str:
     return f"project {body.project_name} (branch {body.branch_name}, {body.path_hash})"
 
 
-def _documents(count: int) -> str:
-    return "1 document" if count == 1 else f"{count} documents"
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 document`, `2 documents`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {plural or noun + 's'}"
 
 
 def readable_conversation(body: WireResponse) -> str | None:
@@ -183,7 +184,7 @@ def readable_conversation(body: WireResponse) -> str | None:
         case QueryResponse():
             return "\n".join(_found(body))
         case DocumentsResponse():
-            return "\n".join(_documents_listed(body))
+            return "\n".join(_documents(body))
         case CollectionsResponse():
             names = [
                 f"{one.name} ({one.count} documents{', read only' if one.read_only else ''})"
@@ -220,7 +221,7 @@ def _found(body: QueryResponse) -> Iterator[str]:
         yield result.text.strip("\n")
 
 
-def _documents_listed(body: DocumentsResponse) -> Iterator[str]:
+def _documents(body: DocumentsResponse) -> Iterator[str]:
     yield f"{body.count} of {body.total} documents."
     for document in body.documents:
         yield ""
