@@ -43,6 +43,7 @@ _ERRORS: Mapping[int, tuple[ErrorCode, str, str]] = {
         "Database unavailable",
     ),
 }
+_TAGS = ("tools", "bulk", "mcp", "collections", "providers", "embeddings", "operation")
 
 
 def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Schema:
@@ -59,15 +60,7 @@ def build_openapi(tools: Registry, options: ServerOptions, version: str) -> Sche
             ),
         },
         "servers": [{"url": "/"}],
-        "tags": [
-            {"name": "tools"},
-            {"name": "bulk"},
-            {"name": "mcp"},
-            {"name": "collections"},
-            {"name": "providers"},
-            {"name": "embeddings"},
-            {"name": "operation"},
-        ],
+        "tags": [{"name": name} for name in _TAGS],
         "paths": {
             **_tool_paths(tools),
             "/bulk": {"post": _bulk(options)},

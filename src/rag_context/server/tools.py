@@ -8,6 +8,7 @@ from rag_context.api.collection_operations import (
     DeleteCollectionDocumentsRequest,
     ListDocumentsRequest,
     SetMetadataRequest,
+    UpdateDocumentRequest,
 )
 from rag_context.api.failure import ErrorCode
 from rag_context.api.index import BulkLine, BulkReceipt, IndexRequest, IndexResponse
@@ -19,9 +20,7 @@ from rag_context.api.maintenance import (
     StatsRequest,
     StatsResponse,
 )
-from rag_context.api.operations import Operation, Toolset, memory
-from rag_context.api.operations import collections as operations
-from rag_context.api.operations import projects as project
+from rag_context.api.operations import Operation, Toolset, collections, memory, projects
 from rag_context.api.operations.table import OPERATIONS
 from rag_context.api.search import SearchFailure, SearchOutcome, SearchRequest
 from rag_context.api.stored_documents import (
@@ -44,6 +43,8 @@ from rag_context.server.failures import component_sentence, retry_after
 from rag_context.server.requests import RequestRejectedError
 from rag_context.service.collections import CollectionService
 from rag_context.service.projects import ProjectService
+
+_EMPTY_LEVEL = 3
 
 Request = TypeVar("Request", bound=WireRequest)
 Progress: TypeAlias = Callable[[int, int], Awaitable[None]]
@@ -185,9 +186,6 @@ class Registry(Mapping[str, Tool[Any]]):
         ]
 
 
-_EMPTY_LEVEL = 3
-
-
 def build_tools(service: Service, vocabulary: Vocabulary) -> Registry:
     """The tools of this server in its vocabulary, in the order in which the operations are declared."""
     work = memory_work(service)
@@ -226,49 +224,42 @@ def memory_work(service: Service) -> WorkByName:
     )
 
 
-def project_work(projects: ProjectService) -> WorkByName:
+def project_work(service: ProjectService) -> WorkByName:
     """What does the operations of project documents."""
     return dict(
         (
             does(
-                project.ACTIVATE_PROJECT,
-                lambda request, call: projects.activate(
+                projects.ACTIVATE_PROJECT,
+                lambda request, call: service.activate(
                     request, call.on_progress, caller=call.caller, may_write=call.may_write
                 ),
             ),
             does(
-                project.RAG_QUERY,
-                lambda request, call: projects.query(request, caller=call.caller, request_id=call.request_id),
+                projects.RAG_QUERY,
+                lambda request, call: service.query(request, caller=call.caller, request_id=call.request_id),
             ),
             does(
-                project.SEMANTIC_SEARCH,
-                lambda request, call: projects.search(request, caller=call.caller, request_id=call.request_id),
+                projects.SEMANTIC_SEARCH,
+                lambda request, call: service.search(request, caller=call.caller, request_id=call.request_id),
             ),
-            does(project.READ_DOCUMENT, lambda request, call: projects.read(request, caller=call.caller)),
+            does(projects.READ_DOCUMENT, lambda request, call: service.read(request, caller=call.caller)),
+            does(projects.INDEX_DOCUMENT, lambda request, call: service.index_document(request, caller=call.caller)),
+            does(projects.LIST_DOC_TYPES, lambda request, call: service.list_doc_types(request, caller=call.caller)),
             does(
-                project.INDEX_DOCUMENT,
-                lambda request, call: projects.index_document(request, caller=call.caller),
-            ),
-            does(
-                project.LIST_DOC_TYPES,
-                lambda request, call: projects.list_doc_types(request, caller=call.caller),
+                projects.UPDATE_PROMOTION_LEVEL,
+                lambda request, call: service.update_promotion_level(request, caller=call.caller),
             ),
             does(
-                project.UPDATE_PROMOTION_LEVEL,
-                lambda request, call: projects.update_promotion_level(request, caller=call.caller),
+                projects.DELETE_DOCUMENTS, lambda request, call: service.delete_documents(request, caller=call.caller)
+            ),
+            does(projects.LIST_PROJECTS, lambda _request, _call: service.list_projects()),
+            does(
+                projects.SEARCH_EXTERNAL_DOCS,
+                lambda request, call: service.search_external(request, caller=call.caller, request_id=call.request_id),
             ),
             does(
-                project.DELETE_DOCUMENTS,
-                lambda request, call: projects.delete_documents(request, caller=call.caller),
-            ),
-            does(project.LIST_PROJECTS, lambda _request, _call: projects.list_projects()),
-            does(
-                project.SEARCH_EXTERNAL_DOCS,
-                lambda request, call: projects.search_external(request, caller=call.caller, request_id=call.request_id),
-            ),
-            does(
-                project.RAG_QUERY_EXTERNAL,
-                lambda request, call: projects.query_external(request, caller=call.caller, request_id=call.request_id),
+                projects.RAG_QUERY_EXTERNAL,
+                lambda request, call: service.query_external(request, caller=call.caller, request_id=call.request_id),
             ),
         )
     )
@@ -294,11 +285,10 @@ def _rejection(error: BackendError) -> RequestRejectedError:
 
 def collection_work(service: CollectionService) -> WorkByName:
     """What does the operations of collections and providers."""
+    return _reading_collections(service) | _writing_collections(service) | _deleting_collections(service)
 
-    async def set_metadata(request: SetMetadataRequest, _call: Call) -> WireResponse:
-        put = service.merge_metadata if request.merge else service.replace_metadata
-        return await put(request.name, request, connection=request.connection)
 
+def _reading_collections(service: CollectionService) -> WorkByName:
     async def documents(request: ListDocumentsRequest, _call: Call) -> WireResponse:
         return await service.documents(
             request.name,
@@ -310,72 +300,83 @@ def collection_work(service: CollectionService) -> WorkByName:
             connection=request.connection,
         )
 
-    async def delete_documents(request: DeleteCollectionDocumentsRequest, _call: Call) -> WireResponse:
+    return dict(
+        (
+            does(collections.CONVERSE, lambda request, _call: service.converse(request)),
+            does(
+                collections.COLLECTION_QUERY,
+                lambda request, _call: service.query(request.name, request, connection=request.connection),
+            ),
+            does(collections.COLLECTION_LIST, lambda request, _call: service.listing(connection=request.connection)),
+            does(
+                collections.COLLECTION_GET,
+                lambda request, _call: service.get(request.name, connection=request.connection),
+            ),
+            does(collections.COLLECTION_DOCUMENTS, documents),
+            does(
+                collections.COLLECTION_VALUES,
+                lambda request, _call: service.values(request.name, request.field, connection=request.connection),
+            ),
+            does(collections.PROVIDER_LIST, lambda _request, _call: service.providers.listing()),
+            does(collections.PROVIDER_GET, lambda request, _call: service.providers.get(request.name)),
+            does(collections.PROVIDER_TEST, lambda request, _call: service.providers.test(request.name, request)),
+        )
+    )
+
+
+def _writing_collections(service: CollectionService) -> WorkByName:
+    async def set_metadata(request: SetMetadataRequest, _call: Call) -> WireResponse:
+        put = service.merge_metadata if request.merge else service.replace_metadata
+        return await put(request.name, request, connection=request.connection)
+
+    async def update(request: UpdateDocumentRequest, _call: Call) -> WireResponse:
         name, connection = request.name, request.connection
+        return await service.update(name, request.id, request, merge=request.merge, connection=connection)
+
+    return dict(
+        (
+            does(
+                collections.COLLECTION_CREATE,
+                lambda request, _call: service.create(request, connection=request.connection),
+            ),
+            does(
+                collections.COLLECTION_ADD,
+                lambda request, _call: service.add(request.name, request.documents, connection=request.connection),
+            ),
+            does(collections.COLLECTION_UPDATE_DOCUMENT, update),
+            does(collections.COLLECTION_SET_METADATA, set_metadata),
+        )
+    )
+
+
+def _deleting_collections(service: CollectionService) -> WorkByName:
+    async def delete_documents(request: DeleteCollectionDocumentsRequest, _call: Call) -> WireResponse:
+        name, connection, dry_run = request.name, request.connection, request.dry_run
         if request.ids is not None:
-            return await service.delete_ids(name, request.ids, dry_run=request.dry_run, connection=connection)
+            return await service.delete_ids(name, request.ids, dry_run=dry_run, connection=connection)
         return await service.delete_matching(
             name,
             request.where,
             every=request.every is True,
-            dry_run=request.dry_run,
+            dry_run=dry_run,
             confirm=request.confirm,
             connection=connection,
         )
 
     return dict(
         (
-            does(operations.CONVERSE, lambda request, _call: service.converse(request)),
+            does(collections.COLLECTION_DELETE_DOCUMENTS, delete_documents),
             does(
-                operations.COLLECTION_QUERY,
-                lambda request, _call: service.query(request.name, request, connection=request.connection),
-            ),
-            does(
-                operations.COLLECTION_LIST,
-                lambda request, _call: service.listing(connection=request.connection),
-            ),
-            does(
-                operations.COLLECTION_GET,
-                lambda request, _call: service.get(request.name, connection=request.connection),
-            ),
-            does(operations.COLLECTION_DOCUMENTS, documents),
-            does(
-                operations.COLLECTION_VALUES,
-                lambda request, _call: service.values(request.name, request.field, connection=request.connection),
-            ),
-            does(
-                operations.COLLECTION_CREATE,
-                lambda request, _call: service.create(request, connection=request.connection),
-            ),
-            does(
-                operations.COLLECTION_ADD,
-                lambda request, _call: service.add(request.name, request.documents, connection=request.connection),
-            ),
-            does(
-                operations.COLLECTION_UPDATE_DOCUMENT,
-                lambda request, _call: service.update(
-                    request.name, request.id, request, merge=request.merge, connection=request.connection
-                ),
-            ),
-            does(operations.COLLECTION_SET_METADATA, set_metadata),
-            does(operations.COLLECTION_DELETE_DOCUMENTS, delete_documents),
-            does(
-                operations.COLLECTION_DELETE,
+                collections.COLLECTION_DELETE,
                 lambda request, _call: service.drop(request.name, connection=request.connection),
             ),
             does(
-                operations.COLLECTION_DELETE_DOCUMENT,
+                collections.COLLECTION_DELETE_DOCUMENT,
                 lambda request, _call: service.delete(request.name, request.id, connection=request.connection),
             ),
             does(
-                operations.COLLECTION_EMPTY,
+                collections.COLLECTION_EMPTY,
                 lambda request, _call: service.empty(request.name, connection=request.connection),
-            ),
-            does(operations.PROVIDER_LIST, lambda _request, _call: service.providers.listing()),
-            does(operations.PROVIDER_GET, lambda request, _call: service.providers.get(request.name)),
-            does(
-                operations.PROVIDER_TEST,
-                lambda request, _call: service.providers.test(request.name, request),
             ),
         )
     )
