@@ -1,12 +1,14 @@
-"""A command loads what it needs, and no more."""
+"""A command loads what it needs, and no more; one that answers others pauses briefly."""
 
+import gc
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import typer
 
-from rag_context.cli.command_line import app, loaded
+from rag_context.cli.command_line import FreezeSurvivors, app, loaded
 
 LISTED = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 LOADED = loaded().commands
@@ -58,3 +60,43 @@ def test_a_command_is_listed_by_the_first_paragraph_of_its_own_help(name: str) -
 
 def test_a_command_is_called_as_it_is_listed() -> None:
     assert {name: command.name for name, command in LOADED.items()} == {name: name for name in LISTED}
+
+
+@pytest.fixture
+def _thawed() -> Iterator[None]:
+    """No one else hears of collections, and nothing is set aside, before and after."""
+    others = gc.callbacks[:]
+    gc.callbacks.clear()
+    gc.unfreeze()
+    yield
+    gc.callbacks[:] = others
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_thawed")
+def test_what_outlives_a_long_collection_is_set_aside_so_often_and_no_more() -> None:
+    pauses = FreezeSurvivors(long_s=0.0, most=1)
+    gc.callbacks.append(pauses)
+    try:
+        gc.collect(0)
+        assert gc.get_freeze_count() == 0
+        gc.collect()
+        once = gc.get_freeze_count()
+        assert once > 0
+        kept = [[number] for number in range(100_000)]
+        gc.collect()
+        assert gc.get_freeze_count() <= once
+    finally:
+        gc.callbacks.remove(pauses)
+    assert len(kept) == 100_000
+
+
+@pytest.mark.usefixtures("_thawed")
+def test_a_short_collection_changes_nothing() -> None:
+    pauses = FreezeSurvivors(long_s=3600.0)
+    gc.callbacks.append(pauses)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(pauses)
+    assert gc.get_freeze_count() == 0
