@@ -27,6 +27,73 @@ if TYPE_CHECKING:
     from rag_context.cli.console import Screen
 
 
+_COMMANDS = {
+    "serve": ("serve:serve", "Serve HTTP until SIGTERM or Ctrl-C."),
+    "embed-server": (
+        "serve:embed_server",
+        "Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.",
+    ),
+    "index": (
+        "index_files:index",
+        "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
+    ),
+    "watch": ("watch:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
+    "search": ("memory_commands:search", "Search for the passages that answer a question."),
+    "get": ("memory_commands:get", "Print one document in full."),
+    "list": ("memory_commands:list_documents", "List the stored documents, newest first."),
+    "similar": ("memory_commands:similar", "Find the documents that are most similar to a stored one."),
+    "delete": (
+        "memory_commands:delete",
+        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
+    ),
+    "health": ("memory_commands:health", "Check every component; exits 1 when the system is not healthy."),
+    "stats": ("memory_commands:stats", "Show statistics of the searches of a time range."),
+    "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
+    "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
+    "reindex": (
+        "maintenance_commands:reindex",
+        "Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete.",
+    ),
+    "check": (
+        "maintenance_commands:check",
+        "Check the index for missing, damaged and inconsistent data, beside a running server.",
+    ),
+    "export": (
+        "export_import:export_index",
+        "Write all documents with their chunks and vectors to a file, beside a running server.",
+    ),
+    "import": (
+        "export_import:import_index",
+        "Import an export, beside a running server; existing documents stay unchanged.",
+    ),
+    "eval": (
+        "measure:measure",
+        "Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.",
+    ),
+    "validate": (
+        "validate:validate",
+        "Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.",
+    ),
+    "collections": (
+        "collections_commands:group",
+        "Named sets of documents with vectors, embedded or on a server of their own.",
+    ),
+    "project": (
+        "project_commands:group",
+        (
+            "Project documents: a repository's Markdown files, with links and promotion levels. The commands work "
+            "on the project of the current folder, else on the one that is named."
+        ),
+    ),
+    "mcp": ("mcp:group", "Serve one MCP client over stdin and stdout, on the index itself; what clients run."),
+}
+"""Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
+
+_ANSWERING = ("serve", "embed-server", "mcp")
+"""Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
+would be raised in the callback of the collector, and be lost there."""
+
+
 class Command(TyperCommand):
     """A command whose usage reads `index [OPTIONS] PATH...`."""
 
@@ -159,73 +226,6 @@ def _for_people(sentence: str) -> str:
     """A sentence whose advice names the command instead of the tool: services write it for agents, as servers do."""
     command = "un `rag-context project activate`"
     return sentence.replace("Call activate_project", f"R{command}").replace("call activate_project", f"r{command}")
-
-
-_COMMANDS = {
-    "serve": ("serve:serve", "Serve HTTP until SIGTERM or Ctrl-C."),
-    "embed-server": (
-        "serve:embed_server",
-        "Serve the bundled embedding model by itself, with OpenAI's API, until SIGTERM or Ctrl-C.",
-    ),
-    "index": (
-        "index_files:index",
-        "Index files, folders and streams of documents; changed files are replaced, unchanged ones are not read.",
-    ),
-    "watch": ("watch:watch", "Index files and folders and follow their changes, until SIGTERM or Ctrl-C."),
-    "search": ("memory_commands:search", "Search for the passages that answer a question."),
-    "get": ("memory_commands:get", "Print one document in full."),
-    "list": ("memory_commands:list_documents", "List the stored documents, newest first."),
-    "similar": ("memory_commands:similar", "Find the documents that are most similar to a stored one."),
-    "delete": (
-        "memory_commands:delete",
-        "Delete a document, or all of a source or session, for good, after a confirmation that says how many.",
-    ),
-    "health": ("memory_commands:health", "Check every component; exits 1 when the system is not healthy."),
-    "stats": ("memory_commands:stats", "Show statistics of the searches of a time range."),
-    "config": ("configure:show_config", "Print every setting and its source, secrets masked."),
-    "key": ("configure:key", "Make an API key: stdout gets the key, stderr the lines for rag-context.toml."),
-    "reindex": (
-        "maintenance_commands:reindex",
-        "Re-embed the whole index with the configured model; the old vectors answer until the new ones are complete.",
-    ),
-    "check": (
-        "maintenance_commands:check",
-        "Check the index for missing, damaged and inconsistent data, beside a running server.",
-    ),
-    "export": (
-        "export_import:export_index",
-        "Write all documents with their chunks and vectors to a file, beside a running server.",
-    ),
-    "import": (
-        "export_import:import_index",
-        "Import an export, beside a running server; existing documents stay unchanged.",
-    ),
-    "eval": (
-        "measure:measure",
-        "Measure retrieval quality on labelled collections: nDCG@10, recall, MRR and success by mode.",
-    ),
-    "validate": (
-        "validate:validate",
-        "Check that a running server is fit for work: parts, vectors, retrieval accuracy, latency; exits 1 if not.",
-    ),
-    "collections": (
-        "collections_commands:group",
-        "Named sets of documents with vectors, embedded or on a server of their own.",
-    ),
-    "project": (
-        "project_commands:group",
-        (
-            "Project documents: a repository's Markdown files, with links and promotion levels. The commands work "
-            "on the project of the current folder, else on the one that is named."
-        ),
-    ),
-    "mcp": ("mcp:group", "Serve one MCP client over stdin and stdout, on the index itself; what clients run."),
-}
-"""Where each command is, in the order of `--help`, and its line there: the first paragraph of its own help."""
-
-_ANSWERING = ("serve", "embed-server", "mcp")
-"""Commands that keep others waiting while they pause. In the rest garbage collection is left alone: Ctrl-C during one
-would be raised in the callback of the collector, and be lost there."""
 
 
 class Commands(Group):

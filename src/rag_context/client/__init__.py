@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rag_context.client.background import BackgroundIndexer, Failure, QueueFullError
     from rag_context.client.calls import Filters, IndexOptions, SearchOptions, TenantOptions
     from rag_context.client.collection_calls import CollectionDocument
-    from rag_context.client.context import Context
+    from rag_context.client.context_protocol import Context
     from rag_context.client.errors import (
         AccessDeniedError,
         BadRequestError,
@@ -64,7 +64,7 @@ _MODULES = {
     "rag_context.client.background": ("BackgroundIndexer", "Failure", "QueueFullError"),
     "rag_context.client.calls": ("Filters", "IndexOptions", "SearchOptions", "TenantOptions"),
     "rag_context.client.collection_calls": ("CollectionDocument",),
-    "rag_context.client.context": ("Context",),
+    "rag_context.client.context_protocol": ("Context",),
     "rag_context.client.errors": (
         "AccessDeniedError",
         "BadRequestError",
