@@ -237,8 +237,8 @@ def _summarise(imported: Imported, screen: Screen) -> None:
         screen.note("--overwrite puts the versions of the export in place of newer ones.")
     if imported.pending:
         screen.note(
-            f"{counted(imported.pending, 'document')} wait for their vectors: found by words now, and completed while "
-            "a server runs."
+            f"{counted(imported.pending, 'document')} wait for their vectors: keyword search finds them, and they are "
+            "completed while a server runs."
         )
 
 
