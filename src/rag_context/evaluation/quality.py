@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.api.index import BulkLine
-from rag_context.api.project_tenants import ActivateProjectRequest
-from rag_context.api.projects import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.project_queries import RagQueryRequest, SemanticSearchRequest
+from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.reading import read_fields
 from rag_context.api.search import MAX_LIMIT, QUERY_CHARS
 from rag_context.domain.documents import DOCUMENTATION, Tenant
