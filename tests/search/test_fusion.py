@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
-from rag_context.search.fusion import CODE_VECTOR_WEIGHT, VECTOR_WEIGHT, fuse, vector_weight
+from rag_context.search.ranking import CODE_VECTOR_WEIGHT, VECTOR_WEIGHT, fuse, vector_weight
 
 cosines = st.lists(st.floats(-1, 1), min_size=1, max_size=30)
 scores = st.floats(0, 100)

@@ -13,11 +13,10 @@ from rag_context.domain.search import ChunkRef, Filter, Neighbours
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.blocks import BLOCK_ROWS
 from rag_context.stores.sqlite.memory import index as memory_index
-from rag_context.stores.sqlite.memory import postings
+from rag_context.stores.sqlite.memory import terms as postings
 from rag_context.stores.sqlite.memory.columns import StoredDocument
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex, StoredChunk, StoredVector
-from rag_context.stores.sqlite.memory.postings import packed
-from rag_context.stores.sqlite.memory.scoring import QueryTerms
+from rag_context.stores.sqlite.memory.terms import QueryTerms, packed
 from tests.stores.builders import NOON, axis, document, ids, minutes, put, refs
 
 OWNER = StoredDocument(1, "d", "", "", "", "documentation", "s", "source", None, None, "[]", None, 0)

@@ -18,8 +18,8 @@ from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.vectors import Vector
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Entry, KeywordProvider, KeywordScore, Provider
-from rag_context.search.fusion import VECTOR_WEIGHT, fuse
 from rag_context.search.query import Mode
+from rag_context.search.ranking import VECTOR_WEIGHT, fuse
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import PROSE, bm25, idf_share, inverse_document_frequency
 

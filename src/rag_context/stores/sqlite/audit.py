@@ -12,7 +12,7 @@ from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thor
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite.filters import moment
-from rag_context.stores.sqlite.memory.postings import packed
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
 from rag_context.stores.sqlite.registry import read_model
 from rag_context.stores.sqlite.statistics import SLOT_US

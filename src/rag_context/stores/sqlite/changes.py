@@ -11,7 +11,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
 from rag_context.stores.sqlite.filters import microseconds, tenant_values
-from rag_context.stores.sqlite.memory.postings import packed
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, signed
 
 PENDING = "pending"

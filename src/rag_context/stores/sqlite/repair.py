@@ -9,7 +9,7 @@ from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite import audit
 from rag_context.stores.sqlite.changes import PENDING
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.memory.postings import packed
+from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient
 from rag_context.stores.sqlite.registry import forget_vectors
 from rag_context.stores.sqlite.statistics import sum_up_again

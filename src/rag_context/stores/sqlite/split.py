@@ -14,7 +14,7 @@ from rag_context.stores.sqlite import changes, rebuild, registry
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
 from rag_context.stores.sqlite.memory.following import Memory
-from rag_context.stores.sqlite.vectors import SqliteVectors
+from rag_context.stores.sqlite.memory.search_ports import SqliteVectors
 
 _PAGE = 1000
 

@@ -1,11 +1,11 @@
-"""Threads that read: each owns one connection, takes one call at a time and can be interrupted."""
+"""Threads that read, each with one connection and one call at a time; and the lock that they share with a writer."""
 
 import asyncio
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Generic, TypeVar
 
 from rag_context.errors import BackendError, BackendUnavailableError
@@ -147,3 +147,40 @@ def translated(error: Exception, file: DatabaseFile) -> BackendError:
     if not is_undecodable(error):
         ours.__cause__ = error
     return ours
+
+
+class ReadWriteLock:
+    """A read-write lock that prefers writers: a waiting writer blocks new readers."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._readers = 0
+        self._writers = 0
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Lock for reading."""
+        with self._condition:
+            while self._writers:
+                self._condition.wait()
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._readers -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Lock for writing. The owner must ensure that there is only one writer at a time."""
+        with self._condition:
+            self._writers += 1
+            while self._readers:
+                self._condition.wait()
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._writers -= 1
+                self._condition.notify_all()

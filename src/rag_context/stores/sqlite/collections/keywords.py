@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.ports.provider import KeywordScore
-from rag_context.stores.sqlite.memory.postings import Postings, packed
-from rag_context.stores.sqlite.memory.scoring import QueryTerms, Statistics, score
+from rag_context.stores.sqlite.memory.terms import Postings, QueryTerms, Statistics, packed, score
 from rag_context.text.analysis import terms
 
 AT_ONCE = 256

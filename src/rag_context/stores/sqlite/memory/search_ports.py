@@ -1,0 +1,212 @@
+"""The ports of the read path over the index in memory: `VectorStore`, `KeywordIndex` and `CandidateSource`."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+from cachetools import LRUCache
+
+from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.vectors import Vector
+from rag_context.ports.reading import Snapshot
+from rag_context.stores.sqlite.database import Database
+from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.memory.index import MemoryIndex
+from rag_context.stores.sqlite.memory.terms import KeywordScores, QueryTerms
+from rag_context.stores.sqlite.passages import read_passages
+
+_VECTORS = """
+SELECT c.id, v.vector FROM json_each(?) AS asked
+CROSS JOIN chunks AS c ON c.id = asked.value
+CROSS JOIN vectors AS v ON v.chunk = c.key
+"""
+
+
+class SqliteVectors:
+    """`VectorStore` over the embedded file.
+
+    Args:
+        database: the file.
+        memory: its chunks in memory.
+    """
+
+    def __init__(self, database: Database, memory: Memory) -> None:
+        self._database = database
+        self._memory = memory
+
+    @property
+    def made_by(self) -> str | None:
+        """Fingerprint of the model of the vectors in use; None while it is not known. No I/O."""
+        return self._memory.made_by
+
+    async def search(self, vector: Vector, *, limit: int, where: Filter) -> list[VectorHit]:
+        """The chunks of highest cosine to `vector` (`(dim,) float32`), best first, equal ones by chunk id.
+
+        Raises:
+            BackendDataError: the index has vectors of another dimension, or the file is not usable.
+            BackendError: the file could not be read.
+        """
+        return await self._memory.read(
+            lambda index, _connection: index.vector_hits(vector, limit, where), needs_vectors=True
+        )
+
+    async def score(self, vector: Vector, chunk_ids: Sequence[str]) -> dict[str, float]:
+        """Exact cosines of the given chunks to `vector` (`(dim,) float32`); those without a vector are left out.
+
+        Raises:
+            BackendError: as `search`.
+        """
+        if not chunk_ids:
+            return {}
+        return await self._memory.read(lambda index, _connection: index.cosines(vector, chunk_ids), needs_vectors=True)
+
+    async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
+        """The passages that exist, by chunk id: the same file holds them.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if not chunk_ids:
+            return {}
+        return await self._database.read(partial(read_passages, list(chunk_ids)))
+
+    async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors (`(dim,) float32`) of the given chunks; those without are left out.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        return await self._database.read(partial(_read_vectors, list(chunk_ids)))
+
+    async def ping(self) -> str:
+        """Read the file; returns one line for people.
+
+        Raises:
+            BackendError: the vectors cannot be read.
+        """
+        await self._memory.loaded()
+        return await self._memory.read(
+            lambda index, _connection: f"{index.vectors} vectors of dimension {index.dimension or '?'} in memory",
+            needs_vectors=True,
+        )
+
+
+def _read_vectors(chunk_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, Vector]:
+    """The vectors (`(dim,) float32`) of the given chunks; those without are left out."""
+    rows = connection.execute(_VECTORS, (json.dumps(chunk_ids),))
+    return {id_: np.frombuffer(blob, dtype="<f4").astype(np.float32, copy=False) for id_, blob in rows}
+
+
+SCORED_BYTES = 64 * 1024 * 1024
+"""Scores of queries that are kept: one search reads them several times."""
+
+
+class SqliteTexts:
+    """`KeywordIndex` over the embedded file.
+
+    Args:
+        memory: its chunks in memory.
+    """
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._scored: LRUCache[str, KeywordScores] = LRUCache(SCORED_BYTES, getsizeof=lambda scores: scores.size)
+        self._lock = threading.Lock()
+
+    async def search(self, query: str, *, limit: int, where: Filter) -> list[KeywordHit]:
+        """The chunks that hold the query's terms best, best first, equal ones by chunk id.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if limit < 1 or not QueryTerms.of(query).terms:
+            return []
+        return await self._memory.read(
+            lambda index, _connection: self.hits(query, limit, where, index), needs_vectors=False
+        )
+
+    async def score(self, query: str, chunks: Sequence[ChunkRef]) -> dict[str, KeywordHit]:
+        """Text scores of the given chunks, matching or not; unknown ones are left out.
+
+        Raises:
+            BackendError: the file could not be read.
+        """
+        if not chunks:
+            return {}
+        return await self._memory.read(
+            lambda index, _connection: self.scores([chunk.id for chunk in chunks], query, index), needs_vectors=False
+        )
+
+    def hits(self, query: str, limit: int, where: Filter, index: MemoryIndex) -> list[KeywordHit]:
+        """As `search`, in a reading thread."""
+        return index.keyword_hits(self._scores(query, index), limit, where)
+
+    def scores(self, ids: Sequence[str], query: str, index: MemoryIndex) -> dict[str, KeywordHit]:
+        """As `score`, in a reading thread."""
+        return index.keyword_scores_of(self._scores(query, index), ids)
+
+    def _scores(self, query: str, index: MemoryIndex) -> KeywordScores:
+        with self._lock:
+            known = self._scored.get(query)
+        if known is not None and known.changes == index.changes:
+            return known
+        scores = index.keyword_scores(QueryTerms.of(query))
+        with self._lock:
+            self._scored[query] = scores
+        return scores
+
+
+T = TypeVar("T")
+
+
+class SqliteCandidates:
+    """`CandidateSource` over the embedded file.
+
+    Args:
+        memory: its chunks in memory.
+        texts: its keyword index.
+    """
+
+    def __init__(self, memory: Memory, texts: SqliteTexts) -> None:
+        self._memory = memory
+        self._texts = texts
+
+    async def read(self, work: Callable[[Snapshot], T], *, needs_vectors: bool) -> T:
+        """Run `work` in a reading thread.
+
+        Raises:
+            BackendStartingError: what it needs is still being read into memory.
+            BackendError: the file could not be read.
+        """
+        return await self._memory.read(
+            lambda index, connection: work(_SqliteSnapshot(index, self._texts, connection)),
+            needs_vectors=needs_vectors,
+        )
+
+
+class _SqliteSnapshot:
+    """The index in memory and the file, neither of which changes meanwhile."""
+
+    def __init__(self, index: MemoryIndex, texts: SqliteTexts, connection: sqlite3.Connection) -> None:
+        self._index = index
+        self._texts = texts
+        self._connection = connection
+
+    def vector_hits(self, vector: Vector, limit: int, where: Filter) -> Sequence[VectorHit]:
+        return self._index.vector_hits(vector, limit, where)
+
+    def cosines(self, vector: Vector, chunk_ids: Sequence[str]) -> Mapping[str, float]:
+        return self._index.cosines(vector, chunk_ids)
+
+    def keyword_scores(self, query: str, chunks: Sequence[ChunkRef]) -> Mapping[str, KeywordHit]:
+        return self._texts.scores([chunk.id for chunk in chunks], query, self._index)
+
+    def neighbours(self, chunk_ids: Sequence[str]) -> Mapping[str, Neighbours]:
+        return self._index.neighbours(chunk_ids)
+
+    def passages(self, chunk_ids: Sequence[str]) -> Mapping[str, Passage]:
+        return read_passages(chunk_ids, self._connection) if chunk_ids else {}
