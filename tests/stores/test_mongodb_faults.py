@@ -33,7 +33,7 @@ from rag_context.errors import (
 )
 from rag_context.resilience.deadline import Deadline
 from rag_context.stores.mongodb import MongoStore, open_mongodb
-from rag_context.stores.mongodb.faults import backend_error
+from rag_context.stores.mongodb.mongo import backend_error
 from tests.servers.faults import (
     Drip,
     FaultProxy,

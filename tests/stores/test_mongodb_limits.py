@@ -14,7 +14,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.chunk_records import records_of
-from rag_context.stores.mongodb.entries import entry_of
+from rag_context.stores.mongodb.document_records import entry_of
 from rag_context.stores.mongodb.revisions import ABANDONED_S, Revisions
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.testing.fakes import FrozenClock

@@ -7,7 +7,7 @@ import pytest
 
 from rag_context.domain.metrics import ErrorRecord, SearchRecord
 from rag_context.stores.mongodb import MongoStore
-from rag_context.stores.mongodb.metrics import MongoMetrics
+from rag_context.stores.mongodb.search_records import MongoMetrics
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, minutes
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
 from rag_context.stores.mongodb import MongoStore, texts
-from rag_context.stores.mongodb.frequencies import Frequencies
+from rag_context.stores.mongodb.chunk_records import Frequencies
 from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.stores.sqlite import open_documents
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server

@@ -1,6 +1,8 @@
 """An embedding model as an index must know it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,20 @@ class EmbeddingModel:
     calibration: Calibration
     query_prefix: str = ""
     document_prefix: str = ""
+
+    @classmethod
+    def from_record(cls, fields: Mapping[str, Any]) -> "EmbeddingModel":
+        """The model that an index records: the fields of `dataclasses.asdict`."""
+        return cls(**{**fields, "calibration": Calibration(**fields["calibration"])})
+
+    def is_comparable(self, other: "EmbeddingModel") -> bool:
+        """Whether vectors of the two can be compared; the name decides nothing."""
+        return (self.dimension, self.fingerprint, self.query_prefix, self.document_prefix) == (
+            other.dimension,
+            other.fingerprint,
+            other.query_prefix,
+            other.document_prefix,
+        )
 
 
 @dataclass(frozen=True, slots=True)

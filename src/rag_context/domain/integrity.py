@@ -1,9 +1,16 @@
 """The result of checking an index, and the kinds of issues."""
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rag_context.domain.documents import Counts
+
+EXAMPLES = 5
+"""Examples that are listed for each kind of issue."""
+
+COMPARED = 20_000
+"""Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
 
 
 class Thoroughness(StrEnum):
@@ -36,6 +43,10 @@ class IssueKind(StrEnum):
     STATISTICS = "statistics"
 
 
+DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
+"""Issues that only indexing the source of a document again repairs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Issue:
     """A kind of issue, how often it occurs, and a few examples (ids where there are some)."""
@@ -57,3 +68,24 @@ class IntegrityReport:
     """Ids of all documents whose chunks are broken."""
     damaged: tuple[str, ...] = ()
     """Ids of all documents whose content is lost, damaged or changed."""
+
+
+class Findings:
+    """Counts issues and keeps a few examples of each kind."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[IssueKind] = Counter()
+        self._examples: dict[IssueKind, list[str]] = {}
+
+    def add(self, kind: IssueKind, example: str) -> None:
+        """Count an issue."""
+        self._counts[kind] += 1
+        examples = self._examples.setdefault(kind, [])
+        if len(examples) < EXAMPLES:
+            examples.append(example)
+
+    def issues(self) -> tuple[Issue, ...]:
+        """What was found, in the order of the kinds."""
+        return tuple(
+            Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
+        )

@@ -1,4 +1,10 @@
-"""Records of searches and errors, and their statistics."""
+"""Records of searches and errors, and their statistics.
+
+Stores that sum up many latencies count them in bins whose limits grow by a constant factor, as in DDSketch (Masson,
+Rim, Lee: "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", VLDB 2019): with limits
+that grow by (1 + e) / (1 - e), a bin's middle is within e of every value in it, so within e of the nearest-rank
+percentile too.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -6,6 +12,14 @@ from datetime import datetime
 
 QUERY_CHARS = 200
 """A recorded query is cut to this many characters."""
+
+PERCENTILE_ERROR = 0.0095
+"""Most relative error of a percentile from bins; just below 1 %, which leaves room for rounding."""
+
+BIN_GROWTH = (1.0 + PERCENTILE_ERROR) / (1.0 - PERCENTILE_ERROR)
+
+SMALLEST_MS = 0.001
+"""Shorter latencies are in the first bin, and count as 0."""
 
 
 @dataclass(frozen=True, slots=True)

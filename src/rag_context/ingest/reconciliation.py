@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rag_context.domain.documents import Stored, StoredVectors
-from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.domain.integrity import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.ports.maintenance import DocumentCheck, IndexAuditor
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter
@@ -13,9 +13,6 @@ PAGE = 200
 """Documents compared at a time."""
 
 LOOKS_AT_A_SUSPECT = 3
-
-EXAMPLES = 5
-"""Documents that are listed as examples for each kind of difference."""
 
 NOT_HERE = frozenset({IssueKind.MISSING_VECTORS, IssueKind.BAD_VECTORS, IssueKind.STALE_VECTORS, IssueKind.NO_MODEL})
 """Issues that a document store cannot check where another store keeps the vectors."""

@@ -9,6 +9,7 @@ from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.files import FileEntry, ProjectRecord
 from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.vectors import Matrix
+from rag_context.errors import IndexMismatchError
 
 DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueKind]]
 """Returns what is wrong with a document and its chunks (ordered by position)."""
@@ -30,6 +31,19 @@ class ModelRegistry(Protocol):
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
         ...
+
+
+def require_comparable(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
+    """Check that vectors of a model can be compared with those of the recorded one: what every registry adopts by.
+
+    Raises:
+        IndexMismatchError: they cannot.
+    """
+    if not recorded.is_comparable(model):
+        raise IndexMismatchError(
+            f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
+            f" ({model.dimension}); run `rag-context reindex`."
+        )
 
 
 class VectorRebuilder(Protocol):

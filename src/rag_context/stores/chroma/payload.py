@@ -7,10 +7,10 @@ holds the prefix narrows the search, and `passes` decides in Python.
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
@@ -27,9 +27,6 @@ GAME = "game"
 TAGS = "tags"
 TIMESTAMP = "timestamp"
 DETAILS = "details"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def rows_of(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> Rows:
@@ -64,7 +61,7 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
             content_type=fields[CONTENT_TYPE],
             session_id=fields[SESSION_ID],
             source=fields[SOURCE],
-            timestamp=_EPOCH + fields[TIMESTAMP] * _MICROSECOND,
+            timestamp=moment(fields[TIMESTAMP]),
             metadata=Metadata(
                 agent=details["agent"],
                 tags=tuple(details["tags"]),
@@ -81,12 +78,6 @@ def passage_of(id_: str, fields: Fields, text: str) -> Passage:
 def tenant_name(tenant: Tenant) -> str:
     """One name per tenant, whatever is in its parts."""
     return json.dumps([tenant.project, tenant.branch, tenant.path_hash], ensure_ascii=False)
-
-
-def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970; a time without a zone is UTC."""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // _MICROSECOND
 
 
 def folders(source: str) -> list[str]:

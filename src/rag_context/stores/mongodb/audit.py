@@ -1,16 +1,14 @@
 """Checks and repairs the index in MongoDB while it is in use, document by document."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Collection, Sequence
 
 from rag_context.domain.documents import Counts
-from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.domain.integrity import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.mongodb.chunk_records import chunk_of, chunk_terms
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import (
+from rag_context.stores.mongodb.document_records import (
     OURS,
     Entry,
     chunks_of,
@@ -20,43 +18,16 @@ from rag_context.stores.mongodb.entries import (
     similarity_of,
 )
 from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 from rag_context.text.analysis import ANALYSER_VERSION
 
-EXAMPLES = 5
-"""Examples that are listed for each kind of issue."""
-
-COMPARED = 20_000
-"""Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
-
 LOOKS = 5
 """How often it is tried to count between two writes."""
 
-DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
-"""Issues that only indexing the source of a document again repairs."""
-
 _BETWEEN_LOOKS_S = 0.2
 _AT_ONCE = 100
-
-
-class _Findings:
-    """Counts issues and keeps a few examples of each kind."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[IssueKind] = Counter()
-        self._examples: dict[IssueKind, list[str]] = {}
-
-    def add(self, kind: IssueKind, example: str) -> None:
-        self._counts[kind] += 1
-        examples = self._examples.setdefault(kind, [])
-        if len(examples) < EXAMPLES:
-            examples.append(example)
-
-    def issues(self) -> tuple[Issue, ...]:
-        return tuple(
-            Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
-        )
 
 
 class MongoAuditor:
@@ -77,7 +48,7 @@ class MongoAuditor:
         Raises:
             BackendError: the server is unavailable.
         """
-        found = _Findings()
+        found = Findings()
         totals = await self._look_at_counters(found)
         if not await self._indexes.text_index():
             found.add(IssueKind.TEXT_INDEX, "the text index itself")
@@ -134,7 +105,7 @@ class MongoAuditor:
             async for entry in self._mongo.documents.find(OURS).sort("_id").batch_size(_AT_ONCE):
                 yield entry
 
-    async def _look_at_counters(self, found: _Findings) -> Totals:
+    async def _look_at_counters(self, found: Findings) -> Totals:
         """Compare the counters with the real counts, between two writes; returns the real counts."""
         for look in range(1, LOOKS + 1):
             seen = await self._state.look()

@@ -1,14 +1,31 @@
-"""`Filter` as a MongoDB query. Every value is a string or a date, never an operator."""
+"""`Filter` as a MongoDB query; every value is a string or a date, never an operator.
+
+MongoDB keeps milliseconds of a time, so the rest of a microsecond stands in a field of its own.
+"""
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 from bson import ObjectId
 
 from rag_context.domain.documents import DEFAULT_TENANT, Cursor, Tenant
 from rag_context.domain.search import Filter
-from rag_context.stores.mongodb.times import parted
+from rag_context.domain.times import EPOCH, microseconds
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parted(at: datetime) -> tuple[datetime, int]:
+    """The whole milliseconds of a moment, as they are stored, and the microseconds beyond them, 0..999."""
+    whole, rest = divmod(microseconds(at), 1000)
+    return EPOCH + whole * _MILLISECOND, rest
+
+
+def first_not_before(at: int) -> datetime:
+    """The earliest whole millisecond at or after `at` microseconds after 1970."""
+    return EPOCH + -(-at // 1000) * _MILLISECOND
+
 
 Query: TypeAlias = dict[str, Any]
 

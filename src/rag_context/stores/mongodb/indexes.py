@@ -10,9 +10,7 @@ from pymongo import IndexModel
 from pymongo.errors import OperationFailure
 
 from rag_context.errors import BackendRejectedError
-from rag_context.stores.mongodb.connection import Collection, Mongo
-from rag_context.stores.mongodb.faults import COMPONENT, is_code
-from rag_context.stores.mongodb.tasks import ended
+from rag_context.stores.mongodb.mongo import COMPONENT, Collection, Mongo, ended, is_code, log_failure
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +110,7 @@ class Indexes:
     def _task(self) -> "asyncio.Task[None]":
         if self._making is None or self._making.done():
             self._making = asyncio.create_task(self._make(), name="mongodb indexes")
-            self._making.add_done_callback(_log_failure)
+            self._making.add_done_callback(log_failure("indexes could not be made", logging.WARNING))
         return self._making
 
     async def _make(self) -> None:
@@ -189,8 +187,3 @@ def _is_text(index: Mapping[str, Any]) -> bool:
 def _is_wanted_text(index: Mapping[str, Any]) -> bool:
     weights = {path: int(weight) for path, weight in index.get("weights", {}).items()}
     return _is_text(index) and weights == TEXT_WEIGHTS and index.get("default_language") == "english"
-
-
-def _log_failure(made: "asyncio.Task[None]") -> None:
-    if not made.cancelled() and (error := made.exception()) is not None:
-        logger.warning("indexes could not be made: %s", error)

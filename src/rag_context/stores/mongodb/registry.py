@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel, Rebuild
-from rag_context.errors import IndexMismatchError
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import INDEXED, PENDING
+from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
+from rag_context.ports.maintenance import require_comparable
+from rag_context.stores.mongodb.document_records import INDEXED, PENDING
+from rag_context.stores.mongodb.mongo import Mongo
 from rag_context.stores.mongodb.state import Change, IndexState, Totals
 
 OTHER_MODEL = "The vectors were made by another model than the index's; embed the document again."
@@ -40,8 +40,9 @@ class MongoRegistry:
             if recorded is None:
                 await self._state.change(self._await_vectors)
             elif await self._has_indexed():
-                _require_same(recorded, model)
-            if await self._state.record_model(_model_entry(model), recorded.fingerprint if recorded else None):
+                require_comparable(recorded, model)
+            instead_of = recorded.fingerprint if recorded else None
+            if await self._state.record({"model.fingerprint": instead_of}, {"model": asdict(model)}):
                 return
 
     async def drop_vectors(self) -> int:
@@ -53,37 +54,49 @@ class MongoRegistry:
 
     async def active_generation(self) -> tuple[int, str | None]:
         """The active generation of vectors, and the fingerprint of its model."""
-        return await self._state.active_generation()
+        entry = await self._state.entry()
+        model = entry.get("model")
+        return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
 
     async def run_under_way(self) -> Rebuild | None:
         """The run that builds the next generation."""
-        entry, touched = await self._state.run()
-        model = _model_of(entry)
-        return None if model is None else Rebuild(model, touched)
+        entry = await self._state.entry()
+        model = _model_of(entry.get("next"))
+        return None if model is None else Rebuild(model, float(entry.get("nextTouched", 0.0)))
 
     async def inactive_generation(self) -> int | None:
         """An inactive generation that may exist."""
-        return await self._state.inactive_generation()
+        return (await self._state.entry()).get("debris")
 
     async def begin_run(self, run: Rebuild, generation: int, inactive_generation: int | None) -> bool:
         """Record a run and the generation that it builds, unless another inactive generation is recorded."""
-        return await self._state.begin_run(_model_entry(run.model), run.touched, generation, inactive_generation)
+        await self._state.look()  # creates the record if it is missing
+        begun = {"next": asdict(run.model), "nextTouched": run.touched, "debris": generation}
+        return await self._state.record({"debris": inactive_generation}, begun)
 
     async def touch_run(self, made_by: str, touched: float) -> None:
         """Record progress of the run of the model `made_by`, if it is still under way."""
-        await self._state.touch_run(made_by, touched)
+        await self._state.record({"next.fingerprint": made_by}, {"nextTouched": touched})
 
     async def abandon_run(self) -> None:
         """Record that no run is under way; the generation of the last one stays inactive."""
-        await self._state.abandon_run()
+        await self._state.record({}, {"next": None, "nextTouched": 0.0})
 
     async def forget_inactive_generation(self, generation: int) -> None:
         """Record that this generation was removed, unless another one is recorded or a run is under way."""
-        await self._state.forget_inactive_generation(generation)
+        await self._state.record({"next.fingerprint": None, "debris": generation}, {"debris": None})
 
     async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make this generation the active one, unless no run of the model `made_by` is under way."""
-        return await self._state.end_run(made_by, generation)
+        """Make this generation the active one, unless no run of the model `made_by` builds it; the version grows."""
+        before = await self._state.entry()
+        model = before.get("next")
+        if model is None or model["fingerprint"] != made_by:
+            return False
+        former = int(before.get("generation", 0))
+        ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
+        # The condition again: another process may have begun or ended a run since the record was read.
+        where = {"next.fingerprint": made_by, "debris": generation}
+        return await self._state.record(where, ended, {"begun": 1, "version": 1})
 
     async def _await_vectors(self, change: Change) -> None:
         """Make all documents pending, and set the change of the totals."""
@@ -97,31 +110,5 @@ class MongoRegistry:
             return await self._documents.find_one({"status": INDEXED}, {"_id": 1}) is not None
 
 
-def _model_entry(model: EmbeddingModel) -> dict[str, Any]:
-    """The model as it is recorded."""
-    return asdict(model)
-
-
 def _model_of(entry: Mapping[str, Any] | None) -> EmbeddingModel | None:
-    """The recorded model; None if none is recorded."""
-    if entry is None:
-        return None
-    return EmbeddingModel(**{**entry, "calibration": Calibration(**entry["calibration"])})
-
-
-def _require_same(recorded: EmbeddingModel, model: EmbeddingModel) -> None:
-    """Check that vectors of a model can be compared with those of the recorded one.
-
-    Raises:
-        IndexMismatchError: they cannot.
-    """
-    if _identity(recorded) != _identity(model):
-        raise IndexMismatchError(
-            f"The index was made by {recorded.name!r} ({recorded.dimension} dimensions), not by {model.name!r}"
-            f" ({model.dimension}); run `rag-context reindex`."
-        )
-
-
-def _identity(model: EmbeddingModel) -> tuple[int, str, str, str]:
-    """What makes vectors comparable; the name proves nothing."""
-    return model.dimension, model.fingerprint, model.query_prefix, model.document_prefix
+    return None if entry is None else EmbeddingModel.from_record(entry)

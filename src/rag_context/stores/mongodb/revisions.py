@@ -18,11 +18,9 @@ from pymongo.write_concern import WriteConcern
 from rag_context.domain.documents import Chunk, Document
 from rag_context.errors import BackendError, BackendTimeoutError
 from rag_context.stores.mongodb.chunk_records import chunk_of, of_document, read_chunks, records_of
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
-from rag_context.stores.mongodb.faults import COMPONENT
+from rag_context.stores.mongodb.document_records import OURS, SIZE, Entry, chunks_entry, chunks_of, entry_of
+from rag_context.stores.mongodb.mongo import COMPONENT, Mongo, ended, log_failure
 from rag_context.stores.mongodb.state import Change, IndexState
-from rag_context.stores.mongodb.tasks import ended
 
 LONGEST_WRITE_S = 300.0
 """A write that stores chunks for longer is cancelled, before a sweep may treat its chunks as leftovers."""
@@ -148,7 +146,9 @@ class Revisions:
         done = self._migrating is not None and self._migrating.done()
         if self._migrating is None or (done and (self._migrating.cancelled() or self._migrating.exception())):
             self._migrating = asyncio.create_task(self.migrate(), name="mongodb migration")
-            self._migrating.add_done_callback(_log_failure)
+            self._migrating.add_done_callback(
+                log_failure("documents of an earlier version were not all rewritten yet", logging.WARNING)
+            )
 
     async def close(self) -> None:
         """Cancel the migration; it continues with the next start."""
@@ -224,8 +224,3 @@ class Revisions:
         query = {**OURS, "revision": None, "_id": {"$gt": after}}
         async with self._mongo.reached():
             return await self._mongo.documents.find(query).sort("_id").limit(_AT_ONCE).to_list()
-
-
-def _log_failure(migrating: "asyncio.Task[None]") -> None:
-    if not migrating.cancelled() and (error := migrating.exception()) is not None:
-        logger.warning("documents of an earlier version were not all rewritten yet: %s", error)

@@ -18,8 +18,8 @@ from pymongo.errors import DuplicateKeyError
 from pymongo.write_concern import WriteConcern
 
 from rag_context.errors import BackendError, BackendRejectedError
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import INDEXED, OURS, Entry, is_ours
+from rag_context.stores.mongodb.document_records import INDEXED, OURS, Entry, is_ours
+from rag_context.stores.mongodb.mongo import Mongo, log_failure
 
 logger = logging.getLogger(__name__)
 
@@ -146,16 +146,20 @@ class IndexState:
         task = asyncio.create_task(self._change(work))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
-        task.add_done_callback(_see_exception)
+        task.add_done_callback(log_failure("a change failed"))
         return await asyncio.shield(task)
 
-    async def record_model(self, model: Mapping[str, Any], instead_of: str | None) -> bool:
-        """Record the model, unless the recorded one is not that of the fingerprint `instead_of` any more."""
+    async def entry(self) -> Entry:
+        """The record as the server has it now; empty if it is missing. Raises: BackendError."""
+        async with self._mongo.reached():
+            return await self._mongo.state.find_one({"_id": _ID}) or {}
+
+    async def record(self, where: Entry, fields: Entry, increments: Entry | None = None) -> bool:
+        """Set fields of the record if it is as `where` says; returns whether it was. Raises: BackendError."""
+        update = {"$set": fields, **({"$inc": increments} if increments else {})}
         async with self._writing.reached():
             entry = await self._records.find_one_and_update(
-                {"_id": _ID, "model.fingerprint": instead_of},
-                {"$set": {"model": dict(model)}},
-                return_document=ReturnDocument.AFTER,
+                {"_id": _ID, **where}, update, return_document=ReturnDocument.AFTER
             )
         if entry is not None:
             self._publish(entry)
@@ -167,73 +171,6 @@ class IndexState:
             await self._records.update_one(
                 {"_id": _ID}, {"$unset": {"model": "", "next": ""}, "$set": {"recount": True}}
             )
-
-    async def active_generation(self) -> tuple[int, str | None]:
-        """The active generation of vectors, and the fingerprint of its model. Raises: BackendError."""
-        entry = await self._entry()
-        model = entry.get("model")
-        return int(entry.get("generation", 0)), None if model is None else str(model["fingerprint"])
-
-    async def run(self) -> tuple[Mapping[str, Any] | None, float]:
-        """The model of the run under way, and the time of its last progress. Raises: BackendError."""
-        entry = await self._entry()
-        return entry.get("next"), float(entry.get("nextTouched", 0.0))
-
-    async def inactive_generation(self) -> int | None:
-        """An inactive generation of vectors that may exist. Raises: BackendError."""
-        return (await self._entry()).get("debris")
-
-    async def begin_run(
-        self, model: Mapping[str, Any], touched: float, generation: int, inactive_generation: int | None
-    ) -> bool:
-        """Record a run and its generation, unless another inactive one is recorded. Raises: BackendError."""
-        await self.look()  # creates the record if it is missing
-        begun = {"next": dict(model), "nextTouched": touched, "debris": generation}
-        return await self._record(begun, {"debris": inactive_generation})
-
-    async def touch_run(self, made_by: str, touched: float) -> None:
-        """Record progress of this model's run, if it is still under way. Raises: BackendError."""
-        await self._record({"nextTouched": touched}, {"next.fingerprint": made_by})
-
-    async def abandon_run(self) -> None:
-        """Record that no run is under way. Raises: BackendError."""
-        await self._record({"next": None, "nextTouched": 0.0}, {})
-
-    async def forget_inactive_generation(self, generation: int) -> None:
-        """Record that this generation was removed, unless a run is under way. Raises: BackendError."""
-        await self._record({"debris": None}, {"next.fingerprint": None, "debris": generation})
-
-    async def _record(self, fields: Entry, where: Entry) -> bool:
-        """Change the record if it is as expected; returns whether it was."""
-        async with self._writing.reached():
-            result = await self._records.update_one({"_id": _ID, **where}, {"$set": fields})
-        return result.matched_count == 1
-
-    async def end_run(self, made_by: str, generation: int) -> bool:
-        """Make a generation the active one, unless no run of `made_by` builds it by now; the version grows.
-
-        Raises:
-            BackendError: the server is unavailable.
-        """
-        before = await self._entry()
-        model = before.get("next")
-        if model is None or model["fingerprint"] != made_by:
-            return False
-        former = int(before.get("generation", 0))
-        ended = {"model": model, "next": None, "nextTouched": 0.0, "generation": generation, "debris": former}
-        async with self._writing.reached():
-            entry = await self._records.find_one_and_update(
-                {"_id": _ID, "next.fingerprint": made_by, "debris": generation},
-                {"$set": ended, "$inc": {"begun": 1, "version": 1}},
-                return_document=ReturnDocument.AFTER,
-            )
-        if entry is not None:
-            self._publish(entry)
-        return entry is not None
-
-    async def _entry(self) -> Entry:
-        async with self._mongo.reached():
-            return await self._mongo.state.find_one({"_id": _ID}) or {}
 
     async def count(self) -> Totals:
         """Count documents and chunks, from an index. Raises: BackendError."""
@@ -260,15 +197,7 @@ class IndexState:
         """
         number = max(seen.begun, seen.version) + 1
         right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
-        async with self._writing.reached():
-            entry = await self._records.find_one_and_update(
-                {"_id": _ID, "name": seen.name, "begun": seen.begun, "version": seen.version},
-                {"$set": right},
-                return_document=ReturnDocument.AFTER,
-            )
-        if entry is not None:
-            self._publish(entry)
-        return entry is not None
+        return await self.record({"name": seen.name, "begun": seen.begun, "version": seen.version}, right)
 
     async def close(self) -> None:
         """Wait for the changes under way."""
@@ -339,9 +268,3 @@ def _snapshot(entry: Entry) -> Snapshot:
         model=entry.get("model"),
         recount=entry["recount"],
     )
-
-
-def _see_exception(task: "asyncio.Task[Any]") -> None:
-    """Log the failure if the waiting caller was cancelled and does not read it."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        logger.debug("a change failed: %s", error)

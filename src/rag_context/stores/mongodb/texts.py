@@ -17,14 +17,19 @@ from pymongo.errors import OperationFailure
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.stores.mongodb.chunk_records import LOOKS, TERM_FIELDS, chunk_terms, is_settled
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import Entry, chunks_of, reference
-from rag_context.stores.mongodb.faults import INDEX_NOT_FOUND, TIME_EXPIRED, is_code
+from rag_context.stores.mongodb.chunk_records import (
+    LOOKS,
+    OTHER_LAYOUT,
+    TERM_FIELDS,
+    Frequencies,
+    chunk_terms,
+    is_settled,
+    with_chunks,
+)
+from rag_context.stores.mongodb.document_records import Entry, chunks_of, reference
 from rag_context.stores.mongodb.filters import condition
-from rag_context.stores.mongodb.frequencies import Frequencies
 from rag_context.stores.mongodb.indexes import Indexes
-from rag_context.stores.mongodb.reading import OTHER_LAYOUT, with_chunks
+from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code, log_failure
 from rag_context.stores.mongodb.state import IndexState
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for
@@ -125,7 +130,7 @@ class MongoTexts:
             question = await self._question(query)
             question.record_tenant(where.tenant)
             text = asyncio.create_task(self._text_search(query, question, where))
-            text.add_done_callback(_see_exception)
+            text.add_done_callback(log_failure())
             try:
                 hits = await self._current_hits(question, limit, where)
                 others = [hit for hit in _hits(question, await text) if hit.bm25 > 0.0]
@@ -358,9 +363,3 @@ def _hits(question: _Question, rows: Sequence[_Row]) -> list[KeywordHit]:
         KeywordHit(row.chunk, score, share)
         for row, score, share in zip(rows, scores.tolist(), shares.tolist(), strict=True)
     ]
-
-
-def _see_exception(search: "asyncio.Task[list[_Row]]") -> None:
-    """Read this task's exception, because the search may have failed in its other part first."""
-    if not search.cancelled():
-        search.exception()

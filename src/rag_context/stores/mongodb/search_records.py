@@ -1,15 +1,109 @@
-"""One record per search and per error, and their statistics."""
+"""One record per search and per error, and their statistics.
+
+They are summed up slice by slice: latencies by value while they are few, else in the bins of `domain.metrics`, into
+which the server sorts.
+"""
 
 import asyncio
-from collections.abc import Sequence
+import math
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import accumulate
 from typing import Any
 
-from rag_context.domain.metrics import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
-from rag_context.stores.mongodb.connection import Mongo
-from rag_context.stores.mongodb.entries import Entry
-from rag_context.stores.mongodb.statistics import BIN, Slices, Sums, beginning, middle, united
-from rag_context.stores.mongodb.times import first_not_before, microseconds
+from rag_context.domain.metrics import (
+    BIN_GROWTH,
+    QUERY_CHARS,
+    SMALLEST_MS,
+    Bucket,
+    ErrorRecord,
+    SearchRecord,
+    SearchSummary,
+)
+from rag_context.domain.times import microseconds, moment
+from rag_context.stores.mongodb.document_records import Entry
+from rag_context.stores.mongodb.filters import first_not_before
+from rag_context.stores.mongodb.mongo import Mongo
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """A span of time in equal parts, in microseconds."""
+
+    start: int
+    end: int
+    count: int
+
+    def begins(self, number: int) -> int:
+        """The first microsecond of a slice."""
+        return self.start - (self.end - self.start) * -number // self.count
+
+    def of(self, at: datetime) -> int:
+        """The slice that a moment of the span is in."""
+        return (microseconds(at) - self.start) * self.count // (self.end - self.start)
+
+    @property
+    def expression(self) -> dict[str, Any]:
+        """As `of`, by the server; exact, since every number in it is below 2^53."""
+        first = first_not_before(self.start)
+        beyond = microseconds(first) - self.start
+        passed = {"$add": [{"$multiply": [{"$subtract": ["$timestamp", first]}, 1000]}, beyond]}
+        return {"$floor": {"$divide": [{"$multiply": [passed, self.count]}, self.end - self.start]}}
+
+
+@dataclass(slots=True)
+class Sums:
+    """Searches summed up."""
+
+    queries: int = 0
+    latency_ms: float = 0.0
+    fallbacks: int = 0
+    cache_hits: int = 0
+    latencies: Counter[float] = field(default_factory=Counter)
+    """The number of searches by latency."""
+
+    def percentile(self, percent: int) -> float:
+        """By nearest rank; 0 without searches."""
+        values = sorted(self.latencies)
+        if not values:
+            return 0.0
+        ranks = list(accumulate(self.latencies[value] for value in values))
+        return values[bisect_left(ranks, (percent * ranks[-1] + 99) // 100)]
+
+    @property
+    def average_ms(self) -> float:
+        return self.latency_ms / max(self.queries, 1)
+
+
+def united(parts: Iterable[Sums]) -> Sums:
+    """All of them together."""
+    whole = Sums()
+    for part in parts:
+        whole.queries += part.queries
+        whole.latency_ms += part.latency_ms
+        whole.fallbacks += part.fallbacks
+        whole.cache_hits += part.cache_hits
+        whole.latencies.update(part.latencies)
+    return whole
+
+
+_TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
+BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
+"""The bin of a search, by the server."""
+
+
+def middle(number: int) -> float:
+    """The value of a bin: at the same relative distance from its lower and its upper limit."""
+    return 0.0 if number <= 0 else SMALLEST_MS * 2.0 * BIN_GROWTH**number / (BIN_GROWTH + 1.0)
+
+
+def beginning(slices: Slices, number: int) -> datetime:
+    """The moment a slice begins."""
+    return moment(slices.begins(number))
+
 
 EXACT_RECORDS = 10_000
 """A span of fewer searches is summed up from the records themselves."""

@@ -23,10 +23,10 @@ from rag_context.domain.documents import (
     Tenant,
 )
 from rag_context.domain.search import ChunkRef, Passage
+from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
-from rag_context.stores.mongodb.faults import COMPONENT
-from rag_context.stores.mongodb.filters import tenant_of
-from rag_context.stores.mongodb.times import microseconds, moment, parted
+from rag_context.stores.mongodb.filters import parted, tenant_of
+from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.text.analysis import ANALYSER_VERSION
 
 Entry: TypeAlias = dict[str, Any]

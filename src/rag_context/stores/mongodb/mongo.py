@@ -1,23 +1,159 @@
-"""The MongoDB client: connecting, and the read and write concerns."""
+"""The connection to MongoDB: the clients with their read and write concerns, and the driver's errors as ours.
+
+The server's messages are never quoted: they may contain stored data.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
+from bson.errors import BSONError
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    DocumentTooLarge,
+    ExecutionTimeout,
+    InvalidName,
+    NetworkTimeout,
+    OperationFailure,
+    PyMongoError,
+    WaitQueueTimeoutError,
+    WTimeoutError,
+)
 from pymongo.errors import ConfigurationError as DriverConfigurationError
-from pymongo.errors import InvalidName
 
-from rag_context.errors import BackendUnavailableError, ConfigurationError
-from rag_context.stores.mongodb.faults import COMPONENT, translated
-from rag_context.stores.mongodb.tasks import ended
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConfigurationError,
+)
+
+COMPONENT = "mongodb"
+
+INDEX_NOT_FOUND = 27
+TIME_EXPIRED = 50
+
+_UNKNOWN_USER = frozenset({11, 13, 18, 33, 8000})
+_FULL = 14031
+_TOO_LARGE = frozenset({10334, 17419, 17420})
+_TRANSIENT = frozenset(
+    {1, 6, 7, 8, 89, 91, 112, 189, 262, 317, 358, 462, 9001, 10058, 10107, 11600, 11602, 13388, 13435, 13436, 17280}
+)
+"""Codes with which a server that changes its role, starts, stops, is overloaded or broken rejects an operation; as
+in the drivers' rules for retries, with those of failed write concerns."""
+
+_WRITE_CONCERN_TIMEOUT = 64
+_NO_MAJORITY = (
+    "No majority of the members of MongoDB at {} had the write in time, so it may yet be undone;"
+    " it is safe to write it again once enough members are up."
+)
+_TOO_LARGE_SAYS = "The document is larger than one MongoDB record may be (16 MB); split it."
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise what the driver raises inside the block as our errors; `place` names the server.
+
+    Raises:
+        BackendError: the driver failed.
+    """
+    try:
+        yield
+    except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
+        raise backend_error(error, place) from error
+
+
+def backend_error(error: Exception, place: str) -> BackendError:
+    """Our error for `error`; raise it `from error`."""
+    match error:
+        case DocumentTooLarge():
+            return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+        case BSONError() | UnicodeEncodeError() | OverflowError():
+            return _encoding_error(error, place)
+        case WTimeoutError():
+            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case OperationFailure():
+            return _failed_operation(error, place)
+        case ConnectionFailure():
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be reached.")
+        case DriverConfigurationError():
+            return BackendUnavailableError(COMPONENT, f"The address of MongoDB at {place} cannot be resolved or used.")
+        case PyMongoError() if error.timeout:
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case _:
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be used ({type(error).__name__}).")
+
+
+def is_code(error: PyMongoError, *codes: int) -> bool:
+    """Whether the server rejected the call with one of `codes`."""
+    return isinstance(error, OperationFailure) and error.code in codes
+
+
+def _encoding_error(error: Exception, place: str) -> BackendError:
+    """The error for data that cannot be encoded or decoded."""
+    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
+        return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
+    return BackendDataError(COMPONENT, f"MongoDB at {place} returned an invalid response.")
+
+
+def _failed_operation(error: OperationFailure, place: str) -> BackendError:
+    codes = _codes(error)
+    named = f"code {error.code}" if error.code is not None else type(error).__name__
+    if codes & _UNKNOWN_USER:
+        return BackendRejectedError(
+            COMPONENT, f"MongoDB at {place} rejected the user or the password of stores.mongodb_uri ({named})."
+        )
+    if _WRITE_CONCERN_TIMEOUT in codes:
+        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+    if _FULL in codes:
+        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
+    if codes & _TOO_LARGE:
+        return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+    if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
+        return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {place} rejected the operation ({named}).")
+
+
+def _codes(error: OperationFailure) -> set[int]:
+    """Every code that a failure names: its own, and those of the single writes of a batch."""
+    codes = {error.code} if error.code is not None else set()
+    details = error.details or {}
+    if isinstance(error, BulkWriteError):
+        codes |= {each["code"] for each in (*details["writeErrors"], *details["writeConcernErrors"])}
+    return codes
+
+
+_AGAIN_S = 0.2
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait for its end, whatever that is.
+
+    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is repeated.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_AGAIN_S)
+    if not task.cancelled():
+        task.exception()
+
 
 Collection: TypeAlias = AsyncCollection[dict[str, Any]]
+_Callback: TypeAlias = Callable[["asyncio.Task[Any]"], None]
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_DATABASE = "P4NTH30N"
 ERRORS = "errors"
@@ -77,7 +213,7 @@ class ServerSearch:
         """
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
-            self._looking.add_done_callback(_see_exception)
+            self._looking.add_done_callback(log_failure())
         done, _ = await asyncio.wait({self._looking}, timeout=self._unreachable_s)
         if not done and self._client.topology_description.has_known_servers:
             done, _ = await asyncio.wait({self._looking}, timeout=self._wait_s - self._unreachable_s)
@@ -192,7 +328,11 @@ def _mongo(uri: str, preferred: Mapping[str, object], given: set[str], documents
     )
 
 
-def _see_exception(looked: "asyncio.Task[object]") -> None:
-    """Read the result, because the waiting caller may have been cancelled."""
-    if not looked.cancelled():
-        looked.exception()
+def log_failure(message: str = "a call that nobody waits for failed", level: int = logging.DEBUG) -> _Callback:
+    """A callback that reads the exception of a task, whose caller may have been cancelled, and logs it."""
+
+    def log(task: "asyncio.Task[Any]") -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.log(level, "%s: %s", message, error)
+
+    return log
