@@ -55,6 +55,27 @@ PLACE = {"chunkId": 1, "document": 1, "revision": 1, "position": 1, "contentType
 _FILTERED = ("tenant", "contentType", "sessionId", "source", "timestamp", "timestampMicros", "thread")
 _FILTERED_METADATA = ("category", "game", "tags")
 
+MOST_DIFFERENT_BITS = 3
+
+OTHER_LAYOUT = {"revision": None}
+"""The query for records that contain their chunks: other programs', and those of earlier versions."""
+
+_OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
+
+_OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
+
+Turn = tuple[str, Entry]
+
+_BEFORE, _AFTER = "before", "after"
+
+REMEMBERED = 16_384
+
+TOLERATED_DRIFT = 100
+"""A term is counted again once more than one in this many of its chunks may have been added or deleted."""
+
+AT_ONCE = 8
+"""Terms that one query counts at the same time."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkTerms:
@@ -153,15 +174,6 @@ def is_settled(records: Sequence[Entry], named: Mapping[Any, Any], before: Mappi
     unnamed = {record["document"] for record in records if record["revision"] != named[record["document"]]}
     unnamed -= {record["document"] for record in records if record["revision"] == named[record["document"]]}
     return all(key in before and before[key] == named[key] for key in unnamed)
-
-
-MOST_DIFFERENT_BITS = 3
-
-OTHER_LAYOUT = {"revision": None}
-"""The query for records that contain their chunks: other programs', and those of earlier versions."""
-
-_OUTLINE_WITHOUT_CHUNKS = {"contentType": 1, "thread": 1, "tenant": 1, "sequence": 1, "status": 1, "revision": 1}
-_OUTLINE = {**_OUTLINE_WITHOUT_CHUNKS, "chunks.chunkId": 1}
 
 
 def with_chunks(chunk_ids: Sequence[str]) -> Query:
@@ -270,10 +282,6 @@ async def read_similar(document: Document, documents: Collection) -> list[str]:
     )
 
 
-Turn = tuple[str, Entry]
-_BEFORE, _AFTER = "before", "after"
-
-
 async def _turns_around(entries: Sequence[Entry], documents: Collection) -> dict[tuple[str, object], Entry]:
     """The nearest turns with chunks before and after each document in its conversation, by one query."""
     asked = {(side, entry["_id"]): _nearest(side, entry) for entry in entries for side in (_BEFORE, _AFTER)}
@@ -296,14 +304,6 @@ def _nearest(side: str, entry: Entry) -> list[Entry]:
 
 def _references(entry: Entry) -> list[ChunkRef]:
     return [reference(entry, id_, position) for position, id_ in enumerate(ids_of_chunks(entry))]
-
-
-REMEMBERED = 16_384
-TOLERATED_DRIFT = 100
-"""A term is counted again once more than one in this many of its chunks may have been added or deleted."""
-
-AT_ONCE = 8
-"""Terms that one query counts at the same time."""
 
 
 class Frequencies:

@@ -15,6 +15,16 @@ from rag_context.domain.times import EPOCH, microseconds
 
 _MILLISECOND = timedelta(milliseconds=1)
 
+Query: TypeAlias = dict[str, Any]
+
+_OBJECT_ID = re.compile("[0-9a-f]{24}")
+
+_LAST = "\U0010ffff"
+
+_BEFORE_SURROGATES = "\ud7ff"
+
+_BEHIND_SURROGATES = "\ue000"
+
 
 def parted(at: datetime) -> tuple[datetime, int]:
     """The whole milliseconds of a moment, as they are stored, and the microseconds beyond them, 0..999."""
@@ -25,14 +35,6 @@ def parted(at: datetime) -> tuple[datetime, int]:
 def first_not_before(at: int) -> datetime:
     """The earliest whole millisecond at or after `at` microseconds after 1970."""
     return EPOCH + -(-at // 1000) * _MILLISECOND
-
-
-Query: TypeAlias = dict[str, Any]
-
-_OBJECT_ID = re.compile("[0-9a-f]{24}")
-_LAST = "\U0010ffff"
-_BEFORE_SURROGATES = "\ud7ff"
-_BEHIND_SURROGATES = "\ue000"
 
 
 def key_of(document_id: str) -> str | ObjectId:

@@ -59,104 +59,18 @@ _NO_MAJORITY = (
 )
 _TOO_LARGE_SAYS = "The document is larger than one MongoDB record may be (16 MB); split it."
 
-
-@contextmanager
-def translated(place: str) -> Iterator[None]:
-    """Raise what the driver raises inside the block as our errors; `place` names the server.
-
-    Raises:
-        BackendError: the driver failed.
-    """
-    try:
-        yield
-    except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
-        raise backend_error(error, place) from error
-
-
-def backend_error(error: Exception, place: str) -> BackendError:
-    """Our error for `error`; raise it `from error`."""
-    match error:
-        case DocumentTooLarge():
-            return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
-        case BSONError() | UnicodeEncodeError() | OverflowError():
-            return _encoding_error(error, place)
-        case WTimeoutError():
-            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
-        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
-        case OperationFailure():
-            return _failed_operation(error, place)
-        case ConnectionFailure():
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be reached.")
-        case DriverConfigurationError():
-            return BackendUnavailableError(COMPONENT, f"The address of MongoDB at {place} cannot be resolved or used.")
-        case PyMongoError() if error.timeout:
-            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
-        case _:
-            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be used ({type(error).__name__}).")
-
-
-def is_code(error: PyMongoError, *codes: int) -> bool:
-    """Whether the server rejected the call with one of `codes`."""
-    return isinstance(error, OperationFailure) and error.code in codes
-
-
-def _encoding_error(error: Exception, place: str) -> BackendError:
-    """The error for data that cannot be encoded or decoded."""
-    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
-        return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
-    return BackendDataError(COMPONENT, f"MongoDB at {place} returned an invalid response.")
-
-
-def _failed_operation(error: OperationFailure, place: str) -> BackendError:
-    codes = _codes(error)
-    named = f"code {error.code}" if error.code is not None else type(error).__name__
-    if codes & _UNKNOWN_USER:
-        return BackendRejectedError(
-            COMPONENT, f"MongoDB at {place} rejected the user or the password of stores.mongodb_uri ({named})."
-        )
-    if _WRITE_CONCERN_TIMEOUT in codes:
-        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
-    if _FULL in codes:
-        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
-    if codes & _TOO_LARGE:
-        return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
-    if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
-        return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
-    return BackendRejectedError(COMPONENT, f"MongoDB at {place} rejected the operation ({named}).")
-
-
-def _codes(error: OperationFailure) -> set[int]:
-    """Every code that a failure names: its own, and those of the single writes of a batch."""
-    codes = {error.code} if error.code is not None else set()
-    details = error.details or {}
-    if isinstance(error, BulkWriteError):
-        codes |= {each["code"] for each in (*details["writeErrors"], *details["writeConcernErrors"])}
-    return codes
-
-
 _AGAIN_S = 0.2
 
-
-async def ended(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task and wait for its end, whatever that is.
-
-    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is repeated.
-    """
-    while not task.done():
-        task.cancel()
-        await asyncio.wait({task}, timeout=_AGAIN_S)
-    if not task.cancelled():
-        task.exception()
-
-
 Collection: TypeAlias = AsyncCollection[dict[str, Any]]
+
 _Callback: TypeAlias = Callable[["asyncio.Task[Any]"], None]
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_DATABASE = "P4NTH30N"
+
 ERRORS = "errors"
+
 PROGRESS = "_indexing_progress"
 
 SERVER_SELECTION_MS = 250
@@ -336,3 +250,90 @@ def log_failure(message: str = "a call that nobody waits for failed", level: int
             logger.log(level, "%s: %s", message, error)
 
     return log
+
+
+async def ended(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait for its end, whatever that is.
+
+    Until Python 3.12 `asyncio.wait_for`, which the driver uses, can lose a cancellation; so it is repeated.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=_AGAIN_S)
+    if not task.cancelled():
+        task.exception()
+
+
+@contextmanager
+def translated(place: str) -> Iterator[None]:
+    """Raise what the driver raises inside the block as our errors; `place` names the server.
+
+    Raises:
+        BackendError: the driver failed.
+    """
+    try:
+        yield
+    except (PyMongoError, BSONError, UnicodeEncodeError, OverflowError) as error:
+        raise backend_error(error, place) from error
+
+
+def is_code(error: PyMongoError, *codes: int) -> bool:
+    """Whether the server rejected the call with one of `codes`."""
+    return isinstance(error, OperationFailure) and error.code in codes
+
+
+def backend_error(error: Exception, place: str) -> BackendError:
+    """Our error for `error`; raise it `from error`."""
+    match error:
+        case DocumentTooLarge():
+            return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+        case BSONError() | UnicodeEncodeError() | OverflowError():
+            return _encoding_error(error, place)
+        case WTimeoutError():
+            return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+        case NetworkTimeout() | WaitQueueTimeoutError() | ExecutionTimeout():
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case OperationFailure():
+            return _failed_operation(error, place)
+        case ConnectionFailure():
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be reached.")
+        case DriverConfigurationError():
+            return BackendUnavailableError(COMPONENT, f"The address of MongoDB at {place} cannot be resolved or used.")
+        case PyMongoError() if error.timeout:
+            return BackendTimeoutError(COMPONENT, f"MongoDB at {place} did not answer in time.")
+        case _:
+            return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot be used ({type(error).__name__}).")
+
+
+def _encoding_error(error: Exception, place: str) -> BackendError:
+    """The error for data that cannot be encoded or decoded."""
+    if isinstance(error, UnicodeEncodeError | OverflowError) or type(error).__name__ == "InvalidDocument":
+        return BackendRejectedError(COMPONENT, "MongoDB cannot store this text or number.")
+    return BackendDataError(COMPONENT, f"MongoDB at {place} returned an invalid response.")
+
+
+def _failed_operation(error: OperationFailure, place: str) -> BackendError:
+    codes = _codes(error)
+    named = f"code {error.code}" if error.code is not None else type(error).__name__
+    if codes & _UNKNOWN_USER:
+        return BackendRejectedError(
+            COMPONENT, f"MongoDB at {place} rejected the user or the password of stores.mongodb_uri ({named})."
+        )
+    if _WRITE_CONCERN_TIMEOUT in codes:
+        return BackendTimeoutError(COMPONENT, _NO_MAJORITY.format(place))
+    if _FULL in codes:
+        return BackendUnavailableError(COMPONENT, f"No space left for MongoDB at {place}; free some and try again.")
+    if codes & _TOO_LARGE:
+        return BackendRejectedError(COMPONENT, _TOO_LARGE_SAYS)
+    if codes & _TRANSIENT or error.has_error_label("RetryableWriteError"):
+        return BackendUnavailableError(COMPONENT, f"MongoDB at {place} cannot serve this now ({named}).")
+    return BackendRejectedError(COMPONENT, f"MongoDB at {place} rejected the operation ({named}).")
+
+
+def _codes(error: OperationFailure) -> set[int]:
+    """Every code that a failure names: its own, and those of the single writes of a batch."""
+    codes = {error.code} if error.code is not None else set()
+    details = error.details or {}
+    if isinstance(error, BulkWriteError):
+        codes |= {each["code"] for each in (*details["writeErrors"], *details["writeConcernErrors"])}
+    return codes

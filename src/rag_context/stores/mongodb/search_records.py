@@ -28,6 +28,20 @@ from rag_context.stores.mongodb.document_records import Entry
 from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
 
+_TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
+
+BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
+"""The bin of a search, by the server."""
+
+EXACT_RECORDS = 10_000
+"""A span of fewer searches is summed up from the records themselves."""
+
+_READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
+
+_COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
+
+_ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
+
 
 @dataclass(frozen=True, slots=True)
 class Slices:
@@ -90,11 +104,6 @@ def united(parts: Iterable[Sums]) -> Sums:
     return whole
 
 
-_TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}
-BIN = {"$ceil": {"$divide": [{"$ln": _TIMES_SMALLEST}, math.log(BIN_GROWTH)]}}
-"""The bin of a search, by the server."""
-
-
 def middle(number: int) -> float:
     """The value of a bin: at the same relative distance from its lower and its upper limit."""
     return 0.0 if number <= 0 else SMALLEST_MS * 2.0 * BIN_GROWTH**number / (BIN_GROWTH + 1.0)
@@ -103,14 +112,6 @@ def middle(number: int) -> float:
 def beginning(slices: Slices, number: int) -> datetime:
     """The moment a slice begins."""
     return moment(slices.begins(number))
-
-
-EXACT_RECORDS = 10_000
-"""A span of fewer searches is summed up from the records themselves."""
-
-_READ = {"_id": 0, "timestamp": 1, "latencyMs": 1, "fallback": 1, "cacheHit": 1}
-_COUNTED_FIELDS = {"agent": "$agent", "level": "$fallbackLevel", "game": "$game"}
-_ONE_IF = {field: {"$sum": {"$cond": [f"${field}", 1, 0]}} for field in ("fallback", "cacheHit")}
 
 
 class MongoMetrics:

@@ -38,6 +38,56 @@ INDEXES_S = 60.0
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class MongoStore:
+    """The ports of one database. `documents` is the document store, its writer and the model registry."""
+
+    documents: MongoDocuments
+    texts: MongoTexts
+    metrics: MongoMetrics
+    auditor: MongoAuditor
+
+
+@asynccontextmanager
+async def open_mongodb(
+    uri: str, *, documents: str = "C0N7EXT", metrics: str = "R4G_M37R1C5"
+) -> AsyncIterator[MongoStore]:
+    """Open the database of `uri` (P4NTH30N if it names none); missing indexes are created in the background.
+
+    An unreachable server is not an error here: the ports raise `BackendError` until it is available.
+
+    Args:
+        uri: the server's address, with user, password, database and the driver's options.
+        documents: the collection of documents; their chunks are kept in `{documents}_chunks`, a record
+            of their state in `{documents}_state`.
+        metrics: the collection of search records.
+
+    Raises:
+        ConfigurationError: the address is invalid.
+    """
+    mongo = connect(uri, documents=documents, metrics=metrics)
+    state = IndexState(mongo)
+    indexes = Indexes(mongo)
+    revisions = Revisions(mongo, state)
+    document_store = MongoDocuments(mongo, state, indexes, revisions)
+    watching = asyncio.create_task(Watch(mongo, state, indexes, revisions).run(time.monotonic), name="mongodb watch")
+    watching.add_done_callback(_log_crash)
+    try:
+        yield MongoStore(
+            document_store,
+            MongoTexts(mongo, state, indexes),
+            MongoMetrics(mongo),
+            MongoAuditor(mongo, state, indexes, revisions),
+        )
+    finally:
+        await ended(watching)
+        await revisions.close()
+        await state.close()
+        await document_store.close()
+        await indexes.close()
+        await mongo.close()
+
+
 class Watch:
     """Looks every quarter of a second.
 
@@ -133,56 +183,6 @@ class Watch:
         elif error is None and self._failed:
             logger.warning("MongoDB at %s can be used again", self._mongo.place)
         self._failed = error is not None
-
-
-@dataclass(frozen=True, slots=True)
-class MongoStore:
-    """The ports of one database. `documents` is the document store, its writer and the model registry."""
-
-    documents: MongoDocuments
-    texts: MongoTexts
-    metrics: MongoMetrics
-    auditor: MongoAuditor
-
-
-@asynccontextmanager
-async def open_mongodb(
-    uri: str, *, documents: str = "C0N7EXT", metrics: str = "R4G_M37R1C5"
-) -> AsyncIterator[MongoStore]:
-    """Open the database of `uri` (P4NTH30N if it names none); missing indexes are created in the background.
-
-    An unreachable server is not an error here: the ports raise `BackendError` until it is available.
-
-    Args:
-        uri: the server's address, with user, password, database and the driver's options.
-        documents: the collection of documents; their chunks are kept in `{documents}_chunks`, a record
-            of their state in `{documents}_state`.
-        metrics: the collection of search records.
-
-    Raises:
-        ConfigurationError: the address is invalid.
-    """
-    mongo = connect(uri, documents=documents, metrics=metrics)
-    state = IndexState(mongo)
-    indexes = Indexes(mongo)
-    revisions = Revisions(mongo, state)
-    document_store = MongoDocuments(mongo, state, indexes, revisions)
-    watching = asyncio.create_task(Watch(mongo, state, indexes, revisions).run(time.monotonic), name="mongodb watch")
-    watching.add_done_callback(_log_crash)
-    try:
-        yield MongoStore(
-            document_store,
-            MongoTexts(mongo, state, indexes),
-            MongoMetrics(mongo),
-            MongoAuditor(mongo, state, indexes, revisions),
-        )
-    finally:
-        await ended(watching)
-        await revisions.close()
-        await state.close()
-        await document_store.close()
-        await indexes.close()
-        await mongo.close()
 
 
 def _log_crash(task: "asyncio.Task[None]") -> None:
