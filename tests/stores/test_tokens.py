@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json
-from rag_context.stores.names import engine_name
-from rag_context.stores.operations import OPERATION_BYTES, operations
+from rag_context.stores.engines import OPERATION_BYTES, engine_name, operations
 from rag_context.stores.tokens import (
     And,
     AnyOf,

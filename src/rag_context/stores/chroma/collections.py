@@ -21,7 +21,7 @@ from rag_context.stores.chroma.collections_record import CollectionRecord, field
 from rag_context.stores.chroma.collections_registry import CollectionRegistry, unknown
 from rag_context.stores.chroma.collections_storage import CollectionStorage
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.operations import check_dimension, check_distinct, operations
+from rag_context.stores.engines import check_dimension, check_distinct, operations
 from rag_context.stores.tokens import CAPABILITIES
 
 if TYPE_CHECKING:

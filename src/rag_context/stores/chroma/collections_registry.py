@@ -14,7 +14,7 @@ from rag_context.stores.chroma.collections_record import (
     new_rows_name,
     record_of,
 )
-from rag_context.stores.names import engine_name
+from rag_context.stores.engines import engine_name
 
 _CHROMA_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
 """Names that Chroma allows; a collection of any other name cannot exist, and its name does not fit into an address."""

@@ -10,7 +10,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
 from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
-from rag_context.stores.foreign import read_fields
+from rag_context.stores.engines import read_fields
 from rag_context.stores.tokens import (
     And,
     AnyOf,

@@ -1,45 +1,18 @@
 """The collection of vectors: how it is created, and the indexes it must have."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, TypeAlias
 
 from qdrant_client import models
 
 from rag_context.errors import BackendRejectedError
-from rag_context.stores.qdrant import fields
-from rag_context.stores.qdrant.connection import ORDERING, Connection
-from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+from rag_context.stores.qdrant.connection import COMPONENT, Connection, NoCollectionError
+from rag_context.stores.qdrant.points import INDEXES
 
 logger = logging.getLogger(__name__)
 
 Quantization: TypeAlias = Literal["none", "scalar", "binary"]
-
-_Schema: TypeAlias = models.KeywordIndexParams | models.DatetimeIndexParams | models.IntegerIndexParams
-
-_TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
-_WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
-_SELDOM = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
-
-INDEXES: Mapping[str, _Schema] = {
-    fields.PROJECT: _TENANT,
-    fields.BRANCH: _TENANT,
-    fields.PATH_HASH: _TENANT,
-    fields.SESSION_ID: _WORD,
-    fields.CONTENT_TYPE: _WORD,
-    fields.CATEGORY: _WORD,
-    fields.GAME: _WORD,
-    fields.TAGS: _WORD,
-    fields.SOURCE: _WORD,
-    fields.TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
-    fields.SOURCE_BLOCKS: models.IntegerIndexParams(
-        type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
-    ),
-    fields.DOCUMENT_ID: _SELDOM,
-}
-"""Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +57,7 @@ class Collection:
             NoCollectionError: it does not exist.
             BackendRejectedError: it is not a collection of plain cosine vectors.
         """
-        info = await self._connection.call(self._connection.client.get_collection(self._plan.name))
+        info = await self._connection.info()
         vectors = info.config.params.vectors
         if not isinstance(vectors, models.VectorParams) or vectors.distance != models.Distance.COSINE:
             raise BackendRejectedError(
@@ -132,49 +105,37 @@ class Collection:
             if there is None or (field not in self._mended and not _is_like(there, schema)):
                 if there is not None:
                     self._mended.add(field)
-                await self._connection.update(partial(self._index, field, schema))
-
-    async def _index(self, field: str, schema: _Schema) -> models.UpdateResult:
-        return await self._connection.client.create_payload_index(
-            self._plan.name, field, field_schema=schema, wait=True, ordering=ORDERING
-        )
+                await self._connection.index(field, schema)
 
     async def count(self) -> int:
         """How many points there are, exactly."""
         try:
-            counted = await self._connection.call(self._connection.client.count(self._plan.name, exact=True))
+            return await self._connection.count()
         except NoCollectionError:
             return 0
-        return counted.count
 
     async def remove(self) -> None:
         """Remove it with all its vectors; it may be removed already."""
-        await self._connection.call(self._connection.client.delete_collection(self._plan.name))
+        await self._connection.drop()
         self._dimension = None
 
     async def _create(self, dimension: int) -> models.CollectionInfo:
         if self.was_there:
             logger.warning("qdrant: collection %r was deleted; it is created again, empty", self._plan.name)
         plan = self._plan
-        try:
-            await self._connection.call(
-                self._connection.client.create_collection(
-                    plan.name,
-                    vectors_config=models.VectorParams(
-                        size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"
-                    ),
-                    shard_number=plan.shards,
-                    replication_factor=plan.replicas,
-                    write_consistency_factor=_majority(plan.replicas),
-                    on_disk_payload=True,
-                    quantization_config=_quantization(plan.quantization),
-                )
+        await self._connection.create(
+            self._connection.client.create_collection(
+                plan.name,
+                vectors_config=models.VectorParams(
+                    size=dimension, distance=models.Distance.COSINE, on_disk=plan.quantization != "none"
+                ),
+                shard_number=plan.shards,
+                replication_factor=plan.replicas,
+                write_consistency_factor=_majority(plan.replicas),
+                on_disk_payload=True,
+                quantization_config=_quantization(plan.quantization),
             )
-        except BackendRejectedError as refusal:
-            try:
-                return await self.look()  # another process was faster
-            except NoCollectionError:
-                raise refusal from refusal.__cause__
+        )
         return await self.look()
 
 
@@ -186,7 +147,7 @@ def _majority(replicas: int | None) -> int | None:
     return None if replicas is None else max(replicas // 2 + 1 if replicas > 2 else 1, 1)
 
 
-def _is_like(there: models.PayloadIndexInfo, schema: _Schema) -> bool:
+def _is_like(there: models.PayloadIndexInfo, schema: models.PayloadSchemaParams) -> bool:
     """Whether an index has our type and options."""
     if there.data_type.value != schema.type.value:
         return False

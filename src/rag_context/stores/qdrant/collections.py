@@ -14,7 +14,7 @@ from rag_context.domain.documents import Json, Status
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.operations import check_distinct
+from rag_context.stores.engines import check_distinct
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_foreign import ForeignCollection
 from rag_context.stores.qdrant.collections_registry import CATALOGUE, CollectionRecord, CollectionRegistry

@@ -16,11 +16,9 @@ from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage
-from rag_context.stores.foreign import read_fields
-from rag_context.stores.operations import check_dimension
+from rag_context.stores.engines import check_dimension, read_fields
 from rag_context.stores.qdrant.collections_registry import CATALOGUE
-from rag_context.stores.qdrant.connection import Connection
-from rag_context.stores.qdrant.faults import NoCollectionError
+from rag_context.stores.qdrant.connection import Connection, NoCollectionError
 from rag_context.stores.tokens import distinct
 from rag_context.where import matches, value_at
 

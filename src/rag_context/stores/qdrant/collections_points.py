@@ -11,7 +11,7 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry
-from rag_context.stores.qdrant.faults import COMPONENT
+from rag_context.stores.qdrant.connection import COMPONENT
 from rag_context.stores.tokens import And, AnyOf, Condition, NoneOf, Or, Range, numbers_of, tokens_of
 
 ID = "id"

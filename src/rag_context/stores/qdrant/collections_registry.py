@@ -20,10 +20,9 @@ from qdrant_client import AsyncQdrantClient, models
 from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Collection
-from rag_context.stores.names import engine_name
+from rag_context.stores.engines import engine_name
 from rag_context.stores.qdrant.collections_points import point_id
-from rag_context.stores.qdrant.connection import ORDERING, Connection
-from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError, NoPointError
+from rag_context.stores.qdrant.connection import COMPONENT, ORDERING, Connection, NoCollectionError, NoPointError
 
 _NAME = "name"
 _STORAGE = "home"

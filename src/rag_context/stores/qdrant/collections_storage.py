@@ -12,11 +12,10 @@ from qdrant_client import models
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Entry
-from rag_context.stores.operations import check_dimension, operations
+from rag_context.stores.engines import check_dimension, operations
 from rag_context.stores.qdrant import collections_points as points
 from rag_context.stores.qdrant.collections_registry import CollectionRecord, CollectionRegistry
-from rag_context.stores.qdrant.connection import ORDERING, Connection
-from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
+from rag_context.stores.qdrant.connection import COMPONENT, ORDERING, Connection, NoCollectionError
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
@@ -17,18 +16,30 @@ from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
-from rag_context.stores.qdrant import fields
 from rag_context.stores.qdrant.collection import Collection as QdrantCollection
 from rag_context.stores.qdrant.collection import CollectionPlan
-from rag_context.stores.qdrant.connection import ORDERING, Connection, Consistency, Transport, connect
-from rag_context.stores.qdrant.faults import COMPONENT, NoCollectionError
-from rag_context.stores.qdrant.filters import BLOCK_BYTES, MOST_BLOCKS, conditions, source_blocks
-from rag_context.stores.qdrant.payload import (
+from rag_context.stores.qdrant.connection import (
+    COMPONENT,
+    PAGE,
+    Connection,
+    Consistency,
+    NoCollectionError,
+    Transport,
+    connect,
+)
+from rag_context.stores.qdrant.points import (
+    BLOCK_BYTES,
+    CONTENT_HASH,
+    DOCUMENT_ID,
+    MOST_BLOCKS,
+    OF_A_HIT,
+    conditions,
     of_documents,
     passage_of,
     payload_of,
     point_ids,
     ref_of,
+    source_blocks,
     stale_points,
     vector_of,
 )
@@ -38,7 +49,6 @@ TIMEOUT_S = 30.0
 _BATCH = 100
 """Points per upsert."""
 
-_PAGE = 1000
 _MOST_TIED = 4096
 
 _OVERSAMPLING = 2.0
@@ -103,7 +113,6 @@ class QdrantVectors:
 
     def __init__(self, connection: Connection, plan: CollectionPlan) -> None:
         self._connection = connection
-        self._client = connection.client
         self._plan = plan
         self._name = plan.name
         self._collection = QdrantCollection(connection, plan)
@@ -136,12 +145,8 @@ class QdrantVectors:
         Raises:
             BackendError: as `search`.
         """
-        found: dict[str, Passage] = {}
-        for ids in _batches(point_ids(chunk_ids), _PAGE):
-            asked = self._client.retrieve(self._name, ids, consistency=self._connection.consistency)
-            records = await self._asked(self._connection.call(asked), [])
-            found.update((str(record.id), passage_of(str(record.id), record.payload)) for record in records)
-        return found
+        records = await self._asked(self._connection.retrieve(point_ids(chunk_ids), page=PAGE), [])
+        return {str(record.id): passage_of(str(record.id), record.payload) for record in records}
 
     async def ping(self) -> str:
         """Read the collection again and create missing indexes; returns one line for people.
@@ -179,7 +184,7 @@ class QdrantVectors:
         Raises:
             BackendError: not all of them are forgotten.
         """
-        for ids in _batches(sorted(document_ids), _PAGE):
+        for ids in _batches(sorted(document_ids), PAGE):
             await self._delete(of_documents(ids))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
@@ -190,12 +195,12 @@ class QdrantVectors:
         """
         chunks: defaultdict[str, set[str]] = defaultdict(set)
         revisions: defaultdict[str, set[str]] = defaultdict(set)
-        for ids in _batches(sorted(document_ids), _PAGE):
-            async for record in self._scroll(of_documents(ids), [fields.DOCUMENT_ID, fields.CONTENT_HASH]):
+        for ids in _batches(sorted(document_ids), PAGE):
+            async for record in self._scroll(of_documents(ids), [DOCUMENT_ID, CONTENT_HASH]):
                 payload = record.payload or {}
-                document_id = str(payload.get(fields.DOCUMENT_ID))
+                document_id = str(payload.get(DOCUMENT_ID))
                 chunks[document_id].add(str(record.id))
-                revisions[document_id].add(str(payload.get(fields.CONTENT_HASH)))
+                revisions[document_id].add(str(payload.get(CONTENT_HASH)))
         return {id_: StoredVectors(frozenset(found), frozenset(revisions[id_])) for id_, found in chunks.items()}
 
     async def stored_documents(self) -> AsyncIterator[str]:
@@ -205,8 +210,8 @@ class QdrantVectors:
             BackendError: the server is unavailable.
         """
         last = None
-        async for record in self._scroll(None, [fields.DOCUMENT_ID]):
-            document_id = (record.payload or {}).get(fields.DOCUMENT_ID)
+        async for record in self._scroll(None, [DOCUMENT_ID]):
+            document_id = (record.payload or {}).get(DOCUMENT_ID)
             if isinstance(document_id, str) and document_id != last:
                 last = document_id
                 yield document_id
@@ -217,17 +222,12 @@ class QdrantVectors:
         Raises:
             BackendError: the server is unavailable.
         """
-        found: dict[str, Vector] = {}
-        for ids in _batches(point_ids(chunk_ids), _BATCH):
-            asked = self._client.retrieve(
-                self._name, ids, with_payload=False, with_vectors=True, consistency=self._connection.consistency
-            )
-            try:
-                records = await self._connection.call(asked)
-            except NoCollectionError:
-                return {}
-            found.update((str(record.id), vector_of(record)) for record in records)
-        return found
+        ids = point_ids(chunk_ids)
+        try:
+            records = await self._connection.retrieve(ids, page=_BATCH, payload=False, vectors=True)
+        except NoCollectionError:
+            return {}
+        return {str(record.id): vector_of(record) for record in records}
 
     async def count(self) -> int:
         """How many vectors there are.
@@ -251,7 +251,8 @@ class QdrantVectors:
 
     def sibling(self, suffix: str) -> "QdrantVectors":
         """Another collection of the same server and the same plan, under this one's name and `suffix`."""
-        return QdrantVectors(self._connection, replace(self._plan, name=f"{self._name}{suffix}"))
+        name = f"{self._name}{suffix}"
+        return QdrantVectors(self._connection.to(name), replace(self._plan, name=name))
 
     async def _asked(self, work: Awaitable[T], nothing: T) -> T:
         """`work`, or `nothing` where there never was a collection."""
@@ -265,7 +266,7 @@ class QdrantVectors:
     async def _search(self, vector: Vector, limit: int, where: models.Filter) -> list[VectorHit]:
         wanted = limit + 1
         while True:
-            points = await self._query(vector, wanted, where, _APPROXIMATE, fields.OF_A_HIT)
+            points = await self._query(vector, wanted, where, _APPROXIMATE, OF_A_HIT)
             tied = len(points) == wanted and points[limit - 1].score == points[-1].score
             if not tied or wanted > _MOST_TIED:
                 break
@@ -282,17 +283,8 @@ class QdrantVectors:
         self, vector: Vector, limit: int, where: models.Filter, params: models.SearchParams, payload: list[str]
     ) -> list[models.ScoredPoint]:
         await self._check(vector)
-        asked = self._client.query_points(
-            self._name,
-            query=vector.tolist(),
-            query_filter=where,
-            limit=limit,
-            search_params=params,
-            with_payload=payload or False,
-            consistency=self._connection.consistency,
-        )
         try:
-            return (await self._connection.call(asked)).points
+            return await self._connection.nearest(vector, limit, where=where, params=params, payload=payload or False)
         except BackendRejectedError:
             await self._collection.look()
             await self._check(vector)  # another process may have created the collection again
@@ -308,7 +300,7 @@ class QdrantVectors:
     async def _version_warning(self) -> str:
         """A warning about the server's version, by Qdrant's own rule; "" without one."""
         try:
-            server = (await self._connection.call(self._client.info())).version
+            server = (await self._connection.call(self._connection.client.info())).version
         except BackendError:
             return ""  # the server has just answered; a proxy may block this request
         client = version("qdrant-client")
@@ -333,37 +325,20 @@ class QdrantVectors:
 
     async def _upsert(self, points: Sequence[models.PointStruct]) -> None:
         for batch in _batches(points, _BATCH):
-            await self._connection.update(partial(self._client.upsert, self._name, batch, wait=True, ordering=ORDERING))
+            await self._connection.upsert(batch)
 
     async def _delete(self, where: models.Filter) -> None:
         try:
-            selector = models.FilterSelector(filter=where)
-            await self._connection.update(
-                partial(self._client.delete, self._name, selector, wait=True, ordering=ORDERING)
-            )
+            await self._connection.delete(models.FilterSelector(filter=where))
         except NoCollectionError:
             return
 
     async def _scroll(self, where: models.Filter | None, names: list[str]) -> AsyncIterator[models.Record]:
-        offset: models.ExtendedPointId | None = None
-        while True:
-            page = self._client.scroll(
-                self._name,
-                scroll_filter=where,
-                limit=_PAGE,
-                offset=offset,
-                with_payload=names,
-                with_vectors=False,
-                consistency=self._connection.consistency,
-            )
-            try:
-                records, offset = await self._connection.call(page)
-            except NoCollectionError:
-                return
-            for record in records:
+        try:
+            async for record in self._connection.scroll(where, names):
                 yield record
-            if offset is None:
-                return
+        except NoCollectionError:
+            return
 
 
 def _points(document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> list[models.PointStruct]:

@@ -24,7 +24,7 @@ from rag_context.ports.provider import (
     KeywordScore,
     ProviderHealth,
 )
-from rag_context.stores.operations import check_dimension
+from rag_context.stores.engines import check_dimension
 from rag_context.stores.sqlite.collections import changes, reading
 from rag_context.stores.sqlite.collections.memory import Memory
 from rag_context.stores.sqlite.collections.reading import CollectionRow

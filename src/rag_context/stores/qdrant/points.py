@@ -1,0 +1,301 @@
+"""A chunk as a point of Qdrant, and back: the fields of its payload, their indexes, and `Filter` as conditions on them.
+
+Values are bound as data; there is no syntax in them. Stored data hangs on the names of the fields: they are never to
+be changed.
+
+Qdrant before 1.20 cannot match a keyword by its beginning. So a source is also kept as numbers, each of which stands
+for five bytes at one place of it: a source begins with a prefix exactly if it has the same numbers for all whole
+blocks of the prefix, and for what is left over one number within the range of all that begins so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import numpy as np
+from qdrant_client import models
+
+from rag_context.domain.documents import Chunk, Document, Metadata, Span
+from rag_context.domain.search import ChunkRef, Filter, Passage
+from rag_context.domain.times import aware
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendDataError
+from rag_context.stores.qdrant.connection import COMPONENT
+
+CHUNK_ID = "chunkId"
+DOCUMENT_ID = "documentId"
+POSITION = "position"
+CONTENT_HASH = "contentHash"
+
+PROJECT = "project"
+BRANCH = "branch"
+PATH_HASH = "pathHash"
+
+SESSION_ID = "sessionId"
+CONTENT_TYPE = "contentType"
+SOURCE = "source"
+SOURCE_BLOCKS = "sourceBlocks"
+CATEGORY = "category"
+GAME = "game"
+TAGS = "tags"
+TIMESTAMP = "timestamp"
+
+CONTENT = "content"
+CONTEXT = "context"
+TITLE = "title"
+THREAD = "thread"
+AGENT = "agent"
+DECISION_ID = "decisionId"
+EXTRA = "extra"
+HEADING = "heading"
+START = "start"
+END = "end"
+START_LINE = "startLine"
+END_LINE = "endLine"
+
+OF_A_HIT = [DOCUMENT_ID, POSITION, CONTENT_TYPE, THREAD]
+"""What ranking needs of a chunk."""
+
+
+_TENANT = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, is_tenant=True)
+_WORD = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD)
+_SELDOM = models.KeywordIndexParams(type=models.KeywordIndexType.KEYWORD, on_disk=True)
+
+INDEXES: Mapping[str, models.PayloadSchemaParams] = {
+    PROJECT: _TENANT,
+    BRANCH: _TENANT,
+    PATH_HASH: _TENANT,
+    SESSION_ID: _WORD,
+    CONTENT_TYPE: _WORD,
+    CATEGORY: _WORD,
+    GAME: _WORD,
+    TAGS: _WORD,
+    SOURCE: _WORD,
+    TIMESTAMP: models.DatetimeIndexParams(type=models.DatetimeIndexType.DATETIME),
+    SOURCE_BLOCKS: models.IntegerIndexParams(
+        type=models.IntegerIndexType.INTEGER, lookup=True, range=True, on_disk=True
+    ),
+    DOCUMENT_ID: _SELDOM,
+}
+"""Every field that is filtered by. Those that only writes and rare filters use are kept on disk."""
+
+
+BLOCK_BYTES = 5
+_RADIX = 257
+"""A digit per byte, counted from 1; 0 stands for "the source ends here"."""
+
+MOST_BLOCKS = 2**53 // _RADIX**BLOCK_BYTES
+"""Qdrant compares ranges as 64-bit floats, which are exact below 2**53."""
+
+Payload: TypeAlias = Mapping[str, Any]
+
+
+def conditions(where: Filter) -> models.Filter:
+    """`where` as one filter."""
+    must: list[models.Condition] = [
+        _equals(key, value)
+        for key, value in (
+            (PROJECT, where.tenant.project),
+            (BRANCH, where.tenant.branch),
+            (PATH_HASH, where.tenant.path_hash),
+            (CONTENT_TYPE, where.content_type),
+            (SESSION_ID, where.session_id),
+            (CATEGORY, where.category),
+            (GAME, where.game),
+            (SOURCE, where.source),
+            *((TAGS, tag) for tag in where.tags),
+        )
+        if value is not None
+    ]
+    must += [models.FieldCondition(key=TAGS, match=models.MatchAny(any=list(group))) for group in where.any_tags]
+    must += _begins(where.source_prefix or "")
+    if where.since is not None or where.until is not None:
+        period = models.DatetimeRange(gte=_bound(where.since), lt=_bound(where.until))
+        must.append(models.FieldCondition(key=TIMESTAMP, range=period))
+    if not where.without_documents:
+        return models.Filter(must=must)
+    crowding = models.MatchAny(any=list(where.without_documents))
+    return models.Filter(must=must, must_not=[models.FieldCondition(key=DOCUMENT_ID, match=crowding)])
+
+
+def source_blocks(source: str) -> list[int]:
+    """The numbers by which a source is found by its beginning."""
+    data = source.encode("utf-8", "surrogatepass")
+    return [_block(start // BLOCK_BYTES, data[start : start + BLOCK_BYTES], 0) for start in _starts(data)]
+
+
+def _begins(prefix: str) -> list[models.Condition]:
+    data = prefix.encode("utf-8", "surrogatepass")
+    found: list[models.Condition] = []
+    for start in _starts(data):
+        number, block = start // BLOCK_BYTES, data[start : start + BLOCK_BYTES]
+        first, last = _block(number, block, 0), _block(number, block, _RADIX - 1)
+        if first == last:
+            found.append(models.FieldCondition(key=SOURCE_BLOCKS, match=models.MatchValue(value=first)))
+        else:
+            found.append(models.FieldCondition(key=SOURCE_BLOCKS, range=models.Range(gte=first, lte=last)))
+    return found
+
+
+def _starts(data: bytes) -> range:
+    return range(0, len(data), BLOCK_BYTES)
+
+
+def _block(number: int, data: bytes, filler: int) -> int:
+    """The number of the block `number` of `data`; a shorter block is filled with `filler`."""
+    value = number
+    for digit in (*(byte + 1 for byte in data), *[filler] * (BLOCK_BYTES - len(data))):
+        value = value * _RADIX + digit
+    return value
+
+
+def _bound(moment: datetime | None) -> datetime | None:
+    return None if moment is None else aware(moment)
+
+
+def _equals(key: str, value: str) -> models.FieldCondition:
+    return models.FieldCondition(key=key, match=models.MatchValue(value=value))
+
+
+def payload_of(document: Document, chunk: Chunk) -> dict[str, Any]:
+    """All fields for filters and results; fields without a value are left out."""
+    metadata, span = document.metadata, chunk.span
+    payload = {
+        CHUNK_ID: chunk.id,
+        DOCUMENT_ID: document.id,
+        POSITION: chunk.position,
+        CONTENT_HASH: document.content_hash,
+        PROJECT: document.tenant.project,
+        BRANCH: document.tenant.branch,
+        PATH_HASH: document.tenant.path_hash,
+        SESSION_ID: document.session_id,
+        CONTENT_TYPE: document.content_type,
+        SOURCE: document.source,
+        SOURCE_BLOCKS: source_blocks(document.source),
+        CATEGORY: metadata.category,
+        GAME: metadata.game,
+        AGENT: metadata.agent,
+        TAGS: list(metadata.tags),
+        TIMESTAMP: _stamp(document.timestamp),
+        CONTENT: chunk.text,
+        CONTEXT: chunk.context or None,
+        TITLE: document.title,
+        THREAD: document.thread,
+        DECISION_ID: metadata.decision_id,
+        # As text, so that whatever numbers and keys are in it come back as they were.
+        EXTRA: json.dumps(dict(metadata.extra)) if metadata.extra else None,
+        HEADING: span.heading or None,
+        START: span.start,
+        END: span.end,
+        START_LINE: span.start_line,
+        END_LINE: span.end_line,
+    }
+    return {key: value for key, value in payload.items() if value is not None}
+
+
+def ref_of(chunk_id: str, payload: Payload | None) -> ChunkRef:
+    """A chunk as ranking knows it.
+
+    Raises:
+        BackendDataError: the payload is not one of ours.
+    """
+    try:
+        stored = payload or {}
+        return ChunkRef(
+            id=chunk_id,
+            document_id=stored[DOCUMENT_ID],
+            position=stored[POSITION],
+            content_type=stored[CONTENT_TYPE],
+            thread=stored.get(THREAD),
+        )
+    except KeyError as error:
+        raise _foreign(chunk_id, error) from error
+
+
+def passage_of(chunk_id: str, payload: Payload | None) -> Passage:
+    """A chunk as an answer shows it.
+
+    Raises:
+        BackendDataError: the payload is not one of ours.
+    """
+    try:
+        stored = payload or {}
+        return Passage(
+            chunk=_chunk(chunk_id, stored),
+            document_id=stored[DOCUMENT_ID],
+            title=stored[TITLE],
+            content_type=stored[CONTENT_TYPE],
+            session_id=stored[SESSION_ID],
+            source=stored[SOURCE],
+            timestamp=datetime.fromisoformat(stored[TIMESTAMP]),
+            metadata=_metadata(stored),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise _foreign(chunk_id, error) from error
+
+
+def _chunk(chunk_id: str, stored: Payload) -> Chunk:
+    return Chunk(
+        id=chunk_id,
+        document_id=stored[DOCUMENT_ID],
+        position=stored[POSITION],
+        text=stored[CONTENT],
+        span=Span(
+            stored[START],
+            stored[END],
+            stored[START_LINE],
+            stored[END_LINE],
+            stored.get(HEADING, ""),
+        ),
+        context=stored.get(CONTEXT, ""),
+    )
+
+
+def _metadata(stored: Payload) -> Metadata:
+    return Metadata(
+        agent=stored.get(AGENT),
+        tags=tuple(stored[TAGS]),
+        category=stored.get(CATEGORY),
+        game=stored.get(GAME),
+        decision_id=stored.get(DECISION_ID),
+        extra=json.loads(stored.get(EXTRA, "{}")),
+    )
+
+
+def _stamp(moment: datetime) -> str:
+    return aware(moment).astimezone(UTC).isoformat()
+
+
+def _foreign(chunk_id: str, error: Exception) -> BackendDataError:
+    return BackendDataError(COMPONENT, f"The point {chunk_id!r} in Qdrant was not stored by rag-context ({error!r}).")
+
+
+def of_documents(document_ids: list[str]) -> models.Filter:
+    match = models.MatchAny(any=document_ids)
+    return models.Filter(must=[models.FieldCondition(key=DOCUMENT_ID, match=match)])
+
+
+def stale_points(document_id: str, kept: Sequence[models.ExtendedPointId]) -> models.Filter:
+    """What there is of a document beside the points in `kept`."""
+    where = of_documents([document_id])
+    return models.Filter(must=where.must, must_not=[models.HasIdCondition(has_id=list(kept))]) if kept else where
+
+
+def vector_of(record: models.Record) -> Vector:
+    if not isinstance(record.vector, list):
+        raise BackendDataError(COMPONENT, f"The point {str(record.id)!r} in Qdrant came without its vector.")
+    return np.asarray(record.vector, dtype=np.float32)
+
+
+def point_ids(chunk_ids: Sequence[str]) -> list[models.ExtendedPointId]:
+    """The ids that a point can have, each once: Qdrant rejects a whole call for one that is not a UUID."""
+    return [id_ for id_ in dict.fromkeys(chunk_ids) if is_uuid(id_)]
+
+
+def is_uuid(text: str) -> bool:
+    try:
+        return str(UUID(text)) == text
+    except ValueError:
+        return False
