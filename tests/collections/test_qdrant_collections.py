@@ -204,7 +204,7 @@ async def test_a_collection_that_is_removed_while_it_is_read_is_unknown(provider
     reading = await provider._storage("docs")
     await provider.drop("docs")
     with pytest.raises(NotFoundError, match="Collection 'docs' not found"):
-        await reading.entries(["0001"])
+        await reading.get(["0001"])
     with pytest.raises(NotFoundError, match="Collection 'docs' not found"):
         await provider.upsert("docs", notes(1), axes(1))
 

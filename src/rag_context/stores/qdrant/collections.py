@@ -1,34 +1,26 @@
 """Named collections of documents in Qdrant. Collections of other programs are read and never changed."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from qdrant_client import models
-
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Status
+from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, NotFoundError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.engines import check_distinct
-from rag_context.stores.qdrant import collections_points as points
-from rag_context.stores.qdrant.collections_foreign import ForeignCollection
-from rag_context.stores.qdrant.collections_registry import CATALOGUE, CollectionRecord, CollectionRegistry
-from rag_context.stores.qdrant.collections_storage import CollectionStorage
+from rag_context.stores.engines import check_distinct, timed_health, unknown_collection
+from rag_context.stores.qdrant.collection_records import CATALOGUE, CollectionRecord, CollectionRegistry, points_of
 from rag_context.stores.qdrant.connection import Connection, Transport, connect
-from rag_context.stores.tokens import CAPABILITIES, AnyOf, distinct, narrow, present
-from rag_context.where import matches, value_at
+from rag_context.stores.qdrant.stored_collections import CollectionStorage, ForeignCollection
+from rag_context.stores.tokens import CAPABILITIES
+from rag_context.where import matches
 
 PREFIX = "rag-context"
 TIMEOUT_S = 30.0
 
-_MOST_TIED = 4096
 _AT_ONCE = 8
-_EXACT = models.SearchParams(exact=True)
 
 
 @asynccontextmanager
@@ -124,7 +116,7 @@ class QdrantCollections:
         # An interrupted switch leaves two records with the same documents, one of which is still in use.
         others = {each.storage for each in await self._catalogue.records() if each.collection.name != name}
         for storage in {record.storage, *await self._catalogue.storages(name)} - others:
-            await self._connection.call(self._connection.client.delete_collection(storage))
+            await self._connection.to(storage).drop()
         await self._catalogue.remove(name)
 
     async def replace_metadata(self, name: str, metadata: Mapping[str, Json]) -> Collection:
@@ -154,7 +146,7 @@ class QdrantCollections:
         storage = await self._storage(name)
         if entries:
             dimension = vectors.shape[1]
-            made = await asyncio.to_thread(_points, entries, vectors)
+            made = await asyncio.to_thread(points_of, entries, vectors)
             await storage.bind(dimension)
             await storage.upsert(made, dimension)
 
@@ -166,11 +158,9 @@ class QdrantCollections:
             BackendError: the server is unavailable.
         """
         storage = await self._place(name)
-        if isinstance(storage, ForeignCollection):
-            return await storage.entries(where, limit, offset)
-        ids = await _matching(storage, where)
+        ids = await storage.ids(where)
         page = ids[offset : offset + limit]
-        there = await storage.entries(page)
+        there = await storage.get(page)
         return EntryPage(tuple(there[id_] for id_ in page if id_ in there), len(ids))
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
@@ -184,18 +174,16 @@ class QdrantCollections:
 
     async def ids(self, name: str, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order. Raises: NotFoundError, BackendError."""
-        storage = await self._place(name)
-        return await storage.ids(where) if isinstance(storage, ForeignCollection) else await _matching(storage, where)
+        return await (await self._place(name)).ids(where)
 
     async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
         """The given entries; unknown ones are left out. Raises: NotFoundError, BackendError."""
-        storage = await self._place(name)
-        return await storage.get(ids) if isinstance(storage, ForeignCollection) else await storage.entries(ids)
+        return await (await self._place(name)).get(ids)
 
     async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through. Raises: NotFoundError, BackendError."""
         storage = await self._storage(name)
-        gone = [id_ for id_, entry in (await storage.entries(ids)).items() if matches(where, entry.metadata)]
+        gone = [id_ for id_, entry in (await storage.get(ids)).items() if matches(where, entry.metadata)]
         await storage.delete_many(gone)
         return len(gone)
 
@@ -208,7 +196,7 @@ class QdrantCollections:
         await self._catalogue.switch(name, new)
         await self._catalogue.remove(built)
         if old.storage != new.storage:
-            await self._connection.call(self._connection.client.delete_collection(old.storage))
+            await self._connection.to(old.storage).drop()
         return True
 
     async def search(self, name: str, vector: Vector, *, limit: int, where: Clause) -> list[EntryHit]:
@@ -219,15 +207,7 @@ class QdrantCollections:
             InvalidInputError: it holds vectors of another dimension.
             BackendError: the server is unavailable.
         """
-        storage = await self._place(name)
-        if isinstance(storage, ForeignCollection):
-            return await storage.search(vector, limit, where)
-        storage.check(len(vector))
-        if storage.dimension is None or limit < 1:
-            return []
-        best = await _best(storage, vector, limit, where)
-        there = await storage.entries([id_ for id_, _ in best])
-        return [EntryHit(there[id_], cosine) for id_, cosine in best if id_ in there]
+        return await (await self._place(name)).search(vector, limit, where)
 
     async def delete(self, name: str, id_: str) -> bool:
         """Remove one entry; False where it is unknown. Raises: NotFoundError, BackendError."""
@@ -243,28 +223,15 @@ class QdrantCollections:
 
     async def values(self, name: str, path: tuple[str, ...]) -> list[Json]:
         """The distinct values other than null of a field; those of a list one by one. Raises: NotFoundError."""
-        storage = await self._place(name)
-        if isinstance(storage, ForeignCollection):
-            return await storage.values(path)
-        there = points.filter_of(AnyOf((present(path),)))
-        return distinct(
-            [
-                value_at(points.metadata_of(record.payload), path)
-                async for record in storage.scroll(there, [points.METADATA])
-            ]
-        )
+        return await (await self._place(name)).values(path)
 
     async def health(self) -> ProviderHealth:
         """The server's status and the number of collections; it does not report their size."""
-        checked, started = datetime.now(UTC), time.perf_counter()
-        count, error = None, None
-        try:
-            count = len(await self._catalogue.records())
-        except BackendError as failure:
-            error = str(failure)
-        latency_ms = (time.perf_counter() - started) * 1000
-        status = Status.HEALTHY if error is None else Status.UNAVAILABLE
-        return ProviderHealth(status, checked, latency_ms, error, count)
+
+        async def look() -> tuple[int, None]:
+            return len(await self._catalogue.records()), None
+
+        return await timed_health(look)
 
     async def _others(self) -> list[str]:
         return [name for name in await self._catalogue.others() if not name.startswith(self._hidden)]
@@ -279,7 +246,7 @@ class QdrantCollections:
             return self._at(record)
         foreign = await self._foreign(name)
         if foreign is None:
-            raise NotFoundError(f"Collection '{name}' not found")
+            raise unknown_collection(name)
         return foreign
 
     async def _storage(self, name: str) -> CollectionStorage:
@@ -290,40 +257,3 @@ class QdrantCollections:
 
     async def _counted(self, record: CollectionRecord) -> Collection:
         return replace(record.collection, count=await self._at(record).count())
-
-
-def _points(entries: Sequence[Entry], vectors: Matrix) -> list[models.PointStruct]:
-    return [points.point_of(entry, vector) for entry, vector in zip(entries, vectors, strict=True)]
-
-
-async def _matching(storage: CollectionStorage, where: Clause) -> list[str]:
-    """The ids of what a clause lets through, in order."""
-    narrowed = narrow(where)
-    fields = [points.ID] if narrowed.exact else [points.ID, points.METADATA]
-    return sorted(
-        [
-            points.id_of(record.payload)
-            async for record in storage.scroll(points.filter_of(narrowed.condition), fields)
-            if narrowed.exact or matches(where, points.metadata_of(record.payload))
-        ]
-    )
-
-
-async def _best(storage: CollectionStorage, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
-    """Ids and cosines of the nearest entries, equal ones by id: requests as many as that takes."""
-    narrowed = narrow(where)
-    condition = points.filter_of(narrowed.condition)
-    params = None if narrowed.exact else _EXACT
-    wanted = limit + 1
-    while True:
-        near = await storage.nearest(vector, wanted, condition, params)
-        found = [
-            (points.id_of(each.payload), each.score)
-            for each in near
-            if narrowed.exact or matches(where, points.metadata_of(each.payload))
-        ]
-        enough = len(found) >= limit
-        tied = enough and found[limit - 1][1] == near[-1].score
-        if len(near) < wanted or (enough and not (tied and wanted <= _MOST_TIED)):
-            return sorted(found, key=lambda each: (-each[1], each[0]))[:limit]
-        wanted *= 4

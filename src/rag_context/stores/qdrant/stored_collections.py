@@ -1,0 +1,340 @@
+"""The documents of a collection as they are stored in Qdrant: ours, or those of one that another program made.
+
+Other programs' are read as they are, whatever the shape of their payloads. Their points have no index of ours, so a
+`where` is checked document by document; cosines are computed here, because their vectors may be compared by another
+measure there, and need not be of length 1.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import UUID
+
+import numpy as np
+from qdrant_client import models
+
+from rag_context.domain.clauses import EVERYTHING, Clause
+from rag_context.domain.documents import Json
+from rag_context.domain.vectors import Vector
+from rag_context.errors import BackendDataError
+from rag_context.ports.provider import Collection, Entry, EntryHit
+from rag_context.stores.engines import check_dimension, operations, read_fields
+from rag_context.stores.qdrant.collection_records import (
+    CATALOGUE,
+    ID,
+    INDEXES,
+    METADATA,
+    TEXT,
+    CollectionRecord,
+    CollectionRegistry,
+    entry_of,
+    filter_of,
+    id_of,
+    metadata_of,
+    point_id,
+    size_of,
+)
+from rag_context.stores.qdrant.connection import COMPONENT, Connection, NoCollectionError
+from rag_context.stores.qdrant.points import vector_of
+from rag_context.stores.tokens import AnyOf, distinct, narrow, present
+from rag_context.where import matches, value_at
+
+logger = logging.getLogger(__name__)
+
+MOST_TIED = 4096
+"""More points than this are never requested to see which of equally near ones are first by id."""
+
+_HEAVY = 250
+"""Points per call with their texts or vectors."""
+
+T = TypeVar("T")
+
+
+class CollectionStorage:
+    """The storage of the documents of the collection in `record`. It does not exist before the first vector."""
+
+    def __init__(self, connection: Connection, catalogue: CollectionRegistry, record: CollectionRecord) -> None:
+        self._connection = connection.to(record.storage)
+        self._catalogue = catalogue
+        self._name = record.collection.name
+        self._storage = record.storage
+        self._dimension = record.collection.dimension
+
+    def check(self, dimension: int) -> None:
+        """Check that vectors are of its dimension.
+
+        Raises:
+            InvalidInputError: they are of another.
+        """
+        check_dimension(self._name, self._dimension, dimension)
+
+    async def bind(self, dimension: int) -> None:
+        """Have a place for vectors of this dimension.
+
+        Raises:
+            InvalidInputError: it holds those of another.
+        """
+        if self._dimension is None:
+            await self._catalogue.bind(self._name, await self._make(dimension))
+        self.check(dimension)
+
+    async def upsert(self, made: Sequence[models.PointStruct], dimension: int) -> None:
+        """Store points, as few operations as their size allows."""
+        for operation in operations(made, size_of):
+            try:
+                await self._connection.upsert(operation)
+            except NoCollectionError:
+                await self._catalogue.known(self._name)
+                await self._make(dimension)
+                await self._connection.upsert(operation)
+
+    async def ids(self, where: Clause) -> list[str]:
+        """The ids of what a clause lets through, in order."""
+        narrowed = narrow(where)
+        fields = [ID] if narrowed.exact else [ID, METADATA]
+        return sorted(
+            [
+                id_of(record.payload)
+                async for record in self._scroll(filter_of(narrowed.condition), fields)
+                if narrowed.exact or matches(where, metadata_of(record.payload))
+            ]
+        )
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """Those of the given entries that exist."""
+        records = await self._retrieve(ids, [ID, TEXT, METADATA])
+        return {id_of(record.payload): entry_of(record.payload) for record in records}
+
+    async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """The vectors of those of the given entries that exist, `(dim,) float32` each."""
+        records = await self._retrieve(ids, [ID], vectors=True)
+        return {id_of(record.payload): vector_of(record) for record in records}
+
+    async def values(self, path: tuple[str, ...]) -> list[Json]:
+        """The distinct values of a field."""
+        there = filter_of(AnyOf((present(path),)))
+        return distinct(
+            [value_at(metadata_of(record.payload), path) async for record in self._scroll(there, [METADATA])]
+        )
+
+    async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries of highest cosine to a vector, equal ones by id."""
+        self.check(len(vector))
+        if self._dimension is None or limit < 1:
+            return []
+        best = await self._best(vector, limit, where)
+        there = await self.get([id_ for id_, _ in best])
+        return [EntryHit(there[id_], cosine) for id_, cosine in best if id_ in there]
+
+    async def delete_many(self, ids: Sequence[str]) -> None:
+        """Remove entries, as few operations as their number allows."""
+        for start in range(0, len(ids), _HEAVY):
+            some: list[models.ExtendedPointId] = [point_id(id_) for id_ in ids[start : start + _HEAVY]]
+            await self._there(self._connection.delete(models.PointIdsList(points=some)))
+
+    async def delete(self, id_: str) -> bool:
+        """Remove one entry; False where it is unknown."""
+        if not await self._retrieve([id_], [ID]):
+            return False
+        await self.delete_many([id_])
+        return True
+
+    async def clear(self) -> None:
+        """Remove all points, by one operation."""
+        await self._there(self._connection.delete(models.FilterSelector(filter=models.Filter())))
+
+    async def count(self) -> int:
+        """The exact number of points; 0 if the collection was deleted, for which reading them raises."""
+        if self._dimension is None:
+            return 0
+        try:
+            return await self._connection.count()
+        except NoCollectionError:
+            logger.warning("qdrant: collection %r with the documents of a collection was deleted", self._storage)
+            return 0
+
+    async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
+        """Ids and cosines of the nearest entries, equal ones by id: requests as many as that takes."""
+        narrowed = narrow(where)
+        condition = filter_of(narrowed.condition)
+        params = None if narrowed.exact else models.SearchParams(exact=True)
+        wanted = limit + 1
+        while True:
+            near = await self._there(
+                self._connection.nearest(vector, wanted, where=condition, params=params, payload=[ID, METADATA])
+            )
+            found = [
+                (id_of(each.payload), each.score)
+                for each in near
+                if narrowed.exact or matches(where, metadata_of(each.payload))
+            ]
+            enough = len(found) >= limit
+            # Which of equally near ones are shown must not be the server's whim, so all of them are read.
+            tied = enough and found[limit - 1][1] == near[-1].score
+            if len(near) < wanted or (enough and not (tied and wanted <= MOST_TIED)):
+                return sorted(found, key=lambda each: (-each[1], each[0]))[:limit]
+            wanted *= 4
+
+    async def _make(self, dimension: int) -> int:
+        """Make it with its indexes. Returns its dimension, which what is there already decides."""
+        params = models.VectorParams(size=dimension, distance=models.Distance.COSINE)
+        faster = await self._connection.create(  # another process, perhaps
+            self._connection.client.create_collection(self._storage, vectors_config=params, on_disk_payload=True)
+        )
+        if faster is not None:
+            vectors = faster.config.params.vectors
+            if not isinstance(vectors, models.VectorParams):
+                raise BackendDataError(COMPONENT, f"Qdrant's collection {self._storage!r} is not one of plain vectors.")
+            dimension = vectors.size
+        self._dimension = dimension
+        for field, schema in INDEXES.items():
+            await self._connection.index(field, schema)
+        return dimension
+
+    async def _scroll(self, where: models.Filter | None, fields: list[str]) -> AsyncIterator[models.Record]:
+        if self._dimension is None:
+            return
+        try:
+            async for record in self._connection.scroll(where, fields):
+                yield record
+        except NoCollectionError as error:
+            raise await self._deleted() from error
+
+    async def _retrieve(self, ids: Sequence[str], fields: list[str], *, vectors: bool = False) -> list[models.Record]:
+        if self._dimension is None:
+            return []
+        there = [point_id(id_) for id_ in dict.fromkeys(ids)]
+        return await self._there(self._connection.retrieve(there, page=_HEAVY, payload=fields, vectors=vectors))
+
+    async def _there(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except NoCollectionError as error:
+            raise await self._deleted() from error
+
+    async def _deleted(self) -> BackendDataError:
+        """The error for documents that are gone. Raises: NotFoundError where their collection was removed meanwhile."""
+        await self._catalogue.known(self._name)
+        message = f"Qdrant's collection {self._storage!r}, with the documents of {self._name!r}, was deleted."
+        return BackendDataError(COMPONENT, message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Vectors:
+    """Which of a point's vectors is read. `name` is None if they have no names, `size` if none is dense."""
+
+    name: str | None
+    size: int | None
+
+
+class ForeignCollection:
+    """Reads a collection of Qdrant's by its own name.
+
+    Args:
+        connection: the connection to the server.
+        name: of the collection, in Qdrant and here.
+    """
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection.to(name)
+        self._name = name
+
+    async def described(self) -> Collection | None:
+        """The collection; None if it does not exist, or is the registry of another rag-context."""
+        try:
+            vectors = await self._vectors()
+            if self._name.endswith(CATALOGUE) and vectors == _Vectors(None, 1):
+                return None
+            count = await self._connection.count()
+        except NoCollectionError:
+            return None
+        return Collection(self._name, dimension=vectors.size, count=count, foreign=True)
+
+    async def ids(self, where: Clause) -> list[str]:
+        """The ids of what a clause lets through, in order."""
+        return sorted([entry.id async for entry in self._all(where)])
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Entry]:
+        """Those of the given entries that exist."""
+        return {str(record.id): _entry(record) for record in await self._retrieve(ids)}
+
+    async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
+        """Their vectors, brought to length 1; points without one are left out."""
+        name = (await self._vectors()).name
+        found = {str(record.id): _unit(record.vector, name) for record in await self._retrieve(ids, vectors=True)}
+        return {id_: vector for id_, vector in found.items() if vector is not None}
+
+    async def values(self, path: tuple[str, ...]) -> list[Json]:
+        """The distinct values of a field."""
+        return distinct([value_at(entry.metadata, path) async for entry in self._all(EVERYTHING)])
+
+    async def search(self, vector: Vector, limit: int, where: Clause) -> list[EntryHit]:
+        """The entries nearest to a vector by cosine, of those that the server finds nearest by its own measure."""
+        vectors = await self._vectors()
+        check_dimension(self._name, vectors.size, len(vector))
+        wanted = limit if where == EVERYTHING else 4 * limit
+        while vectors.size is not None and limit > 0:
+            near = await self._connection.nearest(
+                vector,
+                wanted,
+                params=models.SearchParams(exact=True),
+                vectors=True if vectors.name is None else [vectors.name],
+                using=vectors.name,
+            )
+            hits = [EntryHit(_entry(point), _cosine(point, vectors.name, vector)) for point in near]
+            passing = [hit for hit in hits if matches(where, hit.entry.metadata)]
+            if len(passing) >= limit or len(near) < wanted:
+                return sorted(passing, key=lambda hit: (-hit.cosine, hit.entry.id))[:limit]
+            wanted *= 4
+        return []
+
+    async def _vectors(self) -> _Vectors:
+        """The vectors without a name, else the first by name; sparse and multiple ones cannot be compared here."""
+        info = await self._connection.info()
+        params = info.config.params.vectors
+        if isinstance(params, models.VectorParams):
+            return _Vectors(None, None if params.multivector_config else params.size)
+        for name, named in sorted((params or {}).items()):
+            if not named.multivector_config:
+                return _Vectors(name, named.size)
+        return _Vectors(None, None)
+
+    async def _all(self, where: Clause) -> AsyncIterator[Entry]:
+        async for record in self._connection.scroll(None, payload=True, page=_HEAVY):
+            entry = _entry(record)
+            if matches(where, entry.metadata):
+                yield entry
+
+    async def _retrieve(self, ids: Sequence[str], *, vectors: bool = False) -> list[models.Record]:
+        known = [point for id_ in dict.fromkeys(ids) if (point := _point_id(id_)) is not None]
+        return await self._connection.retrieve(known, page=_HEAVY, vectors=vectors)
+
+
+def _point_id(id_: str) -> int | str | None:
+    """Qdrant's ids are whole numbers and UUIDs; None for any other text."""
+    if id_.isascii() and id_.isdigit() and int(id_) < 1 << 64:
+        return int(id_)
+    try:
+        return str(UUID(id_))
+    except ValueError:
+        return None
+
+
+def _entry(record: models.Record | models.ScoredPoint) -> Entry:
+    text, metadata = read_fields(record.payload or {})
+    return Entry(str(record.id), text, metadata)
+
+
+def _cosine(point: models.ScoredPoint, name: str | None, vector: Vector) -> float:
+    unit = _unit(point.vector, name)
+    return 0.0 if unit is None else float(unit @ vector)
+
+
+def _unit(vector: Any, name: str | None) -> Vector | None:
+    numbers = vector.get(name) if name is not None and isinstance(vector, Mapping) else vector
+    if not isinstance(numbers, list) or not numbers or isinstance(numbers[0], list):
+        return None
+    exact = np.asarray(numbers, dtype=np.float64)
+    length = float(np.linalg.norm(exact))
+    return None if not length else (exact / length).astype(np.float32)
