@@ -19,7 +19,7 @@ from rag_context.stores.chroma.collections import (
     open_chroma_dir_collections,
     open_chroma_server_collections,
 )
-from rag_context.stores.chroma.collections_rows import rows_of
+from rag_context.stores.chroma.collections_storage import rows_of
 from rag_context.stores.chroma.server import ChromaServer
 from rag_context.where import matches, parse
 from tests.collections.isolated_providers import chroma_collections

@@ -1,13 +1,37 @@
-"""The calls of Chroma, whether it runs as a server or inside this process."""
+"""The calls of Chroma, whether it runs as a server or inside this process, and what both of its users make of them."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+import numpy as np
 
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 
+if TYPE_CHECKING:
+    from rag_context.stores.chroma.folder import ChromaFolder
+
 COMPONENT = "vectors"
+
+NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
+"""Names that Chroma allows; a collection of any other name cannot exist, and its name does not fit into an address."""
+
+PAGE = 250
+"""Rows per call with their texts or vectors; 1 MB of JSON at 384 dimensions."""
+
+FEW = 400
+"""Up to so many rows, fetching and multiplying all of them is faster than a search in the index."""
+
+WIDE = 2
+WIDE_LEAST = 64
+MOST_NEAREST = 2000
+"""How many neighbours a search requests: so many times the limit, then four times as many, while that is not enough.
+Beyond the last, all rows that pass are compared."""
 
 SPACE = "cosine"
 HNSW: Mapping[str, str | int] = {"space": SPACE, "ef_search": 200, "ef_construction": 200}
@@ -119,6 +143,16 @@ class ChromaApi(Protocol):
         ...
 
 
+def either(parts: list[Where]) -> Where:
+    """At least one of these conditions."""
+    return parts[0] if len(parts) == 1 else {"$or": parts}
+
+
+def every(parts: list[Where]) -> Where:
+    """All of these conditions."""
+    return parts[0] if len(parts) == 1 else {"$and": parts}
+
+
 def in_time(place: str) -> str:
     return f"{place} did not answer in time"
 
@@ -129,3 +163,39 @@ def unreachable(place: str, reason: str) -> BackendUnavailableError:
 
 def invalid_response(place: str, what: str) -> BackendDataError:
     return BackendDataError(COMPONENT, f"{place} returned an invalid response: {what}")
+
+
+@asynccontextmanager
+async def open_folder(path: Path) -> "AsyncIterator[ChromaFolder]":
+    """A Chroma in this process, over a folder that its first call opens. Takes seconds: its library is imported."""
+    folder = await asyncio.to_thread(_folder, path)
+    try:
+        yield folder
+    finally:
+        await folder.close()
+
+
+def _folder(path: Path) -> "ChromaFolder":
+    from rag_context.stores.chroma.folder import ChromaFolder  # noqa: PLC0415  (it takes seconds)
+
+    return ChromaFolder(path)
+
+
+def pages(ids: Sequence[str], size: int = PAGE) -> Iterator[Sequence[str]]:
+    """Ids, so many of them at a time."""
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def matrix_of(rows: Rows, place: str) -> Matrix:
+    """The vectors of rows, `(n, dim) float32`. Raises: BackendDataError where Chroma left them out."""
+    if rows.vectors is None or not np.isfinite(rows.vectors).all():
+        raise invalid_response(place, "rows without their vectors")
+    return rows.vectors
+
+
+def cosines_of(matrix: Matrix, vector: Vector) -> Vector:
+    """The cosine of each row by itself, so that equal vectors get equal cosines."""
+    if not len(matrix):
+        return np.zeros(0, dtype=np.float32)
+    cosines: Vector = np.vecdot(matrix, vector)
+    return cosines

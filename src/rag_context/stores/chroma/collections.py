@@ -1,31 +1,33 @@
 """Named collections of documents in Chroma. Collections of other programs are read and never changed."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from rag_context.domain.clauses import Clause
-from rag_context.domain.documents import Json, Status
+from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendError, BackendRejectedError
+from rag_context.errors import BackendRejectedError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.chroma import collections_rows as rows
-from rag_context.stores.chroma.api import COMPONENT, ChromaApi, CollectionGoneError, Opened, Rows, RowsMovedError
-from rag_context.stores.chroma.collections_record import CollectionRecord, fields_of
-from rag_context.stores.chroma.collections_registry import CollectionRegistry, unknown
-from rag_context.stores.chroma.collections_storage import CollectionStorage
+from rag_context.stores.chroma.api import (
+    COMPONENT,
+    ChromaApi,
+    CollectionGoneError,
+    Opened,
+    Rows,
+    RowsMovedError,
+    open_folder,
+)
+from rag_context.stores.chroma.collections_registry import CollectionRecord, CollectionRegistry, fields_of
+from rag_context.stores.chroma.collections_storage import CollectionStorage, ForeignShape, OurShape, rows_of, size_of
 from rag_context.stores.chroma.server import TIMEOUT_S, ChromaServer
-from rag_context.stores.engines import check_dimension, check_distinct, operations
+from rag_context.stores.engines import check_dimension, check_distinct, operations, timed_health, unknown_collection
 from rag_context.stores.tokens import CAPABILITIES
-
-if TYPE_CHECKING:
-    from rag_context.stores.chroma.folder import ChromaFolder
 
 PREFIX = "rag-context"
 
@@ -70,17 +72,8 @@ async def open_chroma_dir_collections(
         prefix: what the names of all of them begin with in Chroma.
         hidden: prefixes of the names of other programs' collections that are not shown.
     """
-    folder = await asyncio.to_thread(_folder, path)
-    try:
+    async with open_folder(path) as folder:
         yield ChromaCollections(folder, prefix, path, hidden)
-    finally:
-        await folder.close()
-
-
-def _folder(path: Path) -> "ChromaFolder":
-    from rag_context.stores.chroma.folder import ChromaFolder  # noqa: PLC0415  (it takes seconds)
-
-    return ChromaFolder(path)
 
 
 class ChromaCollections:
@@ -177,8 +170,8 @@ class ChromaCollections:
         dimension = vectors.shape[1]
         _check(record, dimension)
         start = 0
-        for some in operations(entries, lambda entry: rows.size_of(entry, dimension), await self._api.most_rows()):
-            made = await asyncio.to_thread(rows.rows_of, some, vectors[start : start + len(some)])
+        for some in operations(entries, lambda entry: size_of(entry, dimension), await self._api.most_rows()):
+            made = await asyncio.to_thread(rows_of, some, vectors[start : start + len(some)])
             start += len(some)
             await self._do(name, partial(self._write, dimension=dimension, made=made))
 
@@ -189,7 +182,14 @@ class ChromaCollections:
             NotFoundError: there is no such collection.
             BackendError: Chroma did not answer, or rejected the call.
         """
-        return await self._read(name, EntryPage((), 0), lambda storage: storage.entries(where, limit, offset))
+
+        async def page(storage: CollectionStorage) -> EntryPage:
+            ids = await storage.ids(where)
+            some = ids[offset : offset + limit]
+            there = await storage.get(some)
+            return EntryPage(tuple(there[id_] for id_ in some if id_ in there), len(ids))
+
+        return await self._read(name, EntryPage((), 0), page)
 
     async def vectors(self, name: str, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given entries, `(dim,) float32` each; unknown ones are left out.
@@ -264,16 +264,12 @@ class ChromaCollections:
 
     async def health(self) -> ProviderHealth:
         """Chroma's status, the number of collections, and the size of a folder."""
-        checked, started = datetime.now(UTC), time.perf_counter()
-        count, size, error = None, None, None
-        try:
+
+        async def look() -> tuple[int, int | None]:
             count = len(await self._registry.ours())
-            size = None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
-        except BackendError as failure:
-            error = str(failure)
-        latency_ms = (time.perf_counter() - started) * 1000
-        status = Status.HEALTHY if error is None else Status.UNAVAILABLE
-        return ProviderHealth(status, checked, latency_ms, error, count, size)
+            return count, None if self._folder is None else await asyncio.to_thread(_bytes_in, self._folder)
+
+        return await timed_health(look)
 
     async def _counted(self, record: CollectionRecord) -> Collection:
         try:
@@ -289,7 +285,7 @@ class ChromaCollections:
             try:
                 await self._api.describe(record.id, replace(record, collection=changed).fields)
             except CollectionGoneError as error:
-                raise unknown(name) from error
+                raise unknown_collection(name) from error
             return await self._counted(replace(record, collection=changed))
 
     async def _write(self, record: CollectionRecord, dimension: int, made: Rows) -> None:
@@ -315,7 +311,7 @@ class ChromaCollections:
         """Do `work` with the documents of a collection; `nothing` if it has none."""
 
         async def done(record: CollectionRecord) -> T:
-            shape = rows.ForeignShape() if record.collection.foreign else rows.OurShape()
+            shape = ForeignShape() if record.collection.foreign else OurShape()
             return nothing if record.rows is None else await work(CollectionStorage(self._api, record.rows, shape))
 
         return await self._do(name, done, self._registry.require_any)

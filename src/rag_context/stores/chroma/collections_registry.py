@@ -1,23 +1,123 @@
-"""The registry of collections in Chroma: finding the records of ours, and the collections of other programs."""
+"""The registry of collections in Chroma: the records of ours, and what it shows of other programs' collections.
 
-import re
-from collections.abc import Sequence
+A collection of ours is two of Chroma's: one whose fields are its record, and one for its documents. So all documents
+can be removed at once: Chroma only marks rows that are removed one by one, and with many of them its index is slow and
+finds less. The second collection is created with the first vector. It names its owner, so that one that a removal left
+behind is never used for a later collection of the same name.
+"""
 
-from rag_context.errors import BackendRejectedError, NotFoundError
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import uuid4
+
+from rag_context.domain.documents import Json
+from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Collection
-from rag_context.stores.chroma.api import COMPONENT, ChromaApi, Opened
-from rag_context.stores.chroma.collections_record import (
-    CollectionRecord,
-    fields_of,
-    is_foreign,
-    is_ours,
-    new_rows_name,
-    record_of,
-)
-from rag_context.stores.engines import engine_name
+from rag_context.stores.chroma.api import COMPONENT, NAME, ChromaApi, Fields, Opened
+from rag_context.stores.engines import engine_name, unknown_collection
 
-_CHROMA_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
-"""Names that Chroma allows; a collection of any other name cannot exist, and its name does not fit into an address."""
+_RECORD = "rag-context:collection"
+_OWNER = "rag-context:documents-of"
+_ROWS = "documents"
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionRecord:
+    """The record of a collection, and where it and its documents are in Chroma; without its count."""
+
+    id: str
+    name: str
+    collection: Collection
+    rows: Opened | None = None
+    """None before the first document, and after the collection was emptied."""
+    place: str | None = None
+    """Chroma's name for its documents; None in records of older versions."""
+    owner: str | None = None
+    """The id of the record that the documents were built for, if that is another one (after a reindexing)."""
+
+    @property
+    def rows_name(self) -> str:
+        """Chroma's name for its documents; no record's name ends like it."""
+        return self.place or f"{self.name}.{_ROWS}"
+
+    @property
+    def rows_fields(self) -> Fields:
+        """The fields that mark documents as its own."""
+        return {_OWNER: self.owner or self.id}
+
+    @property
+    def fields(self) -> Fields:
+        """The record as Chroma stores it."""
+        return fields_of(self.collection, self.place, self.owner)
+
+    def owns(self, rows: Opened) -> bool:
+        """Whether documents are its own."""
+        return rows.fields.get(_OWNER) == (self.owner or self.id)
+
+    def holding(self, rows: Opened | None) -> "CollectionRecord":
+        """The record with its documents, if they are its own; their dimension becomes that of the collection."""
+        if rows is None or not self.owns(rows):
+            return replace(self, rows=None)
+        dimension = rows.dimension or self.collection.dimension
+        return replace(self, rows=rows, collection=replace(self.collection, dimension=dimension))
+
+
+def new_rows_name(name: str) -> str:
+    """A name for the documents of a new collection, which is used once: `name` is Chroma's for the collection."""
+    return f"{name}.{uuid4().hex}.{_ROWS}"
+
+
+def fields_of(collection: Collection, place: str | None, owner: str | None = None) -> Fields:
+    """A collection's record as fields; `place` and `owner` as those of `CollectionRecord`."""
+    recorded = {
+        "name": collection.name,
+        "metadata": collection.metadata,
+        "embedding_provider": collection.embedding_provider,
+        "embedding_model": collection.embedding_model,
+        "dimension": collection.dimension,
+        "created": collection.created.isoformat() if collection.created else None,
+        "place": place,
+        "owner": owner,
+    }
+    return {_RECORD: json.dumps(recorded, ensure_ascii=False)}
+
+
+def is_ours(opened: Opened) -> bool:
+    """Whether a collection has a record."""
+    return _RECORD in opened.fields
+
+
+def is_foreign(opened: Opened) -> bool:
+    """Whether a collection is neither a record nor the documents of one, under any prefix."""
+    return _RECORD not in opened.fields and _OWNER not in opened.fields
+
+
+def record_of(opened: Opened) -> CollectionRecord:
+    """The record of a collection that has one.
+
+    Raises:
+        BackendDataError: it cannot be read.
+    """
+    try:
+        recorded = json.loads(opened.fields[_RECORD])
+        metadata: Mapping[str, Json] = dict(recorded["metadata"])
+        created = recorded["created"]
+        collection = Collection(
+            name=recorded["name"],
+            metadata=metadata,
+            embedding_provider=recorded["embedding_provider"],
+            embedding_model=recorded["embedding_model"],
+            dimension=recorded["dimension"],
+            created=datetime.fromisoformat(created) if created else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        message = f"The record of Chroma's collection {opened.name!r} cannot be read."
+        raise BackendDataError(COMPONENT, message) from error
+    return CollectionRecord(
+        opened.id, opened.name, collection, place=recorded.get("place"), owner=recorded.get("owner")
+    )
 
 
 class CollectionRegistry:
@@ -83,14 +183,14 @@ class CollectionRegistry:
         """As `find`. Raises: NotFoundError."""
         record = await self.find(name)
         if record is None:
-            raise unknown(name)
+            raise unknown_collection(name)
         return record
 
     async def require_any(self, name: str) -> CollectionRecord:
         """As `find_any`. Raises: NotFoundError."""
         record = await self.find_any(name)
         if record is None:
-            raise unknown(name)
+            raise unknown_collection(name)
         return record
 
     def _ours_among(self, existing: Sequence[Opened]) -> list[CollectionRecord]:
@@ -100,16 +200,11 @@ class CollectionRegistry:
         return [record.holding(by_name.get(record.rows_name)) for record in records]
 
     async def _find_foreign(self, name: str) -> CollectionRecord | None:
-        opened = await self._api.find(name) if _CHROMA_NAME.fullmatch(name) else None
+        opened = await self._api.find(name) if NAME.fullmatch(name) else None
         return None if opened is None or not self._is_shown(opened) else _foreign_record(opened)
 
     def _is_shown(self, opened: Opened) -> bool:
         return is_foreign(opened) and not opened.name.startswith(self._hidden)
-
-
-def unknown(name: str) -> NotFoundError:
-    """The error for a collection that does not exist."""
-    return NotFoundError(f"Collection '{name}' not found")
 
 
 def _foreign_record(opened: Opened) -> CollectionRecord:

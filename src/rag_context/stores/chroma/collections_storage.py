@@ -1,30 +1,139 @@
-"""Reads the documents of a collection."""
+"""The documents of a collection as rows of Chroma: the shape of a row, tokens as conditions, and how rows are read."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
-from rag_context.domain.clauses import Clause, Comparison, Operator
+from rag_context.domain.clauses import EVERYTHING, Clause, Comparison, Operator
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.ports.provider import Entry, EntryHit, EntryPage
-from rag_context.stores.chroma.api import ChromaApi, Opened, Rows, invalid_response
-from rag_context.stores.chroma.collections_rows import ForeignShape, RowShape
-from rag_context.stores.tokens import distinct
+from rag_context.errors import BackendDataError
+from rag_context.ports.provider import Entry, EntryHit
+from rag_context.stores.chroma.api import (
+    COMPONENT,
+    FEW,
+    MOST_NEAREST,
+    WIDE,
+    WIDE_LEAST,
+    ChromaApi,
+    Fields,
+    Opened,
+    Rows,
+    Where,
+    cosines_of,
+    either,
+    every,
+    invalid_response,
+    matrix_of,
+    pages,
+)
+from rag_context.stores.engines import FLOAT_CHARS, read_fields
+from rag_context.stores.tokens import (
+    And,
+    AnyOf,
+    Condition,
+    NoneOf,
+    Or,
+    Range,
+    conditions_in,
+    distinct,
+    narrow,
+    numbers_of,
+    tokens_of,
+)
 from rag_context.where import matches, value_at
 
-_PAGE = 1000
-_HEAVY = 250
-"""Rows per call: with little of them, and with their texts or vectors."""
+METADATA = "metadata"
+FACTS = "facts"
+_NUMBER = "n:"
+_ID = "="
 
-_FEW = 400
-"""Up to so many rows, fetching and multiplying all of them is faster than a search in the index."""
+_ANY = "*"
+"""A token of every row: Chroma rejects empty lists."""
 
-_WIDE = 2
-_WIDE_LEAST = 64
-_WIDEST = 2000
-"""How many neighbours a search requests: so many times the limit, then four times as many, while that is not enough.
-Beyond the last, all rows that pass are compared."""
+_TOKENS_FACTOR = 3
+"""How many times as long an entry is with its tokens."""
+
+_MOST_CONDITIONS = 100
+"""More than so many make one statement of SQL that takes longer than reading all rows."""
+
+_LIGHT = 1000
+"""Rows per call without their texts and vectors."""
+
+
+class OurShape:
+    """Rows as `rows_of` makes them. Rows are in the order of their ids."""
+
+    def row(self, id_: str) -> str:
+        return f"{_ID}{id_}"
+
+    def id(self, row: str) -> str:
+        return row.removeprefix(_ID)
+
+    def metadata(self, fields: Fields) -> dict[str, Json]:
+        """Raises: BackendDataError where the row is not one of ours."""
+        try:
+            found = json.loads(fields[METADATA])
+        except (KeyError, TypeError, ValueError) as error:
+            raise _not_ours() from error
+        if not isinstance(found, dict):
+            raise _not_ours()
+        return found
+
+    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+        return Entry(self.id(row), text, self.metadata(fields))
+
+    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+        """Chroma's condition for a clause, and whether it is exact."""
+        narrowed = narrow(where)
+        condition = narrowed.condition
+        if condition is None:
+            return None, narrowed.exact
+        if conditions_in(condition) > _MOST_CONDITIONS:
+            return None, False
+        return _where(condition), narrowed.exact
+
+
+class ForeignShape:
+    """Rows as other programs make them: their fields are unknown, so filters are checked row by row."""
+
+    def row(self, id_: str) -> str:
+        return id_
+
+    def id(self, row: str) -> str:
+        return row
+
+    def metadata(self, fields: Fields) -> dict[str, Json]:
+        return dict(fields)
+
+    def entry(self, row: str, fields: Fields, text: str) -> Entry:
+        return Entry(row, *read_fields(fields, text))
+
+    def condition(self, where: Clause) -> tuple[Where | None, bool]:
+        return None, where == EVERYTHING
+
+
+RowShape: TypeAlias = OurShape | ForeignShape
+
+
+def _not_ours() -> BackendDataError:
+    return BackendDataError(COMPONENT, "A row in one of Chroma's collections was not stored by rag-context.")
+
+
+def _where(condition: Condition) -> Where:
+    match condition:
+        case AnyOf(tokens):
+            return either([{FACTS: {"$contains": token}} for token in tokens])
+        case NoneOf(tokens):
+            return every([{FACTS: {"$not_contains": token}} for token in tokens])
+        case Range(path, bound, value):
+            return {f"{_NUMBER}{path}": {f"${bound}": value}}
+        case And(parts):
+            return every([_where(part) for part in parts])
+        case Or(parts):
+            return either([_where(part) for part in parts])
 
 
 class CollectionStorage:
@@ -42,13 +151,6 @@ class CollectionStorage:
         self._id = rows.id
         self._dimension = rows.dimension
 
-    async def entries(self, where: Clause, limit: int, offset: int) -> EntryPage:
-        """A page of what a clause lets through, by id, and the total number."""
-        ids = sorted(await self._matching(where))
-        page = ids[offset : offset + limit]
-        there = await self._texts(page)
-        return EntryPage(tuple(there[row] for row in page if row in there), len(ids))
-
     async def ids(self, where: Clause) -> list[str]:
         """The ids of what a clause lets through, in order."""
         return sorted([self._shape.id(row) for row in await self._matching(where)])
@@ -61,7 +163,7 @@ class CollectionStorage:
     async def delete_many(self, ids: Sequence[str], where: Clause) -> int:
         """Remove those of these entries that a clause lets through."""
         gone = [id_ for id_, entry in (await self.get(ids)).items() if matches(where, entry.metadata)]
-        for some in _pages([self._shape.row(id_) for id_ in gone], _HEAVY):
+        for some in pages([self._shape.row(id_) for id_ in gone]):
             await self._api.delete(self._id, some)
         return len(gone)
 
@@ -75,7 +177,7 @@ class CollectionStorage:
     async def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of those of the given entries that exist."""
         found: dict[str, Vector] = {}
-        for some in _pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)], _HEAVY):
+        for some in pages([self._shape.row(id_) for id_ in dict.fromkeys(ids)]):
             page = await self._api.rows(self._id, some, ["embeddings"])
             found.update(zip(map(self._shape.id, page.ids), self._matrix(page), strict=True))
         return found
@@ -84,7 +186,7 @@ class CollectionStorage:
         """The distinct values of a field."""
         condition, _ = self._shape.condition(Comparison(path, Operator.EXISTS, True))
         found: list[Json] = []
-        for some in _pages(await self._api.ids(self._id, condition), _PAGE):
+        for some in pages(await self._api.ids(self._id, condition), _LIGHT):
             page = await self._api.rows(self._id, some, ["metadatas"])
             found += [value_at(self._shape.metadata(fields), path) for fields in page.fields]
         return distinct(found)
@@ -98,13 +200,13 @@ class CollectionStorage:
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
         """Rows and cosines of the nearest, by the cheapest method first, then by more exact ones."""
         condition, _ = self._shape.condition(where)
-        few = await self._api.ids(self._id, condition, _FEW + 1)
-        if len(few) <= _FEW:
+        few = await self._api.ids(self._id, condition, FEW + 1)
+        if len(few) <= FEW:
             return await self._compared(few, vector, limit, where)
-        wide = max(_WIDE * limit, _WIDE_LEAST)
-        while wide <= _WIDEST:
+        wide = max(WIDE * limit, WIDE_LEAST)
+        while wide <= MOST_NEAREST:
             near = await self._api.nearest(self._id, vector, wide, condition)
-            cosines = self._cosines(near, vector)
+            cosines = cosines_of(self._matrix(near), vector)
             hits = self._passing(near, cosines, where)
             if len(hits) >= limit and hits[limit - 1][1] > float(cosines.min()):
                 return hits[:limit]
@@ -116,9 +218,11 @@ class CollectionStorage:
     async def _compared(self, ids: Sequence[str], vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
         """The nearest of these rows, by comparing all of them."""
         best: list[tuple[str, float]] = []
-        for some in _pages(ids, _HEAVY):
+        for some in pages(ids):
             page = await self._api.rows(self._id, some, ["metadatas", "embeddings"])
-            best = sorted([*best, *self._passing(page, self._cosines(page, vector), where)], key=_order)[:limit]
+            best = sorted([*best, *self._passing(page, cosines_of(self._matrix(page), vector), where)], key=_order)[
+                :limit
+            ]
         return best
 
     async def _matching(self, where: Clause) -> list[str]:
@@ -127,7 +231,7 @@ class CollectionStorage:
         if exact:
             return ids
         found: list[str] = []
-        for some in _pages(ids, _PAGE):
+        for some in pages(ids, _LIGHT):
             page = await self._api.rows(self._id, some, ["metadatas"])
             rows_read = zip(page.ids, page.fields, strict=True)
             found += [id_ for id_, fields in rows_read if matches(where, self._shape.metadata(fields))]
@@ -136,7 +240,7 @@ class CollectionStorage:
     async def _texts(self, ids: Sequence[str]) -> dict[str, Entry]:
         """The entries that rows carry, by row."""
         found: dict[str, Entry] = {}
-        for some in _pages(ids, _HEAVY):
+        for some in pages(ids):
             page = await self._api.rows(self._id, some, ["metadatas", "documents"])
             for id_, fields, text in zip(page.ids, page.fields, page.texts, strict=True):
                 found[id_] = self._shape.entry(id_, fields, text)
@@ -150,19 +254,10 @@ class CollectionStorage:
             key=_order,
         )
 
-    def _cosines(self, found: Rows, vector: Vector) -> Vector:
-        """Each row by itself, so that equal vectors get equal cosines."""
-        matrix = self._matrix(found)
-        if not len(matrix):
-            return np.zeros(0, dtype=np.float32)
-        cosines: Vector = np.vecdot(matrix, vector)
-        return cosines
-
     def _matrix(self, found: Rows) -> Matrix:
-        matrix = found.vectors
-        shape = (len(found.ids), self._dimension if found.ids else 0)
-        if matrix is None or matrix.shape != shape or not np.isfinite(matrix).all():
-            raise invalid_response(self._api.place, "rows without their vectors")
+        matrix = matrix_of(found, self._api.place)
+        if matrix.shape != (len(found.ids), self._dimension if found.ids else 0):
+            raise invalid_response(self._api.place, "vectors of another dimension")
         if isinstance(self._shape, ForeignShape):  # vectors of other programs may have any length
             lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
             matrix = (matrix / np.where(lengths > 0, lengths, 1)).astype(np.float32)
@@ -173,5 +268,22 @@ def _order(hit: tuple[str, float]) -> tuple[float, str]:
     return -hit[1], hit[0]
 
 
-def _pages(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    return (ids[start : start + size] for start in range(0, len(ids), size))
+def rows_of(entries: Sequence[Entry], vectors: Matrix) -> Rows:
+    """Entries with their vectors, `(n, dim) float32`; the metadata as text too, so that it comes back as it was.
+
+    A replaced row keeps fields that the new one does not have: numbers, which have no effect without their tokens.
+    """
+    fields = [
+        {
+            METADATA: json.dumps(entry.metadata, ensure_ascii=False),
+            FACTS: [_ANY, *tokens_of(entry.metadata)],
+            **{f"{_NUMBER}{path}": value for path, value in numbers_of(entry.metadata).items()},
+        }
+        for entry in entries
+    ]
+    return Rows([OurShape().row(entry.id) for entry in entries], fields, [entry.text for entry in entries], vectors)
+
+
+def size_of(entry: Entry, dimension: int) -> int:
+    """An upper estimate of the bytes of an entry in a request."""
+    return dimension * FLOAT_CHARS + len(json.dumps([entry.text, entry.metadata])) * _TOKENS_FACTOR

@@ -13,7 +13,7 @@ from rag_context.domain.search import ChunkRef, Filter, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError
-from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where
+from rag_context.stores.chroma.api import COMPONENT, Fields, Rows, Where, either, every
 
 TENANT = "tenant"
 DOCUMENT_ID = "documentId"
@@ -126,7 +126,7 @@ def _foreign(id_: str) -> BackendDataError:
 
 def condition(where: Filter) -> Where:
     """What lets through all that `where` does, and little else."""
-    return _all([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
+    return every([{TENANT: {"$eq": tenant_name(where.tenant)}}, *_narrowing(where)])
 
 
 def cheap_condition(where: Filter) -> Where:
@@ -135,22 +135,15 @@ def cheap_condition(where: Filter) -> Where:
     The tenant is most of a collection as a rule, so it is left out where anything else narrows.
     """
     parts = _narrowing(where)
-    return _all(parts) if parts else condition(where)
+    return every(parts) if parts else condition(where)
 
 
 def passes(fields: Fields, where: Filter) -> bool:
     """Whether `where` lets a row through."""
-    equal = (
-        (where.content_type, CONTENT_TYPE),
-        (where.session_id, SESSION_ID),
-        (where.category, CATEGORY),
-        (where.game, GAME),
-        (where.source, SOURCE),
-    )
     at = fields.get(TIMESTAMP, 0)
     return (
         fields.get(TENANT) == tenant_name(where.tenant)
-        and all(value is None or value == fields.get(field) for value, field in equal)
+        and all(value == fields.get(field) for field, value in _equal(where))
         and str(fields.get(SOURCE, "")).startswith(where.source_prefix or "")
         and set(where.tags) <= set(fields.get(TAGS) or ())
         and all(set(group) & set(fields.get(TAGS) or ()) for group in where.any_tags)
@@ -162,16 +155,9 @@ def passes(fields: Fields, where: Filter) -> bool:
 
 def _narrowing(where: Filter) -> list[Where]:
     """The conditions beside the tenant."""
-    equal = (
-        (where.content_type, CONTENT_TYPE),
-        (where.session_id, SESSION_ID),
-        (where.category, CATEGORY),
-        (where.game, GAME),
-        (where.source, SOURCE),
-    )
-    parts: list[Where] = [{field: {"$eq": value}} for value, field in equal if value is not None]
+    parts: list[Where] = [{field: {"$eq": value}} for field, value in _equal(where)]
     parts += [{TAGS: {"$contains": tag}} for tag in where.tags]
-    parts += [_any([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
+    parts += [either([{TAGS: {"$contains": tag}} for tag in group]) for group in where.any_tags if group]
     parts += [{FOLDERS: {"$contains": folder}} for folder in folders(where.source_prefix or "")[-1:]]
     if where.without_documents:
         parts.append({DOCUMENT_ID: {"$nin": list(where.without_documents)}})
@@ -182,9 +168,13 @@ def _narrowing(where: Filter) -> list[Where]:
     return parts
 
 
-def _any(parts: list[Where]) -> Where:
-    return parts[0] if len(parts) == 1 else {"$or": parts}
-
-
-def _all(parts: list[Where]) -> Where:
-    return parts[0] if len(parts) == 1 else {"$and": parts}
+def _equal(where: Filter) -> list[tuple[str, str]]:
+    """The fields that must have one value, and that value."""
+    asked = (
+        (CONTENT_TYPE, where.content_type),
+        (SESSION_ID, where.session_id),
+        (CATEGORY, where.category),
+        (GAME, where.game),
+        (SOURCE, where.source),
+    )
+    return [(field, value) for field, value in asked if value is not None]

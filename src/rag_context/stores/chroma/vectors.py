@@ -1,6 +1,8 @@
 """Vectors in Chroma: exact under any filter, as long as its index finds what it should."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -9,10 +11,16 @@ from rag_context.domain.documents import Chunk, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
-from rag_context.errors import BackendDataError, BackendRejectedError
+from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
 from rag_context.stores.chroma.api import (
     COMPONENT,
+    FEW,
+    MOST_NEAREST,
+    NAME,
+    PAGE,
     SPACE,
+    WIDE,
+    WIDE_LEAST,
     ChromaApi,
     CollectionGoneError,
     Opened,
@@ -20,7 +28,10 @@ from rag_context.stores.chroma.api import (
     Rows,
     RowsMovedError,
     Where,
-    invalid_response,
+    cosines_of,
+    matrix_of,
+    open_folder,
+    pages,
 )
 from rag_context.stores.chroma.payload import (
     DOCUMENT_ID,
@@ -32,24 +43,52 @@ from rag_context.stores.chroma.payload import (
     ref_of,
     rows_of,
 )
-
-PAGE = 250
-"""Rows per call where their vectors come along; 1 MB of JSON at 384 dimensions."""
-
-WIDE = 2
-WIDE_LEAST = 64
-"""A search first requests so many times its limit without a filter, which is thirty times as fast in Chroma."""
-
-FEW = 400
-"""Up to so many rows, fetching and multiplying all of them is faster than a search in the index."""
+from rag_context.stores.chroma.server import ChromaServer
 
 ATTEMPTS = 4
 """So often a call is made where rows, or the collection, were replaced while it was under way."""
 
-MOST_NEAREST = 2000
-"""More neighbours than this are never requested; all rows that pass the filter are compared instead."""
-
 T = TypeVar("T")
+
+
+@asynccontextmanager
+async def open_chroma_server(url: str, collection: str) -> AsyncIterator["ChromaVectors"]:
+    """The collection on the server at `url`, which need not be there yet: calls fail until it is, and then work.
+
+    Args:
+        url: `http://` or `https://`, with user and password if a proxy requires them.
+        collection: its name; made when it is missing.
+
+    Raises:
+        ConfigurationError: the address or the name cannot be used.
+    """
+    _check_name(collection)
+    server = ChromaServer(url)
+    try:
+        yield ChromaVectors(server, collection)
+    finally:
+        await server.close()
+
+
+@asynccontextmanager
+async def open_chroma_dir(path: Path, collection: str) -> AsyncIterator["ChromaVectors"]:
+    """The collection in a folder, in this process; the only one that may use the folder.
+
+    Takes some seconds, most of them for importing Chroma's library. A folder that cannot be opened now is no error
+    here: calls raise `BackendError` until it can.
+
+    Args:
+        path: the folder, made when it is missing.
+        collection: its name; made when it is missing.
+
+    Raises:
+        ConfigurationError: the name cannot be used.
+    """
+    _check_name(collection)
+    async with open_folder(path) as folder:
+        with suppress(BackendError):
+            await folder.open(collection)
+        yield ChromaVectors(folder, collection)
 
 
 class ChromaVectors:
@@ -89,7 +128,7 @@ class ChromaVectors:
             BackendError: as `search`.
         """
         scores: dict[str, float] = {}
-        for some in _pages(chunk_ids):
+        for some in pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
             scores.update(zip(rows.ids, self._cosines(rows, vector).tolist(), strict=True))
         return scores
@@ -97,7 +136,7 @@ class ChromaVectors:
     async def passages(self, chunk_ids: Sequence[str]) -> dict[str, Passage]:
         """The passages that exist, by chunk id. Raises: BackendError."""
         found: dict[str, Passage] = {}
-        for some in _pages(chunk_ids):
+        for some in pages(chunk_ids):
             rows = await self._rows(some, "metadatas", "documents")
             for id_, fields, text in zip(rows.ids, rows.fields, rows.texts, strict=True):
                 found[id_] = passage_of(id_, fields, text)
@@ -152,14 +191,14 @@ class ChromaVectors:
 
     async def discard(self, document_ids: Collection[str]) -> None:
         """Delete the vectors of these documents. Raises: BackendError."""
-        for some in _pages(list(document_ids)):
+        for some in pages(list(document_ids)):
             await self._delete(await self._ids({DOCUMENT_ID: {"$in": some}}))
 
     async def stored_vectors(self, document_ids: Collection[str]) -> dict[str, StoredVectors]:
         """What is there of these documents; those without a vector are left out. Raises: BackendError."""
         chunks: dict[str, set[str]] = {}
         revisions: dict[str, set[str]] = {}
-        for some in _pages(list(document_ids)):
+        for some in pages(list(document_ids)):
             async for rows in self._all_fields(await self._ids({DOCUMENT_ID: {"$in": some}})):
                 for id_, fields in zip(rows.ids, rows.fields, strict=True):
                     document = str(fields.get(DOCUMENT_ID))
@@ -180,9 +219,9 @@ class ChromaVectors:
     async def vectors(self, chunk_ids: Sequence[str]) -> dict[str, Vector]:
         """The vectors of the given chunks, normalised again by Chroma; those without are left out."""
         found: dict[str, Vector] = {}
-        for some in _pages(chunk_ids):
+        for some in pages(chunk_ids):
             rows = await self._rows(some, "embeddings")
-            found.update(zip(rows.ids, self._matrix(rows), strict=True))
+            found.update(zip(rows.ids, matrix_of(rows, self._api.place), strict=True))
         return found
 
     async def count(self) -> int:
@@ -232,7 +271,7 @@ class ChromaVectors:
     ) -> list[VectorHit]:
         """Compare every one of these rows that is still there."""
         best: list[VectorHit] = []
-        for some in _pages(ids):
+        for some in pages(ids):
             rows = await self._api.rows(collection, some, ["metadatas", "embeddings"])
             best = sorted([*best, *self._hits(rows, vector, where)], key=_order)[:limit]
         return best
@@ -250,22 +289,13 @@ class ChromaVectors:
         )
 
     def _cosines(self, rows: Rows, vector: Vector) -> Vector:
-        """Each row by itself, so that equal vectors get equal cosines."""
-        matrix = self._matrix(rows)
-        if not len(matrix):
-            return np.zeros(0, dtype=np.float32)
-        if matrix.shape[1:] != vector.shape:
+        matrix = matrix_of(rows, self._api.place)
+        if len(matrix) and matrix.shape[1:] != vector.shape:
             raise _wrong_dimension(vector, matrix.shape[1])
-        cosines: Vector = np.vecdot(matrix, vector)
-        return cosines
-
-    def _matrix(self, rows: Rows) -> Matrix:
-        if rows.vectors is None or not np.isfinite(rows.vectors).all():
-            raise invalid_response(self._api.place, "rows without their vectors")
-        return rows.vectors
+        return cosines_of(matrix, vector)
 
     async def _all_fields(self, ids: Sequence[str]) -> AsyncIterator[Rows]:
-        for some in _pages(ids):
+        for some in pages(ids):
             yield await self._rows(some, "metadatas")
 
     async def _rows(self, ids: Sequence[str], *include: Part) -> Rows:
@@ -278,7 +308,7 @@ class ChromaVectors:
         await self._write(lambda collection: self._api.upsert(collection, rows))
 
     async def _delete(self, ids: Sequence[str]) -> None:
-        for some in _pages(ids):
+        for some in pages(ids):
             await self._delete_some(some)
 
     async def _delete_some(self, ids: Sequence[str]) -> None:
@@ -330,10 +360,6 @@ def _order(hit: VectorHit) -> tuple[float, str]:
     return -hit.cosine, hit.chunk.id
 
 
-def _pages(ids: Sequence[str]) -> list[Sequence[str]]:
-    return [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)]
-
-
 def _slice(rows: Rows, start: int, end: int) -> Rows:
     vectors = None if rows.vectors is None else rows.vectors[start:end]
     return Rows(rows.ids[start:end], rows.fields[start:end], rows.texts[start:end], vectors)
@@ -343,3 +369,11 @@ def _wrong_dimension(vector: Vector, dimension: int | None) -> BackendDataError:
     return BackendDataError(
         COMPONENT, f"The vector has shape {vector.shape}, the collection in Chroma has dimension {dimension}."
     )
+
+
+def _check_name(collection: str) -> None:
+    if not NAME.fullmatch(collection):
+        raise ConfigurationError(
+            f"stores.chroma_collection = {collection!r} is no name for a collection of Chroma: "
+            "3 to 512 letters, digits, dots, dashes and underscores, a letter or digit at either end."
+        )
