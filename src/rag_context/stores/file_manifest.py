@@ -14,29 +14,33 @@ from pathlib import Path
 from typing import TypeAlias
 
 from rag_context.domain.files import FileDocument, FileEntry, FileStamp
+from rag_context.stores.machine_table import MachineTable
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "files.db"
 
-_VERSION = 1
-_TIMEOUT_S = 10.0
 _COLUMNS = "path, size, modified_ns, changed_ns, inode, read_ns, digest, recipe, is_named, documents"
-_SCHEMA = (
-    """CREATE TABLE files (
-        path TEXT PRIMARY KEY,
-        size INTEGER NOT NULL,
-        modified_ns INTEGER NOT NULL,
-        changed_ns INTEGER NOT NULL,
-        inode INTEGER NOT NULL,
-        read_ns INTEGER NOT NULL,
-        digest BLOB NOT NULL,
-        recipe BLOB NOT NULL,
-        is_named INTEGER NOT NULL,
-        documents TEXT NOT NULL
-    ) WITHOUT ROWID""",
-    "CREATE INDEX files_by_digest ON files (digest)",
-    f"PRAGMA user_version = {_VERSION}",
+_TABLE = MachineTable(
+    "files",
+    _COLUMNS,
+    (
+        """CREATE TABLE files (
+            path TEXT PRIMARY KEY,
+            size INTEGER NOT NULL,
+            modified_ns INTEGER NOT NULL,
+            changed_ns INTEGER NOT NULL,
+            inode INTEGER NOT NULL,
+            read_ns INTEGER NOT NULL,
+            digest BLOB NOT NULL,
+            recipe BLOB NOT NULL,
+            is_named INTEGER NOT NULL,
+            documents TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX files_by_digest ON files (digest)",
+    ),
+    version=1,
+    timeout_s=10.0,
 )
 _PAGE = 500
 _ALL = (1 << 64) - 1
@@ -85,8 +89,7 @@ class SqliteFileManifest:
 
     def put(self, entries: Collection[FileEntry]) -> None:
         """Record the results of reading files."""
-        marks = ", ".join("?" * len(_COLUMNS.split()))
-        self._write(f"INSERT OR REPLACE INTO files ({_COLUMNS}) VALUES ({marks})", map(_row, entries))  # noqa: S608
+        self._write(_TABLE.insert, map(_row, entries))
 
     def forget(self, paths: Collection[str]) -> None:
         """Delete the entries of files."""
@@ -117,51 +120,15 @@ def open_file_manifest(data_dir: Path) -> Iterator[SqliteFileManifest]:
     """The manifest of a data directory: a new one if there is no usable one, in memory if none can be written."""
     path = data_dir / FILE_NAME
     try:
-        connection = _opened_or_anew(path)
+        connection = _TABLE.open(path)
     except (sqlite3.Error, OSError) as error:
         logger.warning("%s cannot be used, so every file is read: %s", FILE_NAME, error)
-        connection = _prepared(sqlite3.connect(":memory:", check_same_thread=False))
+        connection = _TABLE.in_memory()
     manifest = SqliteFileManifest(connection)
     try:
         yield manifest
     finally:
         manifest.close()
-
-
-def _opened_or_anew(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        return _opened(path)
-    except sqlite3.OperationalError:  # locked, or no space: deleting the file would not help
-        raise
-    except sqlite3.DatabaseError:
-        _discard(path)
-        return _opened(path)
-
-
-def _opened(path: Path) -> sqlite3.Connection:
-    return _prepared(sqlite3.connect(path, timeout=_TIMEOUT_S, check_same_thread=False))
-
-
-def _prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
-    try:
-        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != _VERSION:
-            connection.execute("DROP TABLE IF EXISTS files")
-            for statement in _SCHEMA:
-                connection.execute(statement)
-        connection.commit()
-        connection.execute(f"SELECT {_COLUMNS} FROM files LIMIT 1").fetchone()  # noqa: S608
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
-
-
-def _discard(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _row(entry: FileEntry) -> _Row:

@@ -13,28 +13,33 @@ from pathlib import Path
 
 from rag_context.domain.documents import Tenant
 from rag_context.domain.files import ProjectRecord
+from rag_context.stores.machine_table import MachineTable
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "projects.db"
 
-_VERSION = 1
-_TIMEOUT_S = 5.0
 _COLUMNS = "project, branch, path_hash, root, config_path, last_used, is_followed, is_forced, gone_since"
-_SCHEMA = (
-    """CREATE TABLE projects (
-        project TEXT NOT NULL,
-        branch TEXT NOT NULL,
-        path_hash TEXT NOT NULL,
-        root TEXT NOT NULL,
-        config_path TEXT NOT NULL,
-        last_used TEXT NOT NULL,
-        is_followed INTEGER NOT NULL,
-        is_forced INTEGER NOT NULL,
-        gone_since TEXT,
-        PRIMARY KEY (project, branch, path_hash)
-    ) WITHOUT ROWID""",
-    f"PRAGMA user_version = {_VERSION}",
+_TABLE = MachineTable(
+    "projects",
+    _COLUMNS,
+    (
+        """CREATE TABLE projects (
+            project TEXT NOT NULL,
+            branch TEXT NOT NULL,
+            path_hash TEXT NOT NULL,
+            root TEXT NOT NULL,
+            config_path TEXT NOT NULL,
+            last_used TEXT NOT NULL,
+            is_followed INTEGER NOT NULL,
+            is_forced INTEGER NOT NULL,
+            gone_since TEXT,
+            PRIMARY KEY (project, branch, path_hash)
+        ) WITHOUT ROWID""",
+    ),
+    version=1,
+    timeout_s=5.0,
+    when_lost=f"{FILE_NAME} is damaged and was created again: projects are followed after their next activation",
 )
 _OF_TENANT = "project = ? AND branch = ? AND path_hash = ?"
 
@@ -73,8 +78,7 @@ class SqliteProjectRegistry:
 
     def put(self, record: ProjectRecord) -> None:
         """Record a project, in place of the earlier record of its tenant."""
-        marks = ", ".join("?" * len(_COLUMNS.split()))
-        self._write(f"INSERT OR REPLACE INTO projects ({_COLUMNS}) VALUES ({marks})", [_row(record)])  # noqa: S608
+        self._write(_TABLE.insert, [_row(record)])
 
     def note_used(self, times: Mapping[Tenant, datetime]) -> None:
         """Record when projects were used last."""
@@ -102,43 +106,11 @@ class SqliteProjectRegistry:
     def _connection(self) -> sqlite3.Connection:
         if self._opened is None:
             try:
-                self._opened = _opened_or_again(self._path)
+                self._opened = _TABLE.open(self._path)
             except (sqlite3.Error, OSError) as error:
                 logger.warning("%s cannot be used, so activations end with this process: %s", FILE_NAME, error)
-                self._opened = _prepared(":memory:")
+                self._opened = _TABLE.in_memory()
         return self._opened
-
-
-def _opened_or_again(path: Path) -> sqlite3.Connection:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        return _prepared(path)
-    except sqlite3.OperationalError:  # locked, or no place: nothing that deleting would repair
-        raise
-    except sqlite3.DatabaseError:
-        logger.warning(
-            "%s is damaged and was created again: projects are followed after their next activation", FILE_NAME
-        )
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
-        return _prepared(path)
-
-
-def _prepared(path: Path | str) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_TIMEOUT_S, check_same_thread=False)
-    try:
-        connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; BEGIN IMMEDIATE;")
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version != _VERSION:
-            connection.execute("DROP TABLE IF EXISTS projects")
-            for statement in _SCHEMA:
-                connection.execute(statement)
-        connection.commit()
-        connection.execute(f"SELECT {_COLUMNS} FROM projects LIMIT 1").fetchone()  # noqa: S608
-    except sqlite3.Error:
-        connection.close()
-        raise
-    return connection
 
 
 def _key(tenant: Tenant) -> tuple[str, str, str]:
