@@ -28,7 +28,7 @@ from rag_context.files.formats.converter import Converter
 from rag_context.files.formats.exchange import Extracted, Format, Limits
 from rag_context.files.formats.json_stream import elements
 from rag_context.files.formats.worker import confine, extract
-from rag_context.stores.sqlite.statistics import BINS, Sums, bins_of, pack, unpack
+from rag_context.stores.sqlite.search_sums import BINS, Sums, bins_of, pack, unpack
 
 CONVERSATIONS = 3000
 RUNAWAY_S = 2.0

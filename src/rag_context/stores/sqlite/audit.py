@@ -1,34 +1,30 @@
-"""Checks the index in one snapshot while it is in use."""
+"""Checks the index in one snapshot while it is in use, and repairs what a check found.
+
+Each repair is one transaction; after a crash the remaining ones run again.
+"""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Span
 from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.integrity import IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.domain.integrity import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.times import moment
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
-from rag_context.stores.sqlite.filters import moment
+from rag_context.stores.sqlite.changes import PENDING
+from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, read_chunks, read_document
-from rag_context.stores.sqlite.registry import read_model
-from rag_context.stores.sqlite.statistics import SLOT_US
+from rag_context.stores.sqlite.search_sums import SLOT_US, sum_up_again
+from rag_context.stores.sqlite.vector_models import forget_vectors, read_model
 from rag_context.text.analysis import terms
-
-EXAMPLES = 5
-"""Examples that are listed for each kind of issue."""
-
-COMPARED = 20_000
-"""Chunks of a larger index whose terms are compared in a quick examination, evenly spread."""
 
 NORM_TOLERANCE = 1e-3
 """How far a stored vector's length may be from 1; float32 rounding of 384 squares is a thousand times less."""
-
-DAMAGED = frozenset({IssueKind.LOST_CONTENT, IssueKind.CHANGED_CONTENT})
-"""Issues that only indexing the source of a document again repairs."""
 
 _BATCH = 1024
 
@@ -69,30 +65,21 @@ EXISTS (
 """
 """Documents whose rows for filtering by tag differ from their tags."""
 
+ANALYSED_AT_ONCE = 500
+"""Chunks whose terms are analysed again in one transaction: other writes run in between."""
 
-class _Findings:
-    """Counts issues and keeps a few examples of each kind."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[IssueKind] = Counter()
-        self._examples: dict[IssueKind, list[str]] = {}
-
-    def add(self, kind: IssueKind, example: str) -> None:
-        self._counts[kind] += 1
-        examples = self._examples.setdefault(kind, [])
-        if len(examples) < EXAMPLES:
-            examples.append(example)
-
-    def issues(self) -> tuple[Issue, ...]:
-        return tuple(
-            Issue(kind, self._counts[kind], tuple(self._examples[kind])) for kind in IssueKind if kind in self._counts
-        )
+_ANALYSED = """
+SELECT p.chunk, p.text, p.context, p.terms, c.length
+FROM passages AS p CROSS JOIN chunks AS c ON c.key = p.chunk
+WHERE p.chunk > ? ORDER BY p.chunk LIMIT ?
+"""
 
 
 def examine(check: DocumentCheck, thoroughness: Thoroughness, connection: sqlite3.Connection) -> IntegrityReport:
     """Check all rows for consistency. A damaged file is not examined any further."""
-    found = _Findings()
-    for row in connection.execute(_integrity(thoroughness)):
+    found = Findings()
+    integrity_check = "quick_check" if thoroughness is Thoroughness.QUICK else "integrity_check"
+    for row in connection.execute(f"PRAGMA {integrity_check}(100)"):
         if row[0] != "ok":
             found.add(IssueKind.DAMAGED_FILE, row[0])
     if found.issues():
@@ -138,12 +125,7 @@ def stored_form(text: str, context: str) -> list[str]:
     return terms(Chunk("", "", 0, text, Span(0, 0, 0, 0), context).searchable)
 
 
-def _integrity(thoroughness: Thoroughness) -> str:
-    check = "quick_check" if thoroughness is Thoroughness.QUICK else "integrity_check"
-    return f"PRAGMA {check}(100)"
-
-
-def _look_at_counters(connection: sqlite3.Connection, found: _Findings) -> Counts:
+def _look_at_counters(connection: sqlite3.Connection, found: Findings) -> Counts:
     totals = connection.execute("SELECT documents, pending, chunks, vectors, terms FROM totals").fetchone()
     real = connection.execute(RECOUNTED).fetchone()
     for name, one, other in zip(("documents", "pending", "chunks", "vectors", "terms"), totals, real, strict=True):
@@ -152,7 +134,7 @@ def _look_at_counters(connection: sqlite3.Connection, found: _Findings) -> Count
     return Counts(*real[:4])
 
 
-def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
+def _look_for_orphans(connection: sqlite3.Connection, found: Findings) -> None:
     for table, lost in ORPHANS.items():
         key = "chunk" if table in ("vectors", "passages") else "key" if table == "chunks" else "document"
         for (number,) in connection.execute(f"SELECT {key} FROM {table} WHERE {lost}"):  # noqa: S608
@@ -160,7 +142,7 @@ def _look_for_orphans(connection: sqlite3.Connection, found: _Findings) -> None:
 
 
 def _examine_documents(
-    check: DocumentCheck, connection: sqlite3.Connection, found: _Findings
+    check: DocumentCheck, connection: sqlite3.Connection, found: Findings
 ) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the ids of those whose chunks are broken, and of those whose content is not what was indexed."""
     broken: list[str] = []
@@ -199,7 +181,7 @@ def _kinds(check: DocumentCheck, key: int, id_: str, connection: sqlite3.Connect
     return set(check(document, chunks))
 
 
-def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) -> int:
+def _look_at_words(step: int, connection: sqlite3.Connection, found: Findings) -> int:
     """Compare the stored terms of each `step`th chunk with the analyser's."""
     compared = 0
     rows = connection.execute(
@@ -215,7 +197,7 @@ def _look_at_words(step: int, connection: sqlite3.Connection, found: _Findings) 
     return compared
 
 
-def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
+def _look_at_vectors(connection: sqlite3.Connection, found: Findings) -> None:
     for _, id_ in find_bad_vectors(connection):
         found.add(IssueKind.BAD_VECTORS, id_)
     unknown = recorded_model(connection) is None
@@ -225,7 +207,7 @@ def _look_at_vectors(connection: sqlite3.Connection, found: _Findings) -> None:
         found.add(IssueKind.NO_MODEL, f"{vectors} vectors")
 
 
-def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
+def _look_at_sums(connection: sqlite3.Connection, found: Findings) -> None:
     counted = dict(connection.execute("SELECT timestamp / ? AS slot, count(*) FROM searches GROUP BY slot", (SLOT_US,)))
     totals = dict(connection.execute("SELECT slot, queries FROM search_sums"))
     tallied = dict(
@@ -234,3 +216,114 @@ def _look_at_sums(connection: sqlite3.Connection, found: _Findings) -> None:
     for slot in sorted(counted.keys() | totals.keys() | tallied.keys()):
         if not counted.get(slot) == totals.get(slot) == tallied.get(slot):
             found.add(IssueKind.STATISTICS, moment(slot * SLOT_US).isoformat())
+
+
+class SqliteAuditor:
+    """`IndexAuditor` over the embedded file."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def examine(self, check: DocumentCheck, thoroughness: Thoroughness) -> IntegrityReport:
+        """Examine the whole index in one snapshot; every document is passed to `check`.
+
+        Raises:
+            ForeignIndexError: the file is another program's, or a newer version's.
+            BackendDataError: the index is too damaged to be examined.
+            BackendError: it cannot be read now.
+        """
+        return await self._database.read(partial(examine, check, thoroughness))
+
+    async def repair(self, kinds: Collection[IssueKind]) -> None:
+        """Repair the `kinds` that the store can repair by itself; valid data is unchanged.
+
+        Raises:
+            BackendError: the file could not be written; repairs before that stay.
+        """
+        for kind, repair in _REPAIRS.items():
+            if kind in kinds:
+                await self._database.write(repair)
+        if IssueKind.STALE_TERMS in kinds:
+            last = 0
+            while (key := await self._database.write(partial(analyse_again, last))) is not None:
+                last = key
+        if kinds:
+            await self._database.write(count_again)
+
+    async def invalidate(self, document_ids: Collection[str]) -> None:
+        """Clear the content hash of these documents, so that indexing their sources again replaces them.
+
+        Raises:
+            BackendError: the file could not be written.
+        """
+        await self._database.write(partial(forget_versions, document_ids))
+
+
+def drop_orphans(connection: sqlite3.Connection) -> None:
+    """Delete orphaned rows."""
+    for table, lost in ORPHANS.items():
+        connection.execute(f"DELETE FROM {table} WHERE {lost}")  # noqa: S608
+
+
+def tag_again(connection: sqlite3.Connection) -> None:
+    """Write the rows for filtering by tag again where they differ from the document's tags."""
+    wrong = connection.execute(f"SELECT key FROM documents WHERE {WRONGLY_TAGGED}").fetchall()  # noqa: S608
+    for (key,) in wrong:
+        connection.execute("DELETE FROM document_tags WHERE document = ?", (key,))
+        connection.execute(
+            """INSERT OR IGNORE INTO document_tags
+               SELECT d.key, t.value FROM documents AS d, json_each(d.tags) AS t
+               WHERE json_valid(d.tags) AND d.key = ?""",
+            (key,),
+        )
+
+
+def drop_bad_vectors(connection: sqlite3.Connection) -> None:
+    """Delete invalid vectors; their documents are pending until they have new ones."""
+    bad = [(key,) for key, _ in find_bad_vectors(connection)]
+    connection.executemany("DELETE FROM vectors WHERE chunk = ?", bad)
+    await_vectors(connection)
+
+
+def await_vectors(connection: sqlite3.Connection) -> None:
+    """Make indexed documents pending that do not have all their vectors."""
+    connection.execute(f"UPDATE documents SET status = ? WHERE {INCOMPLETE}", (PENDING,))  # noqa: S608
+
+
+def analyse_again(after: int, connection: sqlite3.Connection) -> int | None:
+    """Analyse the stale ones of the next chunks again; returns the last chunk, None at the end."""
+    with lenient(connection):
+        rows = connection.execute(_ANALYSED, (after, ANALYSED_AT_ONCE)).fetchall()
+    for key, text, context, stored, length in rows:
+        words = stored_form(text, context)
+        if (packed(words), len(words)) == (stored, length):
+            continue
+        connection.execute("UPDATE passages SET terms = ? WHERE chunk = ?", (packed(words), key))
+        connection.execute("UPDATE chunks SET length = ? WHERE key = ?", (len(words), key))
+        connection.execute("UPDATE totals SET chunks_epoch = chunks_epoch + 1")
+    return rows[-1][0] if rows else None
+
+
+def forget_versions(document_ids: Collection[str], connection: sqlite3.Connection) -> None:
+    """Clear the content hash of documents, so that it matches no version of their source."""
+    connection.executemany("UPDATE documents SET content_hash = '' WHERE id = ?", [(id_,) for id_ in document_ids])
+
+
+def count_again(connection: sqlite3.Connection) -> None:
+    """Set the counters to the real counts; the version grows, so that cached answers are dropped."""
+    counts = connection.execute(RECOUNTED).fetchone()
+    connection.execute(
+        """UPDATE totals SET version = version + 1,
+           documents = ?, pending = ?, chunks = ?, vectors = ?, terms = ?""",
+        counts,
+    )
+
+
+_REPAIRS: dict[IssueKind, Callable[[sqlite3.Connection], object]] = {
+    IssueKind.ORPHANS: drop_orphans,
+    IssueKind.WRONG_TAGS: tag_again,
+    IssueKind.NO_MODEL: forget_vectors,
+    IssueKind.BAD_VECTORS: drop_bad_vectors,
+    IssueKind.MISSING_VECTORS: await_vectors,
+    IssueKind.STATISTICS: sum_up_again,
+}

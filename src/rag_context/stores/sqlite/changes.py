@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, Tenant
+from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.filters import microseconds, tenant_values
+from rag_context.stores.sqlite.filters import tenant_values
 from rag_context.stores.sqlite.memory.terms import packed
 from rag_context.stores.sqlite.passages import lenient, signed
 

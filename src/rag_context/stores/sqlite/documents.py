@@ -1,6 +1,7 @@
-"""Documents and chunks: reading them, writing them, and the model behind their vectors."""
+"""Documents and chunks: reading and writing them, lists of them without their texts, and the model of their vectors."""
 
 import asyncio
+import json
 import logging
 import sqlite3
 from collections.abc import Sequence
@@ -10,16 +11,39 @@ from functools import partial
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
 from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Neighbours, Passage
+from rag_context.domain.times import microseconds, moment
 from rag_context.domain.vectors import Matrix
-from rag_context.stores.sqlite import changes, listings, passages, registry
+from rag_context.stores.sqlite import changes, passages, vector_models
+from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import condition, microseconds
+from rag_context.stores.sqlite.filters import condition
 from rag_context.stores.sqlite.memory.following import Memory
+from rag_context.stores.sqlite.passages import METADATA, read_metadata, readable
 from rag_context.text.analysis import terms
 
 RETRIEVALS_FLUSH_S = 1.0
 
 logger = logging.getLogger(__name__)
+
+_VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
+
+_LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
+
+_LISTING = f"""
+SELECT d.id, d.title, d.content_type, d.session_id, d.source, d.timestamp, d.status, {METADATA}
+FROM documents AS d
+WHERE {{condition}} AND (d.timestamp < ? OR (d.timestamp = ? AND d.id > ?))
+ORDER BY d.timestamp DESC, d.id LIMIT ?
+"""  # noqa: S608  (column lists of our own)
+
+_STORED = """
+SELECT d.id, d.content_hash, d.status,
+       (SELECT json_group_array(id) FROM (SELECT id FROM chunks WHERE document = d.key ORDER BY position))
+FROM documents AS d
+"""
+
+_AFTER_ALL = 1 << 62
+"""Microseconds later than any moment that can be written."""
 
 
 class SqliteDocuments:
@@ -63,7 +87,7 @@ class SqliteDocuments:
 
     async def stored(self, document_id: str) -> Stored | None:
         """The content hash, status and chunk ids of a document; None if it is unknown."""
-        return await self._database.read(partial(listings.read_stored, document_id))
+        return await self._database.read(partial(read_stored, document_id))
 
     async def chunks(self, document_id: str) -> list[Chunk]:
         """A document's chunks by position."""
@@ -83,23 +107,23 @@ class SqliteDocuments:
 
     async def listing(self, where: Filter, *, limit: int, after: Cursor | None = None) -> list[Listing]:
         """The documents that a filter lets through, newest first, then by id; those after `after`."""
-        return await self._database.read(partial(listings.read_listing, where, limit, after))
+        return await self._database.read(partial(read_listing, where, limit, after))
 
     async def inventory(self, after: str, limit: int) -> dict[str, Stored]:
         """All documents of all tenants by ascending id, those after the id `after` ("" for the first)."""
-        return await self._database.read(partial(listings.read_inventory, after, limit))
+        return await self._database.read(partial(read_inventory, after, limit))
 
     async def content_hashes(self, document_ids: Sequence[str]) -> dict[str, str]:
         """The content hash of each stored document, of any tenant."""
-        return await self._database.read(partial(listings.read_content_hashes, list(document_ids)))
+        return await self._database.read(partial(read_content_hashes, list(document_ids)))
 
     async def tenants(self) -> list[Tenant]:
         """All tenants that have documents."""
-        return await self._database.read(listings.read_tenants)
+        return await self._database.read(read_tenants)
 
     async def retrievals(self, document_id: str) -> Retrievals:
         """How often a document was returned, and when last; records of the last second may be missing."""
-        return await self._database.read(partial(listings.read_retrievals, document_id))
+        return await self._database.read(partial(read_retrievals, document_id))
 
     async def record_retrievals(self, document_ids: Sequence[str], at: datetime) -> None:
         """Record that documents were returned. Kept in memory for up to a second, then written in one batch."""
@@ -184,7 +208,7 @@ class SqliteDocuments:
 
     async def recorded_model(self) -> EmbeddingModel | None:
         """The model that made the vectors; None if none is recorded."""
-        return await self._database.read(registry.read_model)
+        return await self._database.read(vector_models.read_model)
 
     async def adopt_model(self, model: EmbeddingModel) -> None:
         """Record the model of an index that has none, or no vectors.
@@ -192,11 +216,11 @@ class SqliteDocuments:
         Raises:
             IndexMismatchError: the vectors of the index were made by another model.
         """
-        await self._database.write(partial(registry.record_model, model))
+        await self._database.write(partial(vector_models.record_model, model))
 
     async def drop_vectors(self) -> int:
         """Delete all vectors and the record of their model; every document becomes pending. Returns how many."""
-        return await self._database.write(registry.forget_vectors)
+        return await self._database.write(vector_models.forget_vectors)
 
 
 def analysed_terms(chunks: Sequence[Chunk]) -> list[list[str]]:
@@ -219,10 +243,6 @@ def _counts(connection: sqlite3.Connection) -> Counts:
     return Counts(*connection.execute("SELECT documents, pending, chunks, vectors FROM totals").fetchone())
 
 
-_VISIBLE = "SELECT count(*) FROM documents AS d{index} CROSS JOIN chunks AS c ON c.document = d.key WHERE {where}"
-_LACKS = " AND NOT EXISTS (SELECT 1 FROM vectors AS v WHERE v.chunk = c.key)"
-
-
 def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3.Connection) -> Missing:
     """Reads pending documents only, as long as none of those that pass the filter is without a vector."""
     if not connection.execute("SELECT pending FROM totals").fetchone()[0]:
@@ -238,3 +258,71 @@ def _missing_vectors(has_split_vectors: bool, where: Filter, connection: sqlite3
 def _log_failure(written: "asyncio.Future[None]") -> None:
     if not written.cancelled() and (error := written.exception()) is not None:
         logger.info("retrieval statistics were not written: %s", error)
+
+
+def read_listing(where: Filter, limit: int, after: Cursor | None, connection: sqlite3.Connection) -> list[Listing]:
+    """The documents that pass, newest first, then by id; those after `after`."""
+    clauses, values = condition(where)
+    at, id_ = (_AFTER_ALL, "") if after is None else (microseconds(after.timestamp), after.id)
+    rows = connection.execute(_LISTING.format(condition=clauses), (*values, at, at, id_, limit))
+    return [_listing(row) for row in rows]
+
+
+def read_stored(document_id: str, connection: sqlite3.Connection) -> Stored | None:
+    """The content hash, status and chunk ids of a document; None if it is unknown."""
+    row = connection.execute(f"{_STORED} WHERE d.id = ?", (document_id,)).fetchone()
+    return None if row is None else _state(row)
+
+
+def read_inventory(after: str, limit: int, connection: sqlite3.Connection) -> dict[str, Stored]:
+    """Documents by ascending id, those after `after`."""
+    rows = connection.execute(f"{_STORED} WHERE d.id > ? ORDER BY d.id LIMIT ?", (after, limit))
+    return {row[0]: _state(row) for row in rows}
+
+
+def read_content_hashes(document_ids: Sequence[str], connection: sqlite3.Connection) -> dict[str, str]:
+    """The content hash of each stored document."""
+    rows = connection.execute(
+        "SELECT d.id, d.content_hash FROM json_each(?) AS asked JOIN documents AS d ON d.id = asked.value",
+        (json.dumps(document_ids),),
+    )
+    return dict(rows.fetchall())
+
+
+def read_tenants(connection: sqlite3.Connection) -> list[Tenant]:
+    """All tenants that have documents."""
+    rows = connection.execute(
+        """SELECT project, branch, path_hash FROM tenants AS t
+           WHERE EXISTS (SELECT 1 FROM documents AS d WHERE d.tenant = t.key) ORDER BY t.key"""
+    )
+    return [Tenant(*row) for row in rows]
+
+
+def read_retrievals(document_id: str, connection: sqlite3.Connection) -> Retrievals:
+    """How often a document was returned, and when last."""
+    row = connection.execute(
+        """SELECT r.query_count, r.last_retrieved
+           FROM documents AS d JOIN retrievals AS r ON r.document = d.key WHERE d.id = ?""",
+        (document_id,),
+    ).fetchone()
+    return Retrievals() if row is None else Retrievals(row[0], moment(row[1]))
+
+
+def _listing(row: Sequence[object]) -> Listing:
+    id_, title, kind, session, source, at, status, *metadata = row
+    with readable(str(id_)):
+        return Listing(
+            id=str(id_),
+            title=str(title),
+            content_type=str(kind),
+            session_id=str(session),
+            source=str(source),
+            timestamp=moment(int(str(at))),
+            metadata=read_metadata(metadata),
+            indexed=status == INDEXED,
+        )
+
+
+def _state(row: Sequence[str]) -> Stored:
+    _, content_hash, status, ids = row
+    return Stored(content_hash, status == INDEXED, tuple(json.loads(ids)))

@@ -1,29 +1,14 @@
 """`Filter` as SQL over `documents AS d`, with every value bound."""
 
-from datetime import datetime, timedelta, timezone
-
 from rag_context.domain.documents import Tenant
 from rag_context.domain.search import Filter
-
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)  # noqa: UP017  (the same name as in `microseconds`)
-MICROSECOND = timedelta(microseconds=1)
+from rag_context.domain.times import microseconds
 
 TENANT = "(SELECT key FROM tenants WHERE project = ? AND branch = ? AND path_hash = ?)"
 
 Parameter = str | int | bytes
 Condition = tuple[str, tuple[Parameter, ...]]
 """SQL for a WHERE clause, and the values of its parameters."""
-
-
-def microseconds(moment: datetime) -> int:
-    """Microseconds since 1970; a time without a zone is UTC."""
-    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=EPOCH.tzinfo)
-    return (aware - EPOCH) // MICROSECOND
-
-
-def moment(value: int) -> datetime:
-    """The moment `value` microseconds after 1970, in UTC."""
-    return EPOCH + value * MICROSECOND
 
 
 def tenant_values(tenant: Tenant) -> tuple[str, str, str]:

@@ -10,9 +10,18 @@ from itertools import pairwise
 from operator import itemgetter
 
 from rag_context.domain.metrics import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.times import microseconds, moment
 from rag_context.stores.sqlite.database import Database
-from rag_context.stores.sqlite.filters import microseconds, moment
-from rag_context.stores.sqlite.statistics import COLUMNS, SLOT_US, Row, Stored, Sums, count_in, read_slots, read_tallies
+from rag_context.stores.sqlite.search_sums import (
+    COLUMNS,
+    SLOT_US,
+    Row,
+    Stored,
+    Sums,
+    count_in,
+    read_slots,
+    read_tallies,
+)
 
 PRUNED_AT_ONCE = 5_000
 """Rows deleted in one transaction: others write in between."""

@@ -11,7 +11,7 @@ from rag_context.domain.documents import Chunk, Span
 from rag_context.errors import ForeignIndexError
 from rag_context.stores.sqlite.faults import COMPONENT, is_busy
 from rag_context.stores.sqlite.memory.terms import packed
-from rag_context.stores.sqlite.statistics import sum_up_again
+from rag_context.stores.sqlite.search_sums import sum_up_again
 from rag_context.text.analysis import ANALYSER_VERSION, terms
 
 APPLICATION_ID = 0x52414743

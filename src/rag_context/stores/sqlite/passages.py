@@ -9,9 +9,9 @@ from typing import Any
 
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
 from rag_context.domain.search import Passage
+from rag_context.domain.times import moment
 from rag_context.errors import BackendDataError
 from rag_context.stores.sqlite.faults import COMPONENT, is_undecodable
-from rag_context.stores.sqlite.filters import moment
 
 Row = Sequence[Any]
 

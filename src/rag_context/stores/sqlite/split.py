@@ -10,7 +10,7 @@ from functools import partial
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.vectors import Matrix
-from rag_context.stores.sqlite import changes, rebuild, registry
+from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms
 from rag_context.stores.sqlite.memory.following import Memory
@@ -35,7 +35,7 @@ SELECT id FROM documents AS d WHERE id > ? AND EXISTS (
 
 _GENERATION = "generation"
 _INACTIVE = "debris"
-_NO_RUN = {rebuild.MODEL: None, rebuild.TOUCHED: None}
+_NO_RUN = {vector_models.MODEL: None, vector_models.TOUCHED: None}
 
 _INDEXED_COUNTS = """
 SELECT documents, pending, chunks, chunks - (
@@ -59,7 +59,7 @@ class SqliteSplitDocuments(SqliteDocuments):
 
     async def run_under_way(self) -> Rebuild | None:
         """The run that builds the next generation."""
-        return await self._database.read(rebuild.read_run)
+        return await self._database.read(vector_models.read_run)
 
     async def inactive_generation(self) -> int | None:
         """An inactive generation that may exist."""
@@ -132,7 +132,7 @@ class SqliteVectorBackend(SqliteVectors):
         Raises:
             IndexMismatchError: the file has vectors of another model.
         """
-        await self._database.write(partial(registry.record_model, model))
+        await self._database.write(partial(vector_models.record_model, model))
 
     async def put(self, document: Document, chunks: Sequence[Chunk], vectors: Matrix) -> None:
         """Store the vectors (`(len(chunks), dim) float32`) of a document in place of its earlier ones, at once.
@@ -166,7 +166,7 @@ class SqliteVectorBackend(SqliteVectors):
 
     async def clear(self) -> None:
         """Delete all vectors, and the record of their model."""
-        await self._database.write(registry.forget_vectors)
+        await self._database.write(vector_models.forget_vectors)
 
     async def remove(self) -> None:
         """Close the file and remove it with its log."""
@@ -196,7 +196,7 @@ def _note(values: Mapping[str, object], connection: sqlite3.Connection) -> None:
 
 
 def _answering(connection: sqlite3.Connection) -> tuple[int, str | None]:
-    model = registry.read_model(connection)
+    model = vector_models.read_model(connection)
     return _number(_GENERATION, connection) or 0, None if model is None else model.fingerprint
 
 
@@ -204,13 +204,13 @@ def _begin_run(run: Rebuild, generation: int, inactive_generation: int | None, c
     if _number(_INACTIVE, connection) != inactive_generation:
         return False
     model = json.dumps(asdict(run.model))
-    _note({rebuild.MODEL: model, rebuild.TOUCHED: run.touched, _INACTIVE: generation}, connection)
+    _note({vector_models.MODEL: model, vector_models.TOUCHED: run.touched, _INACTIVE: generation}, connection)
     return True
 
 
 def _touch_run(made_by: str, touched: float, connection: sqlite3.Connection) -> None:
     if _fingerprint(connection) == made_by:
-        _note({rebuild.TOUCHED: touched}, connection)
+        _note({vector_models.TOUCHED: touched}, connection)
 
 
 def _forget_inactive_generation(generation: int, connection: sqlite3.Connection) -> None:
@@ -220,12 +220,12 @@ def _forget_inactive_generation(generation: int, connection: sqlite3.Connection)
 
 def _fingerprint(connection: sqlite3.Connection) -> str | None:
     """Of the model of the run under way."""
-    run = rebuild.read_run(connection)
+    run = vector_models.read_run(connection)
     return None if run is None else run.model.fingerprint
 
 
 def _end_run(made_by: str, generation: int, connection: sqlite3.Connection) -> bool:
-    run = rebuild.read_run(connection)
+    run = vector_models.read_run(connection)
     if run is None or run.model.fingerprint != made_by or _number(_INACTIVE, connection) != generation:
         return False
     former, _ = _answering(connection)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rag_context.errors import ConfigurationError
+from rag_context.stores.sqlite.audit import SqliteAuditor
 from rag_context.stores.sqlite.connections import DatabaseFile, checked
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments
@@ -14,9 +15,8 @@ from rag_context.stores.sqlite.mark import IndexSize
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.search_ports import SqliteCandidates, SqliteTexts, SqliteVectors
 from rag_context.stores.sqlite.metrics import SqliteMetrics
-from rag_context.stores.sqlite.rebuild import SqliteRebuilder
-from rag_context.stores.sqlite.repair import SqliteAuditor
 from rag_context.stores.sqlite.split import SqliteDocumentWriter, SqliteSplitDocuments, SqliteVectorBackend
+from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 from rag_context.stores.sqlite.workers import translated
 
 FILE_NAME = "rag-context.db"

@@ -10,11 +10,11 @@ import numpy as np
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json
+from rag_context.domain.times import microseconds
 from rag_context.domain.vectors import Matrix
 from rag_context.ports.provider import Collection, Entry
 from rag_context.stores.engines import check_dimension, check_distinct
 from rag_context.stores.sqlite.collections.reading import find, read_collection
-from rag_context.stores.sqlite.filters import microseconds
 from rag_context.where import matches
 
 REMEMBERED_DELETIONS = 20_000

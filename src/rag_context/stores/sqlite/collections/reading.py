@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rag_context.domain.times import moment
 from rag_context.domain.vectors import Vector
 from rag_context.errors import NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryPage
-from rag_context.stores.sqlite.filters import moment
 
 _COLLECTIONS = (
     "SELECT name, metadata, embedding_provider, embedding_model, dimension, created, entries FROM collections"

@@ -1,4 +1,4 @@
-"""Rebuilds the vectors in the embedded file: new ones beside those in use, and the switch to them."""
+"""Which model made the vectors of the index; and other vectors beside those in use, and the switch to them."""
 
 import json
 import sqlite3
@@ -10,15 +10,18 @@ from functools import partial
 from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendRejectedError
-from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, vector_blobs
+from rag_context.ports.maintenance import require_comparable
+from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions, vector_blobs
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.faults import COMPONENT
-from rag_context.stores.sqlite.registry import model_from
+
+_NAME = "model"
 
 STRAGGLERS = 0.01
 """Up to this share of the documents may be without new vectors at the switch; they are embedded afterwards."""
 
 MODEL = "next_model"
+
 TOUCHED = "next_touched"
 
 _LACKS = """
@@ -35,6 +38,43 @@ WHERE (type = 'table' AND name = 'next_vectors')
 ORDER BY type
 """
 """What is created again after the switch; tables come before triggers."""
+
+
+def read_model(connection: sqlite3.Connection) -> EmbeddingModel | None:
+    """The recorded model; None if none is recorded."""
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (_NAME,)).fetchone()
+    return None if row is None else EmbeddingModel.from_record(json.loads(row[0]))
+
+
+def record_model(model: EmbeddingModel, connection: sqlite3.Connection) -> None:
+    """Record `model`, unless the index has vectors of another model.
+
+    Raises:
+        IndexMismatchError: it has.
+    """
+    recorded = read_model(connection)
+    made: int = connection.execute("SELECT vectors > 0 OR documents > pending FROM totals").fetchone()[0]
+    if recorded is not None and made:
+        require_comparable(recorded, model)
+    connection.execute(
+        "INSERT INTO meta VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+        (_NAME, json.dumps(asdict(model))),
+    )
+
+
+def forget_vectors(connection: sqlite3.Connection) -> int:
+    """Drop all vectors and the model; every document becomes pending. Returns how many documents there are.
+
+    So do those that were being made beside them.
+    """
+    connection.execute("DELETE FROM meta WHERE name IN (?, 'next_model', 'next_touched')", (_NAME,))
+    connection.execute("DELETE FROM vectors")
+    connection.execute("DELETE FROM next_vectors")
+    connection.execute("UPDATE totals SET version = version + 1, vectors_epoch = vectors_epoch + 1")
+    forget_old_deletions(connection)
+    connection.execute("UPDATE documents SET status = ? WHERE status <> ?", (PENDING, PENDING))
+    documents: int = connection.execute("SELECT documents FROM totals").fetchone()[0]
+    return documents
 
 
 class SqliteRebuilder:
@@ -101,7 +141,7 @@ def forget_rebuild(connection: sqlite3.Connection) -> None:
 def read_run(connection: sqlite3.Connection) -> Rebuild | None:
     """The run under way, or None."""
     said = dict(connection.execute("SELECT name, value FROM meta WHERE name IN (?, ?)", (MODEL, TOUCHED)))
-    return Rebuild(model_from(said[MODEL]), float(said[TOUCHED])) if MODEL in said else None
+    return Rebuild(EmbeddingModel.from_record(json.loads(said[MODEL])), float(said[TOUCHED])) if MODEL in said else None
 
 
 def _begin(model: EmbeddingModel, now: float, connection: sqlite3.Connection) -> bool:

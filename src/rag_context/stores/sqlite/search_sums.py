@@ -1,8 +1,6 @@
 """Sums of the searches of each ten minutes, stored beside the records, so that a month is read quickly.
 
-Latencies are counted in bins whose limits grow by a constant factor, as in DDSketch (Masson, Rim, Lee: "DDSketch: A
-Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", VLDB 2019): with limits that grow by
-(1 + e) / (1 - e), a bin's middle is within e of every value in it, so within e of the nearest-rank percentile too.
+Latencies are counted in the bins of `domain.metrics`.
 """
 
 import sqlite3
@@ -14,19 +12,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from rag_context.domain.metrics import BIN_GROWTH, SMALLEST_MS
+
 SLOT_US = 600 * 1_000_000
 """Length of a slot in microseconds. Shorter ones are more to read, longer ones leave more records at their edges."""
-
-ERROR = 0.0095
-"""Most relative error of a percentile; just below 1 %, which leaves room for rounding."""
-
-SMALLEST_MS = 0.001
-"""Shorter times are in the first bin, and count as 0."""
 
 BINS = 2048
 """The last bin begins beyond any real latency: after 10^13 ms."""
 
-_GROWTH = (1.0 + ERROR) / (1.0 - ERROR)
 _REBUILT_AT_ONCE = 50_000
 
 Integers = NDArray[np.int64]
@@ -91,7 +84,7 @@ class Sums:
         self.bins += unpack([row[-1] for row in rows])
 
     def percentile(self, percent: int) -> float:
-        """By nearest rank: exact where every search was added by itself, else within `ERROR`; 0 without searches."""
+        """By nearest rank: exact where every search was added by itself, else within 1 %; 0 without searches."""
         if self.queries == 0:
             return 0.0
         rank = (percent * self.queries + 99) // 100
@@ -103,7 +96,7 @@ class Sums:
 def bins_of(latencies_ms: Sequence[float]) -> Integers:
     """The bin of each latency."""
     values = np.maximum(np.asarray(latencies_ms, dtype=np.float64), SMALLEST_MS) / SMALLEST_MS
-    bins: Integers = np.minimum(np.ceil(np.log(values) / np.log(_GROWTH)), BINS - 1).astype(np.int64)
+    bins: Integers = np.minimum(np.ceil(np.log(values) / np.log(BIN_GROWTH)), BINS - 1).astype(np.int64)
     return bins
 
 
@@ -179,6 +172,6 @@ def _change(slot: int, rows: Sequence[Row], sign: int, connection: sqlite3.Conne
 
 
 _MIDDLES: Floats = np.concatenate(
-    ([0.0], SMALLEST_MS * 2.0 * _GROWTH ** np.arange(1, BINS, dtype=np.float64) / (_GROWTH + 1.0))
+    ([0.0], SMALLEST_MS * 2.0 * BIN_GROWTH ** np.arange(1, BINS, dtype=np.float64) / (BIN_GROWTH + 1.0))
 )
 """`(BINS,)` the value of each bin: at the same relative distance from its lower and its upper limit."""
