@@ -13,7 +13,7 @@ from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, Provider
 from rag_context.stores.chroma import open_chroma_dir
-from rag_context.stores.chroma.api import CollectionGoneError, Rows
+from rag_context.stores.chroma.chroma_api import CollectionGoneError, Rows
 from rag_context.stores.chroma.collections import (
     ChromaCollections,
     open_chroma_dir_collections,

@@ -14,7 +14,7 @@ from rag_context.domain.search import Filter
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings
-from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite.split import SqliteSplitDocuments
 from rag_context.testing import FakeEmbedder, FrozenClock
 from rag_context.wiring.stores import Stores, open_stores

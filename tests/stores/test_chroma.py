@@ -22,7 +22,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError, Configura
 from rag_context.ports.reading import VectorStore
 from rag_context.ports.writing import VectorWriter
 from rag_context.stores.chroma import ChromaVectors, open_chroma_dir, open_chroma_server
-from rag_context.stores.chroma.api import Rows
+from rag_context.stores.chroma.chroma_api import Rows
 from rag_context.stores.chroma.payload import rows_of
 from rag_context.testing import FakeEmbedder
 from tests.servers.chroma import chroma_server

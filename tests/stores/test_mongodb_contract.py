@@ -17,7 +17,7 @@ from rag_context.ports.maintenance import IndexAuditor, ModelRegistry
 from rag_context.ports.reading import DocumentStore, KeywordIndex, MetricsStore
 from rag_context.ports.writing import DocumentWriter
 from rag_context.stores.mongodb import MongoStore
-from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.sqlite import open_vectors
 from rag_context.stores.sqlite.split import SqliteVectorBackend
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, database, kept, left_sockets, mongodb, server

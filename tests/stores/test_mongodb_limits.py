@@ -15,8 +15,8 @@ from rag_context.errors import BackendTimeoutError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.chunk_records import records_of
 from rag_context.stores.mongodb.document_records import entry_of
+from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.revisions import ABANDONED_S, Revisions
-from rag_context.stores.mongodb.texts import MongoTexts
 from rag_context.testing.fakes import FrozenClock
 from tests.servers.mongodb import mongodb_process, uri_of
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server

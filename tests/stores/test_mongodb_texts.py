@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 
 from rag_context.domain.documents import Document, Metadata, Tenant
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit
-from rag_context.stores.mongodb import MongoStore, texts
+from rag_context.stores.mongodb import MongoStore, keyword_search
 from rag_context.stores.mongodb.chunk_records import Frequencies
-from rag_context.stores.mongodb.texts import MongoTexts
+from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.sqlite import open_documents
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
@@ -31,7 +31,7 @@ EVERYTHING = Filter()
 @pytest.fixture(autouse=True)
 def _without_disk_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a busy machine does not do in time is no finding."""
-    monkeypatch.setattr(texts, "TEXT_SEARCH_MS", 10_000)
+    monkeypatch.setattr(keyword_search, "TEXT_SEARCH_MS", 10_000)
 
 
 async def put(store: MongoStore, written: Document, *pieces: str) -> list[str]:
@@ -185,9 +185,9 @@ async def test_the_rarest_terms_drive_a_search_and_the_others_follow_where_too_l
 
 def test_the_rarest_terms_are_read_first_in_groups_of_bounded_size() -> None:
     frequencies = [1500, 3, 90_000, 400, 0, 700]
-    question = texts._Question(list("abcdef"), frequencies, np.zeros(6), np.zeros(6), 1.0)
-    assert list(texts._rounds(question, 2000)) == [["b", "d", "f"], ["a"], ["c"]]
-    assert texts._selective(question, 2000) == {"b", "d", "f", "e"}
+    question = keyword_search._Question(list("abcdef"), frequencies, np.zeros(6), np.zeros(6), 1.0)
+    assert list(keyword_search._rounds(question, 2000)) == [["b", "d", "f"], ["a"], ["c"]]
+    assert keyword_search._selective(question, 2000) == {"b", "d", "f", "e"}
 
 
 async def test_the_chunks_that_contain_a_term_are_counted(mongodb: MongoStore) -> None:

@@ -14,7 +14,7 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
-from rag_context.stores.chroma.api import (
+from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     ChromaApi,
     CollectionGoneError,

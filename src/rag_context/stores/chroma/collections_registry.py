@@ -15,7 +15,7 @@ from uuid import uuid4
 from rag_context.domain.documents import Json
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.ports.provider import Collection
-from rag_context.stores.chroma.api import COMPONENT, NAME, ChromaApi, Fields, Opened
+from rag_context.stores.chroma.chroma_api import COMPONENT, NAME, ChromaApi, Fields, Opened
 from rag_context.stores.engines import engine_name, unknown_collection
 
 _RECORD = "rag-context:collection"

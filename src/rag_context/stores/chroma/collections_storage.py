@@ -11,7 +11,7 @@ from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError
 from rag_context.ports.provider import Entry, EntryHit
-from rag_context.stores.chroma.api import (
+from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     FEW,
     MOST_NEAREST,

@@ -17,7 +17,7 @@ from chromadb.errors import ChromaError, InternalError, NotFoundError
 
 from rag_context.domain.vectors import Vector
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
-from rag_context.stores.chroma.api import (
+from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     HNSW,
     LOST_ROW,

@@ -22,7 +22,7 @@ from rag_context.errors import (
     BackendUnavailableError,
     ConfigurationError,
 )
-from rag_context.stores.chroma.api import (
+from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     HNSW,
     LOST_ROW,

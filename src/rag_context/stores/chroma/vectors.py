@@ -12,7 +12,7 @@ from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
 from rag_context.domain.vectors import Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
-from rag_context.stores.chroma.api import (
+from rag_context.stores.chroma.chroma_api import (
     COMPONENT,
     FEW,
     MOST_NEAREST,

@@ -18,6 +18,7 @@ from cachetools import LRUCache
 
 from rag_context.domain.documents import Chunk, Document
 from rag_context.domain.search import ChunkRef, Neighbours, Passage
+from rag_context.stores.mongodb.conditions import Query, key_of, tenant_of
 from rag_context.stores.mongodb.document_records import (
     WITHOUT_TEXTS,
     Entry,
@@ -30,7 +31,6 @@ from rag_context.stores.mongodb.document_records import (
     similarity_bands,
     span_entry,
 )
-from rag_context.stores.mongodb.filters import Query, key_of, tenant_of
 from rag_context.stores.mongodb.mongo import Collection, Mongo
 from rag_context.stores.mongodb.state import Snapshot
 from rag_context.text.analysis import terms

@@ -25,7 +25,7 @@ from rag_context.domain.documents import (
 from rag_context.domain.search import ChunkRef, Passage
 from rag_context.domain.times import microseconds, moment
 from rag_context.errors import BackendDataError
-from rag_context.stores.mongodb.filters import parted, tenant_of
+from rag_context.stores.mongodb.conditions import parted, tenant_of
 from rag_context.stores.mongodb.mongo import COMPONENT
 from rag_context.text.analysis import ANALYSER_VERSION
 

@@ -24,8 +24,8 @@ from rag_context.domain.metrics import (
     SearchSummary,
 )
 from rag_context.domain.times import microseconds, moment
+from rag_context.stores.mongodb.conditions import first_not_before
 from rag_context.stores.mongodb.document_records import Entry
-from rag_context.stores.mongodb.filters import first_not_before
 from rag_context.stores.mongodb.mongo import Mongo
 
 _TIMES_SMALLEST = {"$divide": [{"$max": ["$latencyMs", SMALLEST_MS]}, SMALLEST_MS]}

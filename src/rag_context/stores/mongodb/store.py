@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 
 from rag_context.errors import BackendError
 from rag_context.stores.mongodb.audit import MongoAuditor
-from rag_context.stores.mongodb.documents import MongoDocuments
+from rag_context.stores.mongodb.document_store import MongoDocuments
 from rag_context.stores.mongodb.indexes import Indexes
+from rag_context.stores.mongodb.keyword_search import MongoTexts
 from rag_context.stores.mongodb.mongo import Mongo, connect, ended
 from rag_context.stores.mongodb.revisions import Revisions
 from rag_context.stores.mongodb.search_records import MongoMetrics
 from rag_context.stores.mongodb.state import IndexState, Snapshot, Totals
-from rag_context.stores.mongodb.texts import MongoTexts
 
 INTERVAL_S = 0.25
 LONGEST_INTERVAL_S = 4.0

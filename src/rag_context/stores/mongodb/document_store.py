@@ -14,6 +14,7 @@ from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listin
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.errors import BackendError, BackendRejectedError
 from rag_context.stores.mongodb.chunk_records import chunk_of, read_chunks, read_neighbours, read_passages, read_similar
+from rag_context.stores.mongodb.conditions import behind, condition, key_of
 from rag_context.stores.mongodb.document_records import (
     INDEXED,
     OURS,
@@ -29,12 +30,10 @@ from rag_context.stores.mongodb.document_records import (
     stored_of,
     tenant_from,
 )
-from rag_context.stores.mongodb.filters import behind, condition, key_of
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import COMPONENT, Mongo, ended
-from rag_context.stores.mongodb.registry import OTHER_MODEL, MongoRegistry
 from rag_context.stores.mongodb.revisions import Revisions
-from rag_context.stores.mongodb.state import Change, IndexState
+from rag_context.stores.mongodb.state import OTHER_MODEL, Change, IndexState, MongoRegistry
 
 RETRIEVALS_FLUSH_S = 1.0
 LAST_FLUSH_S = 2.0

@@ -26,8 +26,8 @@ from rag_context.stores.mongodb.chunk_records import (
     is_settled,
     with_chunks,
 )
+from rag_context.stores.mongodb.conditions import condition
 from rag_context.stores.mongodb.document_records import Entry, chunks_of, reference
-from rag_context.stores.mongodb.filters import condition
 from rag_context.stores.mongodb.indexes import Indexes
 from rag_context.stores.mongodb.mongo import INDEX_NOT_FOUND, TIME_EXPIRED, Mongo, is_code, log_failure
 from rag_context.stores.mongodb.state import IndexState

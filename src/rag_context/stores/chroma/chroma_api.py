@@ -16,6 +16,7 @@ from rag_context.errors import BackendDataError, BackendRejectedError, BackendUn
 if TYPE_CHECKING:
     from rag_context.stores.chroma.folder import ChromaFolder
 
+
 COMPONENT = "vectors"
 
 NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]")
@@ -44,6 +45,9 @@ Where: TypeAlias = Mapping[str, Any]
 """A condition in Chroma's language."""
 
 Part: TypeAlias = Literal["metadatas", "documents", "embeddings"]
+
+LOST_ROW = "finding id"
+"""The text of Chroma's internal error for a missing collection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +82,6 @@ class NameTakenError(BackendRejectedError):
 
 class RowsMovedError(BackendUnavailableError):
     """Rows were replaced while they were read; the same call again finds the new ones."""
-
-
-LOST_ROW = "finding id"
-"""The text of Chroma's internal error for a missing collection."""
 
 
 class ChromaApi(Protocol):
