@@ -64,6 +64,7 @@ def operations(items: Sequence[T], size_of: Callable[[T], int], most: int | None
     start = size = 0
     for end, item in enumerate(items):
         more = size_of(item)
+        # One item alone may be larger than the limit: the engine decides on it.
         if end > start and (size + more > OPERATION_BYTES or end - start == most):
             yield items[start:end]
             start, size = end, 0

@@ -242,6 +242,7 @@ def _any(parts: Sequence[Narrowing]) -> Narrowing:
         return _NOTHING
     exact = all(part.exact for part in parts)
     conditions = tuple(part.condition for part in parts if part.condition is not None)
+    # One part that narrows nothing leaves nothing narrowed.
     if len(conditions) < len(parts):
         return _ANYTHING
     return Narrowing(conditions[0] if len(conditions) == 1 else Or(conditions), exact)
@@ -281,6 +282,7 @@ def _element(path: Path, value: Scalar) -> str:
 
 def _fact(kind: str, path: Path, *values: Scalar) -> str:
     """The text of a token: equal only for equal values, such as 1 and 1.0."""
+    # 1.0 and 1 are equal in a filter, so they are one token; JSON would write two.
     plain = [int(value) if isinstance(value, float) and value.is_integer() else value for value in values]
     text = json.dumps([kind, dotted(path), *plain], ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"#{sha256(text.encode()).hexdigest()}"

@@ -200,6 +200,7 @@ class CollectionStorage:
     async def _best(self, vector: Vector, limit: int, where: Clause) -> list[tuple[str, float]]:
         """Rows and cosines of the nearest, by the cheapest method first, then by more exact ones."""
         condition, _ = self._shape.condition(where)
+        # Chroma's index finds less the more a filter excludes, so few rows are compared one by one.
         few = await self._api.ids(self._id, condition, FEW + 1)
         if len(few) <= FEW:
             return await self._compared(few, vector, limit, where)
@@ -208,6 +209,7 @@ class CollectionStorage:
             near = await self._api.nearest(self._id, vector, wide, condition)
             cosines = cosines_of(self._matrix(near), vector)
             hits = self._passing(near, cosines, where)
+            # A row that is worse than the last hit was seen, so none as near as it can be missing.
             if len(hits) >= limit and hits[limit - 1][1] > float(cosines.min()):
                 return hits[:limit]
             if len(near.ids) < wide:
@@ -226,6 +228,7 @@ class CollectionStorage:
         return best
 
     async def _matching(self, where: Clause) -> list[str]:
+        # Chroma narrows; what tokens cannot say is decided by the metadata itself.
         condition, exact = self._shape.condition(where)
         ids = await self._api.ids(self._id, condition)
         if exact:

@@ -254,6 +254,7 @@ class ChromaServer:
             raise unreachable(self.place, str(error) or type(error).__name__) from error
         except httpx2.DecodingError as error:
             raise invalid_response(self.place, "bytes that cannot be decoded") from error
+        # Redirects are not followed, so they are errors too.
         if response.status_code >= httpx2.codes.MULTIPLE_CHOICES:
             raise self._failure(response)
         try:

@@ -186,6 +186,7 @@ class ChromaVectors:
         size = min(PAGE, await self._api.most_rows())
         for start in range(0, len(chunks), size):
             await self._explained(vectors[0], self._upsert(_slice(rows, start, start + size)))
+        # Only now: a crash leaves rows of two versions, never of none.
         there = await self._ids({DOCUMENT_ID: {"$eq": document.id}})
         await self._delete(sorted(set(there) - set(rows.ids)))
 
@@ -244,12 +245,15 @@ class ChromaVectors:
 
     async def _search(self, collection: str, vector: Vector, limit: int, where: Filter) -> list[VectorHit]:
         """The hits, by the cheapest method first, then by more exact ones until the result is certain."""
+        # Without a filter first: the index is fast then, and most searches are of a tenant that owns most rows.
         wide = max(WIDE * limit, WIDE_LEAST)
         near = await self._api.nearest(collection, vector, wide, None)
         hits = self._hits(near, vector, where)
+        # Certain only if a worse row was seen too: else rows as near as the last hit may be missing.
         enough = len(near.ids) == wide and len(hits) >= limit
         if enough and hits[limit - 1].cosine > float(self._cosines(near, vector).min()):
             return hits[:limit]
+        # A filter that leaves few rows makes the index lose some of them, so those are compared one by one.
         narrow = cheap_condition(where)
         if len(await self._api.ids(collection, narrow, FEW + 1)) <= FEW:
             return self._hits(await self._api.matching(collection, narrow), vector, where)[:limit]
@@ -263,6 +267,7 @@ class ChromaVectors:
             if len(near.ids) < wide:
                 break
             wide *= 4
+        # The index gave up early: the rest is compared, whatever it costs.
         every = await self._api.ids(collection, condition(where))
         return await self._best_of(collection, every, vector, limit, where)
 
@@ -333,6 +338,7 @@ class ChromaVectors:
         return await self._do(work, self._open)
 
     async def _do(self, work: Callable[[str], Awaitable[T]], look_again: Callable[[], Awaitable[Opened]]) -> T:
+        # The last attempt stands outside the loop, so that its error reaches the caller.
         for _ in range(ATTEMPTS - 1):
             opened = self._opened or await self._open()
             try:

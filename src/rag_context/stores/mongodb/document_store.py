@@ -176,6 +176,7 @@ class MongoDocuments(MongoRegistry):
         if self._flush is not None:
             self._flush.cancel()
             self._flush = None
+        # Taken before the first await, so that what is recorded meanwhile is not lost.
         counts, self._retrievals = self._retrievals, {}
         if not counts:
             return
@@ -268,6 +269,7 @@ class MongoDocuments(MongoRegistry):
             return await self._mark(version, INDEXED, change)
 
         marked = await self._state.change(mark)
+        # The model was checked when the change began; the record may have changed before the document did.
         if marked and made_by is not None and (await self._state.known()).fingerprint != made_by:
             await self.mark_pending([document_id])  # a reindexing began meanwhile
             raise BackendRejectedError(COMPONENT, OTHER_MODEL)

@@ -239,6 +239,7 @@ class MongoTexts:
         frequency = dict(zip(question.terms, question.frequencies, strict=True))
         if sum(frequency[term] for term in group) <= self._budget:
             return await self._find({**condition(where), "terms": {"$in": list(group)}}), True
+        # A term commoner than the budget is alone in its group.
         (term,) = group
         half = max(self._budget // 2, limit)
         found = await asyncio.gather(

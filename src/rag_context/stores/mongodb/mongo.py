@@ -128,6 +128,7 @@ class ServerSearch:
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._ping(), name="mongodb server search")
             self._looking.add_done_callback(log_failure())
+        # `wait` leaves the task running when a caller's time is over: others wait for it too.
         done, _ = await asyncio.wait({self._looking}, timeout=self._unreachable_s)
         if not done and self._client.topology_description.has_known_servers:
             done, _ = await asyncio.wait({self._looking}, timeout=self._wait_s - self._unreachable_s)

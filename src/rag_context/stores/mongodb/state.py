@@ -147,6 +147,7 @@ class IndexState:
         Raises:
             BackendError: the result is unknown; the call may be repeated.
         """
+        # A task of its own, shielded: half a change would leave the counters wrong until they are counted again.
         task = asyncio.create_task(self._change(work))
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
@@ -199,6 +200,7 @@ class IndexState:
         Raises:
             BackendError: the server is unavailable.
         """
+        # Above both: the version must grow, or cached answers would stay.
         number = max(seen.begun, seen.version) + 1
         right = {"totals": asdict(counted), "begun": number, "version": number, "recount": False}
         return await self.record({"name": seen.name, "begun": seen.begun, "version": seen.version}, right)
@@ -223,6 +225,7 @@ class IndexState:
             raise
         finally:
             if not change.complete:
+                # Cached answers must not outlive a change whose outcome is unknown.
                 self._base += 1  # it may have happened
         return result
 
@@ -255,6 +258,7 @@ class IndexState:
         """Keep the record, unless a newer one is known; the count starts again for another index."""
         seen, known = _snapshot(entry), self._known
         if known is None or known.name != seen.name:
+            # Another index under the same name counts from 0; the version that callers see never goes back.
             self._base = self.version + (0 if known is None else 1)
             self._known = seen
         elif seen.version >= known.version:

@@ -89,6 +89,7 @@ class Collection:
         except NoCollectionError:
             info = await self._create(dimension)
         if self._dimension != dimension:
+            # An empty collection has nothing to lose, so it is made again in the other dimension.
             if await self.count() > 0:
                 raise BackendRejectedError(COMPONENT, self.mismatch(dimension))
             await self.remove()

@@ -293,9 +293,11 @@ def _condition(condition: Condition) -> models.Condition:
         case AnyOf(tokens):
             return models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
         case NoneOf(tokens):
+            # Not `except`: that lets through a point only if it has some other token.
             excluded = models.FieldCondition(key=FACTS, match=models.MatchAny(any=list(tokens)))
             return models.Filter(must_not=[excluded])
         case Range(path, bound, value):
+            # Nested, so that path and value are those of one number, not of any two.
             inner: list[models.Condition] = [
                 models.FieldCondition(key=PATH, match=models.MatchValue(value=path)),
                 models.FieldCondition(key=VALUE, range=models.Range.model_validate({bound: value})),

@@ -285,6 +285,7 @@ def _client(url: str, api_key: str | None, transport: Transport, grpc_port: int,
         url=url,
         prefer_grpc=transport == "grpc",
         grpc_port=grpc_port,
+        # Whole seconds only; `Connection.call` keeps the exact time.
         timeout=math.ceil(timeout_s),
         # The key as a header: given as a key, it makes the client print a warning on every plain connection.
         headers={"api-key": api_key} if api_key else None,

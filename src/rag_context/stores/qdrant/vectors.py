@@ -176,6 +176,7 @@ class QdrantVectors:
         points = _points(document, chunks, vectors)
         if points:
             await self._store(points, vectors.shape[1])
+        # Only now: a crash leaves points of two versions, never of none.
         await self._delete(stale_points(document.id, [point.id for point in points]))
 
     async def discard(self, document_ids: Collection[str]) -> None:
