@@ -11,7 +11,7 @@ from rag_context.domain.documents import Counts, Cursor, Metadata, Retrievals, S
 from rag_context.domain.search import Filter, Neighbours
 from rag_context.errors import BackendRejectedError, ConfigurationError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
-from rag_context.stores.mongodb.store import Watch
+from rag_context.stores.mongodb.mongo_store import Watch
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, put, raw, server
 from tests.stores.builders import NOON, chunks_of, document, minutes
 

@@ -5,6 +5,6 @@ own, so that a write is atomic on a lone server too. What the index has come to 
 of its own, beside it.
 """
 
-from rag_context.stores.mongodb.store import MongoStore, open_mongodb
+from rag_context.stores.mongodb.mongo_store import MongoStore, open_mongodb
 
 __all__ = ["MongoStore", "open_mongodb"]
