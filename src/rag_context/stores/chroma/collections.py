@@ -299,7 +299,7 @@ class ChromaCollections:
 
     async def _made(self, record: CollectionRecord) -> Opened:
         """Create the storage for the documents of a collection."""
-        # Left behind by a removal: nobody owns it any more, and it takes the name.
+        # Left behind by a removal: it has no owner any more, and it takes the name.
         left = await self._api.find(record.rows_name)
         if left is not None and not record.owns(left):
             await self._api.drop(record.rows_name)
