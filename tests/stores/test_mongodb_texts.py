@@ -116,6 +116,13 @@ async def test_words_are_never_operators_of_the_query_language(mongodb: MongoSto
     assert await found(mongodb, "ne", Filter(session_id="{'$ne': ''}")) == []
 
 
+async def test_documents_that_a_filter_leaves_out_are_not_found(mongodb: MongoStore) -> None:
+    left_out = document("a", "wolf")
+    await put(mongodb, left_out)
+    kept = await put(mongodb, document("b", "wolf and sheep"))
+    assert await found(mongodb, "wolf", Filter(without_documents=(left_out.id,))) == kept
+
+
 async def test_codes_identifiers_and_scripts_without_spaces_are_found(mongodb: MongoStore) -> None:
     code = await put(mongodb, document("code", "It failed with ERR-4107 again"))
     half = await put(mongodb, document("half", "ERR 12 and port 4107"))

@@ -49,8 +49,8 @@ def tenant_of(tenant: Tenant) -> dict[str, str] | None:
     return {"project": tenant.project, "branch": tenant.branch, "pathHash": tenant.path_hash}
 
 
-def condition(where: Filter) -> Query:
-    """`where` as a query."""
+def condition(where: Filter, document: str = "_id") -> Query:
+    """`where` as a query; the id of a document stands in the field `document`."""
     parts: list[Query] = [{"tenant": tenant_of(where.tenant)}]
     parts += [
         {field: value}
@@ -69,7 +69,7 @@ def condition(where: Filter) -> Query:
         parts.append({"metadata.tags": {"$all": list(where.tags)}})
     parts += [{"metadata.tags": {"$in": list(group)}} for group in where.any_tags]
     if where.without_documents:
-        parts.append({"_id": {"$nin": [key_of(id_) for id_ in where.without_documents]}})
+        parts.append({document: {"$nin": [key_of(id_) for id_ in where.without_documents]}})
     if where.since is not None:
         parts.append(_not_before(where.since))
     if where.until is not None:

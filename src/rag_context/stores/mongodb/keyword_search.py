@@ -236,15 +236,14 @@ class MongoTexts:
         Of a term in more chunks than may be read, these are the chunks where it weighs most: half of them
         shortest ones in which it is repeated, the others the shortest ones.
         """
+        passing = condition(where, "document")
         frequency = dict(zip(question.terms, question.frequencies, strict=True))
         if sum(frequency[term] for term in group) <= self._budget:
-            return await self._find({**condition(where), "terms": {"$in": list(group)}}), True
+            return await self._find({**passing, "terms": {"$in": list(group)}}), True
         # A term commoner than the budget is alone in its group.
         (term,) = group
         half = max(self._budget // 2, limit)
-        found = await asyncio.gather(
-            *(self._find({**condition(where), field: term}, half) for field in ("repeated", "terms"))
-        )
+        found = await asyncio.gather(*(self._find({**passing, field: term}, half) for field in ("repeated", "terms")))
         return [record for part in found for record in part], False
 
     async def _find(self, match: Entry, shortest: int | None = None) -> list[Entry]:
