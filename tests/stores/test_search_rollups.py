@@ -2,10 +2,8 @@
 
 import math
 import random
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rag_context.domain.metrics import SearchRecord, SearchSummary
+from rag_context.domain.times import microseconds
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.metrics import SqliteMetrics
 from tests.stores.builders import NOON, minutes
+from tests.stores.older_files import older_file
 from tests.stores.test_metrics_store import nearest_rank, record
 
 SPAN = timedelta(hours=5)
@@ -92,22 +92,26 @@ async def test_few_searches_are_summed_up_exactly_and_many_within_one_percent(st
 
 async def test_a_file_without_rollups_gets_them_when_it_is_opened(path: Path) -> None:
     searches = [record(NOON + minutes(number), float(number + 1)) for number in range(60)]
-    async with open_database(path) as store:
-        await store.metrics.append(searches, [])
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        later = (
-            "collections",
-            "entries",
-            "entry_texts",
-            "entry_vectors",
-            "entry_deletions",
-            "discarded_collections",
-            "next_vectors",
+    with older_file(path, version=1) as connection:
+        connection.executemany(
+            """INSERT INTO searches
+               (timestamp, request_id, query, results_count, latency_ms, level, cache_hit, agent, game)
+               VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            [
+                (
+                    microseconds(each.timestamp),
+                    each.request_id,
+                    each.query,
+                    each.results_count,
+                    each.latency_ms,
+                    each.level,
+                    each.cache_hit,
+                    each.agent,
+                    each.game,
+                )
+                for each in searches
+            ],
         )
-        connection.execute("DROP TRIGGER chunks_replaced")
-        for table in ("search_sums", "search_tallies", *later):
-            connection.execute(f"DROP TABLE {table}")
-        connection.execute("PRAGMA user_version = 1")
     async with open_database(path) as store:
         summary = await SqliteMetrics(store.database, exact_rows=0).summarise(NOON, NOON + minutes(60), 3)
     check(summary, searches, NOON, NOON + minutes(60))

@@ -21,6 +21,7 @@ from rag_context.stores.sqlite.memory import following
 from rag_context.stores.sqlite.memory.following import Memory
 from rag_context.stores.sqlite.memory.index import Change, MemoryIndex
 from tests.stores.builders import NOON, Stores, axis, document, ids, minutes, put, refs, unit_vectors
+from tests.stores.older_files import older_file
 from tests.stores.test_sqlite_faults import take_away
 from tests.stores.test_text_index import plain_scores
 
@@ -210,6 +211,31 @@ async def test_terms_of_an_older_analyser_are_recreated_at_opening(path: Path) -
             plain_scores("fox", [document("fox", "brown foxes")])[hit.chunk.id]
         )
         await store.documents.delete(document("fox").id)
+        assert await store.texts.search("fox", limit=5, where=Filter()) == []
+
+
+async def test_a_file_with_a_text_index_is_upgraded_with_all_it_holds(path: Path) -> None:
+    with older_file(path, version=5) as connection:
+        connection.execute("INSERT INTO tenants VALUES (1, '', '', '')")
+        for key, text in ((1, "brown foxes"), (2, "grey sheep")):
+            connection.execute(
+                """INSERT INTO documents VALUES
+                   (?, ?, 1, 'code', 's', 'a.md', 'Title', 'hash', 0, NULL, NULL, NULL, NULL, '[]', '{}', NULL, 0,
+                    'indexed')""",
+                (key, f"document {key}"),
+            )
+            connection.execute("INSERT INTO contents VALUES (?, ?)", (key, text))
+            chunk = (key, f"chunk {key}", key, 0, 0, len(text), 1, 1, "", 2)
+            connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", chunk)
+            connection.execute("INSERT INTO passages VALUES (?, ?, '', ' old ', 'facet')", (key, text))
+            connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (key, key, axis(key).tobytes()))
+        connection.execute("DELETE FROM vectors WHERE chunk = 2")
+    async with open_database(path) as store:
+        assert ids(await store.texts.search("fox", limit=5, where=Filter(content_type="code"))) == ["chunk 1"]
+        assert ids(await store.texts.search("sheep", limit=5, where=Filter())) == ["chunk 2"]
+        assert ids(await store.vectors.search(axis(1), limit=5, where=Filter())) == ["chunk 1"]
+        assert await store.documents.counts() == Counts(2, 0, 2, 1)
+        assert await store.documents.delete("document 1")
         assert await store.texts.search("fox", limit=5, where=Filter()) == []
 
 
