@@ -12,8 +12,8 @@ from benchmarks.corpus import COMMON, Writer, unit_vectors
 from benchmarks.figures import Figure
 from benchmarks.searching import quantile
 from rag_context.domain.documents import Chunk, Document, Metadata, Span, Tenant
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendStartingError
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 

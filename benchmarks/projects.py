@@ -14,7 +14,7 @@ from rag_context.api.project_queries import RagQueryRequest, SemanticSearchReque
 from rag_context.api.projects import ActivateProjectRequest
 from rag_context.api.search import SearchRequest
 from rag_context.projects.callers import CallerId
-from rag_context.service.projects import ProjectService
+from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Settings, load_settings
 from rag_context.wiring import open_service

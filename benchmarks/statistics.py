@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from benchmarks.figures import Figure
-from rag_context.domain.metrics import SearchRecord
+from rag_context.domain.reports import SearchRecord
 from rag_context.service.service import SPANS
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_database
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.integrity import IssueKind
+from rag_context.domain.reports import IssueKind
 from tests.faults.fault_cases import FAULT_CASES
 from tests.faults.page import described, written_rows
 from tests.test_requirements import TESTS, defined

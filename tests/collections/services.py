@@ -5,12 +5,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from rag_context.collections.collections import Collections
-from rag_context.collections.connections import DEFAULT, Connection, Connections
-from rag_context.collections.embedding import TextEmbedder
+from rag_context.collections.connections import DEFAULT, Connection, Connections, TextEmbedder
 from rag_context.collections.registry import ProviderRegistry
 from rag_context.ports.provider import Provider
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.collections import CollectionService
+from rag_context.service.collection_service import CollectionService
 from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
 
 DIMENSION = 64

@@ -3,10 +3,10 @@
 import pytest
 from pydantic import BaseModel, SecretStr
 
-from rag_context.collections.addresses import AllowedAddresses, guessed_addresses
-from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.registry import ProviderRegistry, guessed_addresses
+from rag_context.service.provider_service import AllowedAddresses
 from rag_context.settings import Settings
-from rag_context.wiring.providers import provider_registry
+from rag_context.wiring.collection_providers import provider_registry
 
 
 @pytest.mark.parametrize(

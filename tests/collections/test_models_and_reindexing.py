@@ -11,14 +11,13 @@ import pytest
 
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef
-from rag_context.collections.labels import OWN_EMBEDDER, built_name
-from rag_context.collections.models import RECORD
-from rag_context.collections.reindexing import CollectionReindexing
+from rag_context.collections.labels import OWN_EMBEDDER, RECORD, built_name
 from rag_context.collections.searching import keyword_scores
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendUnavailableError, ConflictError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
+from rag_context.service.collection_maintenance import CollectionReindexing
 from rag_context.testing.fakes import FakeEmbedder, MemoryCollections
 from tests.servers.faults import UNAVAILABLE, FaultProxy, Pass, Refusal, fault_proxy
 from tests.servers.process import ServerProcess

@@ -29,7 +29,7 @@ from rag_context.collections.registry import probe
 from rag_context.ports.provider import Collection, Entry
 from rag_context.settings import Settings
 from rag_context.where import parse
-from rag_context.wiring.providers import provider_registry
+from rag_context.wiring.collection_providers import provider_registry
 
 async def main(folder):
     registry = provider_registry(Settings(data_dir=folder / "data"))

@@ -7,8 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from rag_context.collections.plugins import GROUP
-from rag_context.collections.registry import ProviderRegistry
+from rag_context.collections.registry import GROUP, ProviderRegistry
 from rag_context.testing.fakes import MemoryCollections
 
 from .asgi_client import asgi_client

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
-from rag_context.collections.plugins import GROUP
-from rag_context.collections.registry import ProviderRegistry, masked, probe
+from rag_context.collections.registry import GROUP, ProviderRegistry, masked, probe
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Status
 from rag_context.errors import BackendRejectedError, ConfigurationError, FieldError, InvalidInputError
 from rag_context.ports.provider import Collection, Provider
 from rag_context.settings import Settings
-from rag_context.wiring.providers import provider_registry
+from rag_context.wiring.collection_providers import provider_registry
 from tests.collections.fake_plugins import GOOD, OPENED, Configuration
 from tests.servers.process import free_port
 

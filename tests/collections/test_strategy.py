@@ -8,9 +8,9 @@ import pytest
 from rag_context.api.collections import CreateCollectionRequest
 from rag_context.collections.collections import Collections
 from rag_context.collections.connections import CollectionRef
-from rag_context.collections.strategy import ConversationQuery, Conversations, Strategy, choose
+from rag_context.collections.searching import ConversationQuery, Conversations, Strategy, choose
 from rag_context.errors import BackendUnavailableError, InvalidInputError, NotFoundError
-from rag_context.service.collections import CollectionService
+from rag_context.service.collection_service import CollectionService
 from rag_context.testing.fakes import FakeEmbedder, Fault, Faulty, MemoryCollections
 
 from .asgi_client import asgi_client
@@ -50,7 +50,7 @@ class TestEmbeddings:
     async def test_one_embedding_serves_all_collections_of_one_connection_and_model(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        caplog.set_level(logging.INFO, "rag_context.collections.strategy")
+        caplog.set_level(logging.INFO, "rag_context.collections.searching")
         embedder = FakeEmbedder()
         service = service_over({"default": MemoryCollections()}, embedder)
         names = ("a", "b", "c")

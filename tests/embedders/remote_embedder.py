@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from rag_context.embedders.openai_compatible import OpenAIEmbedder
+from rag_context.embedders.openai_embedder import OpenAIEmbedder
 
 TIMEOUT_S = 30.0
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.embedders.onnx import OnnxEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.ports.reading import Cache
 from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.second_level import SecondLevel
+from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.testing import Fault, Faulty, FrozenClock, MemoryCache
 
 

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
-from rag_context.embedders.tokenizer import ModelTokenizer
+from rag_context.embedders.onnx_model import ModelTokenizer
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,

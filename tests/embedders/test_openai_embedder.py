@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from rag_context.embedders.fingerprint import PROBE
-from rag_context.embedders.openai_compatible import OpenAIEmbedder
+from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.errors import BackendStartingError, BackendUnavailableError, ConfigurationError
 from rag_context.ports.models import Embedder
 from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rag_context.embedders.onnx import OnnxEmbedder
-from rag_context.embedders.openai_compatible import OpenAIEmbedder
+from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 from tests.embedders.remote_embedder import TIMEOUT_S, embedder_over
 from tests.servers.llama import NAME, Llama, llama_server

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from rag_context.embedders.fingerprint import PROBE
-from rag_context.embedders.openai_compatible.answers import retry_after
-from rag_context.embedders.openai_compatible.api import EmbeddingApi
+from rag_context.embedders.openai_api import EmbeddingApi, retry_after
 from rag_context.errors import (
     BackendDataError,
     BackendError,

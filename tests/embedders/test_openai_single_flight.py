@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rag_context.embedders.openai_compatible.embedder import SingleFlight
+from rag_context.embedders.openai_embedder import SingleFlight
 
 
 class Work:

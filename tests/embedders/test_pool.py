@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.vectors import Vector
-from rag_context.embedders.pool import Urgency, WorkerPool
+from rag_context.embedders.onnx import Urgency, WorkerPool
 from rag_context.errors import BackendRejectedError, BackendUnavailableError
 
 TIMEOUT_S = 30.0

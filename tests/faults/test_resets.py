@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 import pytest
 import uvloop
 
-from rag_context.embedders.openai_compatible import OpenAIEmbedder
+from rag_context.embedders.openai_embedder import OpenAIEmbedder
 from rag_context.errors import BackendUnavailableError
 from rag_context.stores.chroma import open_chroma_server
 from rag_context.stores.mongodb import open_mongodb

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
-from rag_context.domain.files import FileEntry
+from rag_context.domain.documents import FileEntry
 from rag_context.files.file_jobs import ReadingSettings
 from rag_context.files.file_reading import Labels
 from rag_context.files.folder_sync import FolderSync, Gone

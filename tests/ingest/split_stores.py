@@ -20,7 +20,7 @@ from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ingest.split_stores import TwoStoreWriter
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.binding import BoundEmbedder
+from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import open_documents, open_vectors
 from rag_context.testing import FakeEmbedder
 from rag_context.wiring.stores import DocumentBackend

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from rag_context.domain.documents import Document
-from rag_context.domain.embedding_model import Rebuild
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.generations import GRACE_S, GenerationRebuilder
 from rag_context.settings import Settings, StoreSettings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rag_context.domain.documents import Document, Stored, StoredVectors
-from rag_context.domain.integrity import IssueKind, Thoroughness
+from rag_context.domain.reports import IssueKind, Thoroughness
 from rag_context.errors import BackendUnavailableError
 from rag_context.ingest.reconciliation import PAGE, Divergence, Reconciler, TwoStoreAuditor
 from rag_context.ports.maintenance import IndexAuditor

@@ -6,7 +6,7 @@ import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-from rag_context.domain.integrity import Thoroughness
+from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.ingest.reconciliation import TwoStoreAuditor
 from rag_context.service.audit import Audit

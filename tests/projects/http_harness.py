@@ -15,8 +15,8 @@ from rag_context.projects.assembly import Renderer
 from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.server.app import create_app
 from rag_context.server.options import ApiKey, ServerOptions, hash_key
-from rag_context.service import Service
-from rag_context.service.projects import ProjectDependencies
+from rag_context.service.project_service import ProjectDependencies
+from rag_context.service.service import Service
 from tests.collections.services import memory_service
 from tests.service.harness import ServiceHarness
 

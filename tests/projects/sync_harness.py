@@ -18,7 +18,7 @@ from rag_context.projects.document_lists import DocumentLists
 from rag_context.projects.project_documents import DocTypes, Reader, doc_types_of
 from rag_context.projects.sync import Synchroniser
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.binding import BoundEmbedder
+from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.testing import FakeEmbedder, Faulty
 

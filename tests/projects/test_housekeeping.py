@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord
 from rag_context.projects.activation import Projects
 from rag_context.projects.housekeeping import SEEN_S, Housekeeping, Rules, why_gone
 from rag_context.projects.project_opening import open_project

@@ -12,7 +12,7 @@ from rag_context.api.projects import (
     UpdatePromotionLevelRequest,
 )
 from rag_context.projects.callers import CallerId
-from rag_context.service.projects import ProjectService
+from rag_context.service.project_service import ProjectService
 from rag_context.settings import load_settings
 from rag_context.wiring import open_service
 from tests.projects.sync_harness import configure, write

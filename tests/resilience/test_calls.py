@@ -16,8 +16,7 @@ from rag_context.errors import (
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.hedge import hedged
-from rag_context.resilience.retry import retrying
+from rag_context.resilience.retry import hedged, retrying
 from rag_context.testing import FrozenClock
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from rag_context.errors import BackendTimeoutError
 from rag_context.resilience.breaker import Breaker, BreakerState, constant_cooldown
-from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.stalls import BEAT_S, TOLERATED_S, Stalls, stalls
+from rag_context.resilience.deadline import BEAT_S, TOLERATED_S, Deadline, Stalls, stalls
 from rag_context.testing import FrozenClock
 
 

@@ -16,7 +16,7 @@ from rag_context.errors import BackendRejectedError, BackendUnavailableError
 from rag_context.ports.reading import Cache
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.second_level import SecondLevel
+from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache, decoded, encoded
 from rag_context.search.query import Answer, Level, Mode, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION
-from rag_context.domain.embedding_model import Calibration
 from rag_context.domain.search import ChunkRef, Neighbours
+from rag_context.domain.vectors import Calibration
 from rag_context.search.ranking import (
     NEIGHBOUR_WEIGHT,
     Candidate,

@@ -31,12 +31,11 @@ from rag_context.api.stored_documents import (
 )
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Status
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import NotFoundError
 from rag_context.server.tools import Progress
-from rag_context.service.collections import CollectionService
-from rag_context.service.projects import ProjectService
+from rag_context.service.collection_service import CollectionService
+from rag_context.service.project_service import ProjectService
 from rag_context.testing.fakes import FakeEmbedder, WordTokenizer
 from tests.collections.services import memory_service
 

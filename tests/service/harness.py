@@ -18,11 +18,10 @@ from rag_context.resilience.dependency import Dependency
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
-from rag_context.service import Service
-from rag_context.service.binding import BoundEmbedder
+from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.health import HealthMonitor
-from rag_context.service.maintenance import BackgroundMaintenance
-from rag_context.service.service import Dependencies
+from rag_context.service.index_model import BoundEmbedder
+from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.testing import FakeEmbedder, Faulty, FrozenClock, MemoryStore
 

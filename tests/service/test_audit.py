@@ -9,15 +9,14 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput, Metadata
-from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
-from rag_context.domain.metrics import SearchRecord
+from rag_context.domain.reports import IntegrityReport, IssueKind, SearchRecord, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import BackendTimeoutError, ConfigurationError, ForeignIndexError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy
 from rag_context.ports.maintenance import IndexAuditor
 from rag_context.resilience.dependency import Dependency
 from rag_context.service.audit import ISSUE_TYPES, Audit, report
-from rag_context.service.binding import BoundEmbedder
+from rag_context.service.index_model import BoundEmbedder
 from rag_context.stores.sqlite import FILE_NAME, SqliteStore, open_auditor, open_database
 from rag_context.testing import FakeEmbedder
 

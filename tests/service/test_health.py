@@ -7,7 +7,7 @@ import pytest
 
 from rag_context.api.maintenance import StatsRequest, TimeRange
 from rag_context.domain.documents import Status
-from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import (
     BackendDataError,
     BackendRejectedError,

@@ -8,7 +8,7 @@ import pytest
 from rag_context.domain.documents import Document
 from rag_context.domain.vectors import Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendStartingError, BackendUnavailableError
-from rag_context.service.maintenance import PROBE_EVERY_S, SWEEP_EVERY_S
+from rag_context.service.background_maintenance import PROBE_EVERY_S, SWEEP_EVERY_S
 from rag_context.testing import FakeEmbedder, Fault, MemoryStore
 from tests.service.harness import ServiceHarness
 

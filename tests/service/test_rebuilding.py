@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import DocumentInput
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendDataError, BackendRejectedError, BackendUnavailableError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, Outcome
 from rag_context.ports.models import Embedder
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.binding import BoundEmbedder
-from rag_context.service.rebuilding import ABANDONED_S, LEASE_S, Rebuilding
+from rag_context.service.index_model import ABANDONED_S, LEASE_S, BoundEmbedder, Rebuilding
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.vector_models import SqliteRebuilder
 from rag_context.testing import FakeEmbedder, Fault, Faulty, FrozenClock

@@ -6,7 +6,7 @@ import pytest
 
 from rag_context.api.stored_documents import SimilarRequest, SimilarResponse
 from rag_context.errors import BackendUnavailableError, NotFoundError
-from rag_context.service.similarity import SAMPLED_CHUNKS
+from rag_context.service.document_queries import SAMPLED_CHUNKS
 from rag_context.testing import Fault
 from tests.service.harness import ServiceHarness
 
@@ -84,8 +84,8 @@ async def test_a_documents_own_chunks_do_not_hide_the_others(
     harness: ServiceHarness, monkeypatch: pytest.MonkeyPatch, fault: Fault | None
 ) -> None:
     """T-5: however many of them are nearer than any other document."""
-    monkeypatch.setattr("rag_context.service.similarity.OWN_CHUNKS", 2)
-    monkeypatch.setattr("rag_context.service.similarity.POOL", 1)
+    monkeypatch.setattr("rag_context.service.document_queries.OWN_CHUNKS", 2)
+    monkeypatch.setattr("rag_context.service.document_queries.POOL", 1)
     long = await harness.index(" ".join(f"Foxes hunt number {i} of mice." for i in range(400)), source="long")
     other = await harness.index("Some mice hide from foxes in the snow of the north.", source="other")
     harness.embedder.fault = fault

@@ -15,8 +15,8 @@ from rag_context.ingest.indexer import Outcome
 from rag_context.ingest.reconciliation import Reconciler
 from rag_context.ports.writing import VectorWriter
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.binding import BoundEmbedder
-from rag_context.service.maintenance import SWEEP_TOGETHER, BackgroundMaintenance
+from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
+from rag_context.service.index_model import BoundEmbedder
 from rag_context.testing import Fault, Faulty
 from tests.ingest.split_stores import SplitStores, chunks_of, document, opened
 

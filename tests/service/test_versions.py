@@ -2,7 +2,7 @@
 
 from rag_context.api.index import BulkLine
 from rag_context.api.wire import VersionsRequest
-from rag_context.service import Service
+from rag_context.service.service import Service
 
 from .harness import ServiceHarness
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from rag_context.domain.documents import Counts, Metadata, Missing, Stored, Tenant
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import ChunkRef, Filter, Neighbours
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from tests.stores.builders import NOON, Stores, axis, chunks_of, document, ids, minutes, put, unit_vectors
 

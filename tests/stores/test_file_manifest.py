@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.files import FileDocument, FileEntry, FileStamp
+from rag_context.domain.documents import FileDocument, FileEntry, FileStamp
 from rag_context.ports.maintenance import FileManifest
 from rag_context.stores.file_manifest import FILE_NAME, SqliteFileManifest, open_file_manifest
 

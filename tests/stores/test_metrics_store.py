@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.metrics import ErrorRecord, SearchRecord
+from rag_context.domain.reports import ErrorRecord, SearchRecord
 from tests.stores.builders import NOON, Stores, minutes
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span
-from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.service.audit import document_issues

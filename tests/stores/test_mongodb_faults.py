@@ -22,7 +22,7 @@ from pymongo.errors import (
 )
 from secantus import SecantusDBServer  # type: ignore[import-untyped]
 
-from rag_context.domain.integrity import Thoroughness
+from rag_context.domain.reports import Thoroughness
 from rag_context.domain.search import Filter
 from rag_context.errors import (
     BackendDataError,

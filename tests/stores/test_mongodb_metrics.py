@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rag_context.domain.metrics import ErrorRecord, SearchRecord
+from rag_context.domain.reports import ErrorRecord, SearchRecord
 from rag_context.stores.mongodb import MongoStore
 from rag_context.stores.mongodb.search_records import MongoMetrics
 from tests.servers.mongodb_fixtures import LEFT_SOCKETS, Raw, database, kept, left_sockets, mongodb, raw, server

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from rag_context.domain.documents import Counts
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError, IndexMismatchError
 from rag_context.stores.mongodb import MongoStore, open_mongodb
 from rag_context.stores.mongodb.document_store import MongoDocuments

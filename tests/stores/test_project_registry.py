@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.stores.project_registry import FILE_NAME, SqliteProjectRegistry
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ import pytest
 from qdrant_client import models
 from qdrant_client.http.exceptions import UnexpectedResponse
 
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendError, BackendRejectedError, BackendTimeoutError, BackendUnavailableError
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.connection import NoCollectionError, NoPointError, backend_error

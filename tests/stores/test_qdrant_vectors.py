@@ -14,8 +14,8 @@ from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.local.payload_filters import check_filter
 
 from rag_context.domain.documents import Metadata, StoredVectors, Tenant
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendDataError, BackendRejectedError
 from rag_context.stores.qdrant import CollectionPlan, QdrantVectors, open_qdrant
 from rag_context.stores.qdrant.points import INDEXES, conditions, payload_of

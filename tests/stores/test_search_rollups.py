@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rag_context.domain.metrics import SearchRecord, SearchSummary
+from rag_context.domain.reports import SearchRecord, SearchSummary
 from rag_context.domain.times import microseconds
 from rag_context.stores.sqlite import SqliteStore, open_database
 from rag_context.stores.sqlite.metrics import SqliteMetrics

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rag_context.domain.documents import Counts, Document
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
 from rag_context.domain.search import Filter
+from rag_context.domain.vectors import Calibration, EmbeddingModel
 from rag_context.errors import BackendRejectedError
 from rag_context.stores.sqlite import SqliteStore, open_database
 from tests.stores.builders import axis, chunks_of, document, unit_vectors

@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 
 from rag_context.api.export_lines import ExportHeader
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Json, Metadata, Span, Stored, Tenant
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash, document_id
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore
 from rag_context.ports.writing import IndexWriter
-from rag_context.service.binding import same_vectors
+from rag_context.service.index_model import same_vectors
 from rag_context.stores.sqlite import open_database
 from rag_context.testing import FakeEmbedder, Fault, Faulty, MemoryStore
 from rag_context.transfer.export_import import (

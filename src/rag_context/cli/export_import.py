@@ -32,7 +32,7 @@ from rag_context.cli.command_line import ExitCode, exit_code
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
-from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendUnavailableError, InvalidInputError, RagContextError
 from rag_context.logs import configure_logging
 from rag_context.service.service import Service

@@ -15,7 +15,7 @@ from rag_context.errors import BackendError
 from rag_context.files.sending import CONCURRENCY, OnReceipt, may_replace
 from rag_context.logs import configure_logging
 from rag_context.server.tools import Answer, Call, WorkByName, memory_work
-from rag_context.service.projects import ProjectService
+from rag_context.service.project_service import ProjectService
 from rag_context.service.service import Service
 from rag_context.settings import Loaded, Settings
 from rag_context.wiring import open_service

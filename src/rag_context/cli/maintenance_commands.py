@@ -14,11 +14,11 @@ from rag_context.cli.command_line import ExitCode
 from rag_context.cli.console import Screen, counted, safe
 from rag_context.cli.local_connection import MODEL_WAIT_S
 from rag_context.cli.shared_options import AsJson, Chosen, Config, DataDir, load_available
-from rag_context.collections.reindexing import Reindexed
-from rag_context.domain.integrity import IntegrityReport, Thoroughness
+from rag_context.domain.reports import IntegrityReport, Thoroughness
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.logs import configure_logging
 from rag_context.service.audit import report
+from rag_context.service.collection_maintenance import Reindexed
 from rag_context.settings import Settings
 from rag_context.wiring import OnMismatch, open_audit, open_service
 from rag_context.wiring.stores import begin_empty_index

@@ -30,7 +30,7 @@ from rag_context.projects.project_opening import Activation, find_config, open_p
 from rag_context.projects.records import Boosts, FileSystemError, ProjectError, PromotionLevel
 
 if TYPE_CHECKING:
-    from rag_context.service.projects import ProjectService
+    from rag_context.service.project_service import ProjectService
 
 _LEVELS = {2: "text search only", 3: "nothing could be searched", 4: "circuit breaker open"}
 _LAST_SEARCHED = 2

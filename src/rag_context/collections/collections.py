@@ -11,23 +11,27 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from rag_context.collections.connections import CollectionRef, Connection, Connections
+from rag_context.collections.connections import CollectionRef, Connection, Connections, bulk
 from rag_context.collections.labels import (
     BUILT,
     OWN_EMBEDDER,
+    RECORD,
+    SAMPLES,
+    are_alike,
     built_name,
     embeddable,
+    is_of,
     labelled,
+    mismatch,
     overriding,
+    record_of,
+    recorded,
     without_empty_labels,
     writable,
 )
-from rag_context.collections.models import RECORD, SAMPLES, are_alike, is_of, mismatch, record_of, recorded
-from rag_context.collections.paging import bulk
 from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Json
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendError, ConflictError, FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Collection, Entry, EntryHit, EntryPage, Provider
 

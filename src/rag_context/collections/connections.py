@@ -1,4 +1,8 @@
-"""Connections to providers of collections. Each is opened once, on first use, and has a circuit breaker."""
+"""Connections to providers of collections. Each is opened once, on first use, and has a circuit breaker.
+
+So has the embedder of a connection. Where a provider has no calls for many documents at once, they are done page by
+page.
+"""
 
 import asyncio
 import logging
@@ -7,11 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeAlias, TypeVar
 
-from rag_context.collections.embedding import PROBE_S, TextEmbedder, through
-from rag_context.collections.plugins import sentence_of
+import numpy as np
+
+from rag_context.collections.registry import sentence_of
+from rag_context.domain.clauses import EVERYTHING, Clause
 from rag_context.domain.documents import Status
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import (
     BackendError,
     BackendUnavailableError,
@@ -20,18 +28,74 @@ from rag_context.errors import (
     ProviderFailedError,
     RagContextError,
 )
-from rag_context.ports.provider import Provider, ProviderHealth
+from rag_context.ingest.indexer import SLICE, SLICE_S
+from rag_context.ports.models import Embedder
+from rag_context.ports.provider import BulkCalls, Entry, Provider, ProviderHealth
+from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
+from rag_context.where import matches
+
+logger = logging.getLogger(__name__)
+
+
+QUERY_S = 5.0
+PROBE_S = 5.0
+
+T = TypeVar("T")
+
+
+async def through(
+    dependency: Dependency, work: Callable[[], Awaitable[T]], seconds: float, clock: Callable[[], float]
+) -> T:
+    """Call a dependency within `seconds`; there is no background probe, so a call probes it when its breaker is due.
+
+    Raises:
+        BackendError: it failed or did not answer in time, or its breaker is open.
+    """
+    if dependency.breaker.state is BreakerState.HALF_OPEN:
+        await dependency.probe(Deadline.after(min(seconds, PROBE_S), clock))
+    return await dependency.call(work, Deadline.after(seconds, clock))
+
+
+class TextEmbedder:
+    """Embeds texts and queries.
+
+    Args:
+        embedder: makes the vectors, of length 1.
+        dependency: its breaker and timeouts.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, embedder: Embedder, dependency: Dependency, clock: Callable[[], float] = time.monotonic) -> None:
+        self._embedder = embedder
+        self._dependency = dependency
+        self._clock = clock
+
+    @property
+    def model(self) -> EmbeddingModel:
+        """The model in use. Raises: BackendError before it is loaded."""
+        return self._embedder.model
+
+    async def query(self, text: str) -> Vector:
+        """Embed a query: `(dim,) float32`. Raises: BackendError."""
+        return await through(self._dependency, partial(self._embedder.embed_query, text), QUERY_S, self._clock)
+
+    async def documents(self, texts: Sequence[str]) -> Matrix:
+        """Embed passages, after queries that wait: `(n, dim) float32`. Raises: BackendError."""
+        rows: list[Matrix] = []
+        for start in range(0, len(texts), SLICE):
+            work = partial(self._embedder.embed_documents, texts[start : start + SLICE])
+            rows.append(await through(self._dependency, work, SLICE_S, self._clock))
+        return np.concatenate(rows)
+
 
 DEFAULT = "default"
 
 OPEN_S = 60.0
 """Time budget for opening a provider; some client libraries take seconds to import."""
 
-logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Provider]]
 
 
@@ -233,3 +297,38 @@ class _OpenProvider:
             self._opened.exception()  # marks it as retrieved: asyncio logs it otherwise if no caller waits
         finally:
             self._opened.cancel()
+
+
+_PAGE = 1000
+
+
+def bulk(provider: Provider) -> BulkCalls:
+    """The provider's own bulk calls, or the same operations page by page."""
+    return provider if isinstance(provider, BulkCalls) else _Paged(provider)
+
+
+class _Paged:
+    """Implements `BulkCalls` with several calls per operation."""
+
+    def __init__(self, provider: Provider) -> None:
+        self._provider = provider
+
+    async def ids(self, name: str, where: Clause) -> list[str]:
+        return [entry.id for entry in await self._all(name, where)]
+
+    async def get(self, name: str, ids: Sequence[str]) -> dict[str, Entry]:
+        requested = set(ids)
+        return {entry.id: entry for entry in await self._all(name, EVERYTHING) if entry.id in requested}
+
+    async def delete_many(self, name: str, ids: Sequence[str], where: Clause) -> int:
+        stored = await self.get(name, ids)
+        matching = [entry.id for entry in stored.values() if matches(where, entry.metadata)]
+        return sum([await self._provider.delete(name, id_) for id_ in matching])
+
+    async def _all(self, name: str, where: Clause) -> list[Entry]:
+        found: list[Entry] = []
+        while True:
+            page = await self._provider.entries(name, where, limit=_PAGE, offset=len(found))
+            found += page.entries
+            if len(page.entries) < _PAGE:
+                return found

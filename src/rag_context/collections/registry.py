@@ -6,18 +6,17 @@ A plug-in is one object, a `ProviderKind`, that a distribution names as an entry
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from importlib.metadata import EntryPoint, entry_points
 from time import perf_counter
-from typing import Any, Generic, TypeVar, get_args
+from typing import Any, Generic, TypeAlias, TypeVar, get_args
 
 from pydantic import BaseModel, SecretBytes, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from rag_context.collections.addresses import guessed_addresses
-from rag_context.collections.plugins import EntryPoints, Plugin, installed, load, sentence_of
 from rag_context.domain.documents import Status
 from rag_context.errors import (
     BackendRejectedError,
@@ -30,12 +29,86 @@ from rag_context.settings import mask_url
 from rag_context.settings.keys import MASK
 from rag_context.settings.models import Expected
 
+GROUP = "rag_context.providers"
+
+_LONGEST = 300
+
+EntryPoints: TypeAlias = Callable[[], Iterable[EntryPoint]]
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """The object of an entry point, or the reason why it could not be imported."""
+
+    name: str
+    distribution: str
+    value: object = None
+    reason: str | None = None
+
+
+def installed() -> Iterable[EntryPoint]:
+    """The entry points of all installed distributions."""
+    return entry_points(group=GROUP)
+
+
+def load(found: EntryPoints = installed) -> list[Plugin]:
+    """Import the entry points, sorted by name and distribution. A failed import is returned with its reason."""
+    return sorted((_loaded(each) for each in found()), key=lambda plugin: (plugin.name, plugin.distribution))
+
+
+def _loaded(entry: EntryPoint) -> Plugin:
+    distribution = entry.dist.name if entry.dist is not None else "an unknown distribution"
+    try:
+        return Plugin(entry.name, distribution, entry.load())
+    except (Exception, SystemExit) as error:  # noqa: BLE001  (a plug-in may raise anything)
+        return Plugin(entry.name, distribution, reason=f"It cannot be loaded: {sentence_of(error)}.")
+
+
+def sentence_of(error: BaseException) -> str:
+    """An error of a plug-in in one line: its type and the first line of its message."""
+    message = str(error).strip().partition("\n")[0][:_LONGEST].rstrip(". ")
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
 PROBE_S = 10.0
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 _NOTHING = Capabilities(collections=False, search=False, metadata_filtering=False)
 
 C = TypeVar("C", bound=BaseModel)
+
+
+_NAMED = re.compile(
+    r"(?i)(^|_)(addr|address|addresses|dsn|endpoint|host|hosts|location|node|nodes|server|uri|url)($|_)"
+)
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}")
+
+
+def guessed_addresses(configuration: BaseModel) -> list[str]:
+    """The values that look like addresses, for a provider kind that does not declare its addresses."""
+    return list(_guessed(None, configuration))
+
+
+def _guessed(name: str | None, value: object) -> Iterator[str]:
+    match value:
+        case BaseModel():
+            for field in type(value).model_fields:
+                yield from _guessed(field, getattr(value, field))
+        case SecretStr():
+            secret = value.get_secret_value()
+            if "://" in secret:
+                yield secret
+        case str():
+            if "://" in value or _HOST_AND_PORT.fullmatch(value) or (name is not None and _NAMED.search(name)):
+                yield value
+        case Mapping():
+            for key, each in value.items():
+                yield from _guessed(str(key), each)
+        case list() | tuple() | set() | frozenset():
+            for each in value:
+                yield from _guessed(name, each)
+        case _ if name is not None and _NAMED.search(name) and value is not None and not isinstance(value, int | float):
+            yield str(value)
 
 
 @dataclass(frozen=True, slots=True)

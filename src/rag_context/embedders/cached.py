@@ -6,10 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from cachetools import LRUCache
 
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer
-from rag_context.resilience.second_level import SecondLevel
+from rag_context.resilience.shared_cache import SecondLevel
 
 DEFAULT_SIZE = 1000
 """Queries remembered; 1.5 MB of vectors at 384 dimensions."""

@@ -1,4 +1,4 @@
-"""Identifies a model by its vector of a probe text, where there is no file to hash.
+"""Identifies a model by its vector of a probe text, where there is no file to hash; checks the vectors of any model.
 
 The same model returns a slightly different vector of the probe on another machine, in another build, in another batch.
 So a fingerprint carries a sketch of the vector, and two fingerprints are compared by the angle between their
@@ -8,11 +8,16 @@ random projections", 2003): 64 numbers, whose angles are those of the vectors th
 
 import base64
 import hashlib
+import logging
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import Matrix, Vector
+from rag_context.errors import BackendDataError
+
+logger = logging.getLogger(__name__)
+
 
 PROBE = "The quick brown fox of Zürich jumps over 12 lazy dogs."
 """The text that every model embeds; the fingerprints of all indexes depend on it, so it never changes."""
@@ -56,3 +61,50 @@ def _sketch(text: str) -> NDArray[np.float64] | None:
     except ValueError:
         return None
     return numbers if colon and len(numbers) == _NUMBERS else None
+
+
+COMPONENT = "embedder"
+NORMS = (0.9, 1.1)
+"""Norms that count as 1; others are normalised."""
+
+
+def checked(vectors: Matrix, dimension: int) -> Matrix:
+    """Return `(n, dimension) float32` with every norm in `NORMS`: the array itself where nothing had to change.
+
+    Raises:
+        BackendDataError: The dimension is another, a value is not finite, or a vector is zero.
+    """
+    if vectors.ndim != 2 or vectors.shape[1] != dimension:
+        raise BackendDataError(
+            COMPONENT,
+            f"the model returned vectors of shape {vectors.shape}, expected (n, {dimension}): "
+            "another model is running than the configured one",
+        )
+    # In float64, where the square of no float32 overflows or vanishes.
+    norms = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    if not np.isfinite(norms).all():
+        row = int(np.flatnonzero(~np.isfinite(norms))[0])
+        raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} holds values that are not finite")
+    if not norms.all():
+        row = int(np.flatnonzero(norms == 0)[0])
+        raise BackendDataError(COMPONENT, f"vector {row} of {len(vectors)} is zero")
+    low, high = NORMS
+    if ((norms >= low) & (norms <= high)).all():
+        return vectors
+    normalised: Matrix = (vectors / norms[:, None]).astype(np.float32)
+    return normalised
+
+
+class Checker:
+    """Checks the vectors of one embedder and logs once when it has to normalise them."""
+
+    def __init__(self) -> None:
+        self._warned = False
+
+    def __call__(self, vectors: Matrix, dimension: int) -> Matrix:
+        """Check as `checked` does, with its errors."""
+        result = checked(vectors, dimension)
+        if result is not vectors and not self._warned:
+            self._warned = True
+            logger.warning("the embedding model returns vectors that are not of norm 1; they are normalised")
+        return result

@@ -7,7 +7,7 @@ a profile is found by the part of the name that they share.
 import math
 from dataclasses import dataclass
 
-from rag_context.domain.embedding_model import Calibration
+from rag_context.domain.vectors import Calibration
 
 UNMEASURED = Calibration(slope=12.1, intercept=-4.01, threshold=0.0, answerable_cosine=0.0)
 """For models that were not measured: probabilities as MiniLM's, and no threshold."""

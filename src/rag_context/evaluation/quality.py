@@ -26,8 +26,8 @@ from rag_context.ports.models import Tokenizer
 from rag_context.projects.callers import CallerId
 from rag_context.search.query import Answer, Level, Mode, Query, Result
 from rag_context.search.ranking import passes
-from rag_context.service import Service
-from rag_context.service.projects import ProjectService
+from rag_context.service.project_service import ProjectService
+from rag_context.service.service import Service
 from rag_context.settings import Settings
 from rag_context.wiring import open_service
 

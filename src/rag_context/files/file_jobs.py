@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rag_context.api.index import BulkLine, BulkReceipt, FileReceipt
 from rag_context.api.reading import read_fields
-from rag_context.domain.documents import DocumentInput
-from rag_context.domain.files import FileDocument, FileEntry
+from rag_context.domain.documents import DocumentInput, FileDocument, FileEntry
 from rag_context.errors import InvalidInputError
 from rag_context.files.file_reading import (
     FileDraft,

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, DocumentInput, Json, Metadata, Origin
-from rag_context.domain.files import FileStamp
+from rag_context.domain.documents import CHAT, CODE, DOCUMENTATION, DocumentInput, FileStamp, Json, Metadata, Origin
 from rag_context.files.descriptors import NotRegularError, open_file
 from rag_context.files.formats.converter import SNIFFED_BYTES, Converter, format_of
 from rag_context.files.formats.exchange import MAX_FILE_BYTES, ConversionError, Format

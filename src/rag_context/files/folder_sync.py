@@ -14,8 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rag_context.api.index import FileReceipt
-from rag_context.domain.documents import DOCUMENTATION, DocumentInput, Origin
-from rag_context.domain.files import FileDocument, FileEntry, FileStamp
+from rag_context.domain.documents import DOCUMENTATION, DocumentInput, FileDocument, FileEntry, FileStamp, Origin
 from rag_context.files.file_jobs import FileJobs, ReadingSettings, Todo
 from rag_context.files.file_reading import Found, Rejected, stamp_of
 from rag_context.files.formats.converter import Converter

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequen
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
 from rag_context.domain.search import Filter, Passage, VectorHit
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.ingest.reconciliation import PAGE, lacks_vectors
 from rag_context.ports.reading import DocumentStore, VectorStore

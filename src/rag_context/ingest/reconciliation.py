@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rag_context.domain.documents import Stored, StoredVectors
-from rag_context.domain.integrity import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
+from rag_context.domain.reports import EXAMPLES, IntegrityReport, Issue, IssueKind, Thoroughness
 from rag_context.ports.maintenance import DocumentCheck, IndexAuditor
 from rag_context.ports.reading import DocumentStore
 from rag_context.ports.writing import DocumentWriter, VectorWriter

@@ -11,8 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from rag_context.domain.documents import Chunk, Document
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendRejectedError, BackendUnavailableError
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore

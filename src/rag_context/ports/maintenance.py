@@ -4,11 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
-from rag_context.domain.documents import Chunk, Document, Tenant
-from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
-from rag_context.domain.files import FileEntry, ProjectRecord
-from rag_context.domain.integrity import IntegrityReport, IssueKind, Thoroughness
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.documents import Chunk, Document, FileEntry, ProjectRecord, Tenant
+from rag_context.domain.reports import IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import IndexMismatchError
 
 DocumentCheck: TypeAlias = Callable[[Document, Sequence[Chunk]], Iterable[IssueKind]]

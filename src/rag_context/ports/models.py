@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 
 
 class Tokenizer(Protocol):

@@ -154,7 +154,7 @@ class Provider(Protocol):
 class BulkCalls(Protocol):
     """Optional calls of a provider that make work on many documents cheap.
 
-    The built-in ones have them. A plug-in need not: without them it is read page by page (`collections/paging.py`).
+    The built-in ones have them. A plug-in need not: without them it is read page by page.
     """
 
     async def ids(self, name: str, where: Clause) -> list[str]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.metrics import ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import ErrorRecord, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
 from rag_context.domain.vectors import Vector
 

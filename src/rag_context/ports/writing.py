@@ -4,8 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Protocol
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 
 
 class IndexWriter(Protocol):

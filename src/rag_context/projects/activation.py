@@ -5,8 +5,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.errors import BackendError, FieldError, InvalidInputError, RagContextError
 from rag_context.files.file_reading import DEFAULT_MAX_BYTES
 from rag_context.files.watching import watch

@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.ports.maintenance import ProjectRegistry
 from rag_context.projects.project_opening import Activation
 from rag_context.projects.records import ProjectNotActivatedError

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.errors import BackendError, RagContextError
 from rag_context.projects.activation import Projects
 from rag_context.projects.config import read_config

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from rag_context.domain.documents import Tenant
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import EmbeddingModel, Vector
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ports.reading import DocumentStore
 from rag_context.projects.assembly import Assembled, Entry, Renderer, Section, may_fit

@@ -17,8 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from rag_context.errors import BackendTimeoutError, OverloadedError
-from rag_context.resilience.deadline import Deadline
-from rag_context.resilience.stalls import stalls
+from rag_context.resilience.deadline import Deadline, stalls
 
 DECREASE = 0.7
 SMOOTHING = 0.1

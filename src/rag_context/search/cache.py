@@ -14,7 +14,7 @@ from cachetools import TTLCache
 from rag_context._version import __version__
 from rag_context.domain.documents import Chunk, Metadata, Span
 from rag_context.domain.search import ChunkRef, Passage
-from rag_context.resilience.second_level import SecondLevel
+from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.query import Answer, Level, Query, Result, RetrieverReport, RetrieverStatus
 from rag_context.search.ranking import Candidate, Ranked
 

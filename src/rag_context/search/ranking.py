@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_context.domain.documents import CODE
-from rag_context.domain.embedding_model import Calibration
 from rag_context.domain.search import ChunkRef, Neighbours
+from rag_context.domain.vectors import Calibration
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")

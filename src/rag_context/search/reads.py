@@ -10,7 +10,7 @@ from rag_context.errors import BackendError
 from rag_context.ports.reading import Snapshot
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.hedge import hedged
+from rag_context.resilience.retry import hedged
 from rag_context.search.query import Query
 from rag_context.search.retrievers import Backends, spread_hits
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from rag_context.domain.embedding_model import Calibration
 from rag_context.domain.search import Filter, KeywordHit, VectorHit
-from rag_context.domain.vectors import Vector
+from rag_context.domain.vectors import Calibration, Vector
 from rag_context.errors import BackendError, BackendRejectedError, BackendStartingError, BackendTimeoutError
 from rag_context.ports.models import Embedder
 from rag_context.ports.reading import CandidateSource, DocumentStore, KeywordIndex, VectorStore

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from rag_context.domain.documents import CHAT
-from rag_context.domain.embedding_model import Calibration
 from rag_context.domain.search import ChunkRef, KeywordHit, Neighbours, Passage, VectorHit
+from rag_context.domain.vectors import Calibration
 from rag_context.errors import BackendError
 from rag_context.ports.reading import Snapshot
 from rag_context.search.query import Query, Result

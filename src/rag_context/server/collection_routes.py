@@ -33,7 +33,7 @@ from rag_context.server.requests import (
     while_connected,
 )
 from rag_context.server.tools import Answer, Call, collection_work
-from rag_context.service.collections import CollectionService
+from rag_context.service.collection_service import CollectionService
 
 BODIES_AT_ONCE = 4
 """Large bodies, of the greatest size each, that may be in memory at the same time."""

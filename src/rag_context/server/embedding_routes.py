@@ -15,8 +15,7 @@ from rag_context.api.failure import ErrorCode
 from rag_context.api.maintenance import BareHealth
 from rag_context.api.reading import read_json
 from rag_context.domain.documents import Status
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.ports.models import Embedder, Tokenizer
 from rag_context.resilience.dependency import Dependency
 from rag_context.server.middleware import guarded

@@ -34,15 +34,14 @@ from rag_context.api.stored_documents import (
     SimilarResponse,
 )
 from rag_context.api.wire import VersionsRequest, VersionsResponse, Vocabulary, WireRequest, WireResponse
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, BackendUnavailableError
 from rag_context.ports.models import Tokenizer
 from rag_context.projects.callers import ANONYMOUS, CallerId
 from rag_context.server.failures import component_sentence, retry_after
 from rag_context.server.requests import RequestRejectedError
-from rag_context.service.collections import CollectionService
-from rag_context.service.projects import ProjectService
+from rag_context.service.collection_service import CollectionService
+from rag_context.service.project_service import ProjectService
 
 _EMPTY_LEVEL = 3
 

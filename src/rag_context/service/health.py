@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from rag_context._version import __version__
 from rag_context.api.maintenance import ComponentHealth, HealthResponse, ModelName
 from rag_context.domain.documents import Counts, Status
-from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendError, BackendStartingError
 from rag_context.resilience.breaker import BreakerOpenError
 from rag_context.resilience.deadline import Deadline

@@ -16,7 +16,7 @@ from rag_context.api.search import (
 )
 from rag_context.api.stored_documents import DeleteRequest, GetRequest, ListRequest, SimilarRequest
 from rag_context.domain.documents import DocumentInput, Metadata, Origin, Tenant
-from rag_context.domain.metrics import QUERY_CHARS, SearchRecord, SearchSummary
+from rag_context.domain.reports import QUERY_CHARS, SearchRecord, SearchSummary
 from rag_context.domain.search import Filter
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.ingest.indexer import Outcome, Receipt

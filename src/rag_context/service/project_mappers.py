@@ -9,8 +9,7 @@ from typing import Any, Literal, cast
 
 from rag_context.api.project_queries import Leg, LinkedDoc, Source
 from rag_context.api.projects import DocType, ListedProject, TypeCount
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.errors import FieldError, InvalidInputError
 from rag_context.projects.document_lists import DocumentList
 from rag_context.projects.housekeeping import removal_time

@@ -17,9 +17,8 @@ from rag_context.ingest.indexer import STORE_S, Indexer
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.resilience.deadline import Deadline
 from rag_context.search.retrievers import Backends
-from rag_context.service.binding import BoundEmbedder
-from rag_context.service.maintenance import SWEEP_TOGETHER, BackgroundMaintenance
-from rag_context.service.rebuilding import Rebuilding
+from rag_context.service.background_maintenance import SWEEP_TOGETHER, BackgroundMaintenance
+from rag_context.service.index_model import BoundEmbedder, Rebuilding
 
 WAIT_S = 300.0
 POLL_EVERY_S = 0.1

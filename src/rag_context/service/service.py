@@ -31,8 +31,7 @@ from rag_context.api.stored_documents import (
 )
 from rag_context.api.wire import VersionsRequest, VersionsResponse
 from rag_context.domain.documents import Counts, Status
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendError, InvalidInputError
 from rag_context.ingest.indexer import SLICE, SLICE_S, STORE_S, Indexer, Receipt
 from rag_context.ports.maintenance import ModelRegistry
@@ -46,10 +45,11 @@ from rag_context.search.cache import ResultCache
 from rag_context.search.chain import WARNINGS, SearchChain
 from rag_context.search.query import Answer, Level, Query
 from rag_context.search.retrievers import Backends
-from rag_context.service.binding import BoundEmbedder
-from rag_context.service.collections import CollectionService
+from rag_context.service.background_maintenance import BackgroundMaintenance
+from rag_context.service.collection_service import CollectionService
+from rag_context.service.document_queries import DocumentQueries, SimilarDocuments, ids_to_delete, remove
 from rag_context.service.health import ROLES, HealthMonitor, IndexingProgress, health_response
-from rag_context.service.maintenance import BackgroundMaintenance
+from rag_context.service.index_model import BoundEmbedder, Rebuilding
 from rag_context.service.mappers import (
     TenantResolver,
     bulk_receipt,
@@ -61,14 +61,9 @@ from rag_context.service.mappers import (
     tenant_of,
     within_token_budget,
 )
-from rag_context.service.meters import Meters
-from rag_context.service.projects import ProjectDependencies, ProjectService
-from rag_context.service.queries import DocumentQueries, ids_to_delete, remove
-from rag_context.service.rebuilding import Rebuilding
-from rag_context.service.recording import SearchRecorder
+from rag_context.service.project_service import ProjectDependencies, ProjectService
 from rag_context.service.reindexing import OnReindexed, Reindexing
-from rag_context.service.similarity import SimilarDocuments
-from rag_context.service.telemetry import Telemetry
+from rag_context.service.telemetry import Meters, SearchRecorder, Telemetry
 
 logger = logging.getLogger(__name__)
 

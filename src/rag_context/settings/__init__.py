@@ -1,6 +1,5 @@
 """The configuration: its models, the sources of values, and checks."""
 
-from rag_context.settings.checks import check_available, is_loopback
 from rag_context.settings.keys import KEYS, Key, mask_url, shown
 from rag_context.settings.models import (
     ApiKey,
@@ -16,7 +15,7 @@ from rag_context.settings.models import (
     TelemetrySettings,
     VocabularySettings,
 )
-from rag_context.settings.sources import FILE_NAME, Loaded, load_settings
+from rag_context.settings.sources import FILE_NAME, Loaded, check_available, is_loopback, load_settings
 
 __all__ = [
     "FILE_NAME",

@@ -10,7 +10,6 @@ from annotated_types import Ge, Gt, Le
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from rag_context.settings.connections import is_secret
 from rag_context.settings.models import ConnectionSettings, Expected, Settings
 
 PREFIX = "RAG_CONTEXT_"
@@ -41,6 +40,9 @@ SELECTS: Mapping[str, tuple[str, str]] = {
     "embedder.url": ("embedder.kind", "openai_compatible"),
 }
 """Settings of addresses that select a backend if they are set in the environment."""
+
+_SECRET = re.compile(r"(?i)key|token|secret|password|passwd|pwd|credential")
+"""In a key of `connections.<id>`: its value must not be shown."""
 
 _PASSWORD = re.compile(r"(?<=://)([^/?#\s:]*):[^/?#\s]*@")
 _TOKEN = re.compile(r"(?<=://)[^/?#\s:@]+@")
@@ -196,7 +198,7 @@ def _shown(value: object) -> object:
 
 
 def _shown_tables(tables: Mapping[str, object]) -> dict[str, object]:
-    return {key: MASK if is_secret(key) else _shown(value) for key, value in tables.items()}
+    return {key: MASK if _SECRET.search(key) else _shown(value) for key, value in tables.items()}
 
 
 def _shown_embedder(embedder: BaseModel) -> dict[str, object]:

@@ -1,11 +1,16 @@
-"""Loads the settings from flags, environment, file and defaults. No other module reads the environment."""
+"""Loads the settings from flags, environment, file and defaults. No other module reads the environment.
 
+`connections.<id>` are tables with arbitrary names and keys; they have functions of their own.
+"""
+
+import ipaddress
 import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 
 import platformdirs
@@ -13,7 +18,6 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from rag_context.errors import ConfigurationError
-from rag_context.settings.connections import CONNECTIONS, connection_tables, connection_variables, merged
 from rag_context.settings.keys import ALIASES, KEYS, PREFIX, SECTIONS, SELECTS, expected_of, variable
 from rag_context.settings.models import APP_NAME, ApiKey, ConnectionSettings, EmbedderSettings, Settings
 
@@ -137,7 +141,7 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
                 source = f"environment {name}"
                 layer[key] = _Given(_located(key, _parsed(key, value, source, problems), cwd), source)
     prefix = f"{variable(CONNECTIONS)}__"
-    if single := connection_variables(environ, prefix):
+    if single := _connection_variables(environ, prefix):
         some = _Given(single, f"environment {prefix}*")
         layer[CONNECTIONS] = _both(layer[CONNECTIONS], some) if CONNECTIONS in layer else some
     for name in environ:
@@ -150,14 +154,14 @@ def _environment_layer(environ: Mapping[str, str], cwd: Path, problems: list[str
 
 
 def _both(under: _Given, over: _Given) -> _Given:
-    return _Given(merged(under.value, over.value), f"{under.source} and {over.source}")
+    return _Given(_merged(under.value, over.value), f"{under.source} and {over.source}")
 
 
 def _parsed(key: str, text: str, source: str, problems: list[str]) -> object:
     """The value of a variable: a list is JSON or names separated by commas; connections are a JSON object."""
     if key == CONNECTIONS:
         try:
-            return connection_tables(text)
+            return _connection_tables(text)
         except ValueError:
             problems.append(f"{key} ({source}) must be a JSON object.")
             return {}
@@ -267,3 +271,93 @@ def _hint(key: str) -> str:
     same = [name for name in KEYS if name.rpartition(".")[2] == last]
     nearest = get_close_matches(key, [*KEYS, *SECTIONS], n=1) or same
     return f"; did you mean {nearest[0]}?" if nearest else "."
+
+
+CONNECTIONS = "connections"
+
+
+def _connection_variables(environ: Mapping[str, str], prefix: str) -> dict[str, object]:
+    """The values of variables such as `<prefix>ARCHIVE__API_KEY` as nested tables; empty variables are ignored."""
+    tables: dict[str, object] = {}
+    for name in sorted(environ):
+        text = environ[name].strip()
+        if name.startswith(prefix) and text:
+            _put(tables, name.removeprefix(prefix).lower().split("__"), text)
+    return tables
+
+
+def _connection_tables(text: str) -> object:
+    """Tables in the form of one JSON object. Raises: ValueError."""
+    if not text.startswith("{"):
+        raise ValueError("not an object")
+    return json.loads(text)
+
+
+def _merged(under: object, over: object) -> object:
+    """Merge two layers of tables; for a key in both, the value of `over` is used."""
+    if not isinstance(under, Mapping) or not isinstance(over, Mapping):
+        return over
+    return {**under, **{key: _merged(under.get(key), value) for key, value in over.items()}}
+
+
+def _put(tables: dict[str, object], path: list[str], text: str) -> None:
+    *outer, last = path
+    for step in outer:
+        inner = tables.setdefault(step, {})
+        if not isinstance(inner, dict):
+            inner = tables[step] = {}
+        tables = inner
+    tables[last] = text
+
+
+EXTRAS: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("stores.vectors", "qdrant"): ("qdrant", "qdrant_client"),
+    ("stores.vectors", "chroma"): ("chroma", "chromadb"),
+    ("stores.documents", "mongodb"): ("mongodb", "pymongo"),
+    ("stores.cache", "redis"): ("redis", "redis"),
+}
+"""The extra that a backend needs, and the module that shows whether it is installed."""
+
+
+def check_available(settings: Settings, sources: Mapping[str, str] | None = None) -> None:
+    """Reject backends whose client library is not installed.
+
+    Args:
+        settings: The configuration.
+        sources: Where each setting came from, as `load_settings` found it.
+
+    Raises:
+        ConfigurationError: A backend is chosen whose extra is missing.
+    """
+    # A Chroma server is reached over plain HTTP; only Chroma inside this process needs its library.
+    by_library = settings.stores.vectors != "chroma" or settings.stores.chroma_dir is not None
+    chosen = (
+        *((("stores.vectors", settings.stores.vectors),) if by_library else ()),
+        ("stores.documents", settings.stores.documents),
+        ("stores.cache", settings.stores.cache),
+    )
+    problems = [
+        _missing_extra(key, value, EXTRAS[key, value][0], (sources or {}).get(key, ""))
+        for key, value in chosen
+        if (key, value) in EXTRAS and find_spec(EXTRAS[key, value][1]) is None
+    ]
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+
+
+def _missing_extra(key: str, value: str, extra: str, source: str) -> str:
+    where = f" ({source})" if source else ""
+    return (
+        f'{key} = "{value}"{where} needs a client that is not installed: '
+        f"run `pip install 'rag-context[{extra}]'`, or choose another."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine's loopback interface."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

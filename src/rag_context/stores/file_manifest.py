@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
-from rag_context.domain.files import FileDocument, FileEntry, FileStamp
+from rag_context.domain.documents import FileDocument, FileEntry, FileStamp
 from rag_context.stores.machine_table import MachineTable
 
 logger = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from pathlib import Path
 
-from rag_context.domain.documents import Tenant
-from rag_context.domain.files import ProjectRecord
+from rag_context.domain.documents import ProjectRecord, Tenant
 from rag_context.stores.machine_table import MachineTable
 
 logger = logging.getLogger(__name__)

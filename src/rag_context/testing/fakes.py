@@ -11,8 +11,7 @@ import numpy as np
 
 from rag_context.domain.clauses import Clause
 from rag_context.domain.documents import Json, Status
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix, Vector
 from rag_context.errors import InvalidInputError, NotFoundError, RagContextError
 from rag_context.ports.provider import Capabilities, Collection, Entry, EntryHit, EntryPage, ProviderHealth
 from rag_context.text.analysis import terms

@@ -9,10 +9,9 @@ from datetime import datetime
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.metrics import Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.domain.search import ChunkRef, Filter, KeywordHit, Neighbours, Passage, VectorHit
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendRejectedError
 from rag_context.text.analysis import terms
 from rag_context.text.bm25 import bm25, idf_share, inverse_document_frequency, profile_for

@@ -17,8 +17,7 @@ import numpy as np
 
 from rag_context.api.export_lines import ExportFooter, ExportHeader, read_header, read_line
 from rag_context.domain.documents import Chunk, Stored
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.errors import BackendRejectedError, BackendUnavailableError, InvalidInputError
 from rag_context.ports.maintenance import ModelRegistry
 from rag_context.ports.reading import DocumentStore, VectorStore

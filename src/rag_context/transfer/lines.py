@@ -16,8 +16,7 @@ from rag_context.api.export_lines import (
     read_line,
 )
 from rag_context.domain.documents import Chunk, Document, DocumentInput, Metadata, Span, Tenant
-from rag_context.domain.embedding_model import Calibration, EmbeddingModel
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import Calibration, EmbeddingModel, Matrix
 from rag_context.errors import InvalidInputError
 from rag_context.ingest.identity import chunk_ids, content_hash
 

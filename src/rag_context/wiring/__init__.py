@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
-from rag_context.collections.embedding import TextEmbedder
+from rag_context.collections.connections import TextEmbedder
 from rag_context.embedders.cached import CachedEmbedder
 from rag_context.errors import ConfigurationError
 from rag_context.ingest.indexer import Indexer, IndexingPolicy, RedactionMode
@@ -22,16 +22,15 @@ from rag_context.projects.retrieval import RetrievalDependencies
 from rag_context.resilience.admission import AdaptiveLimit, Admission, Admissions, Bounds, FixedLimit
 from rag_context.resilience.breaker import Breaker, constant_cooldown
 from rag_context.resilience.dependency import Dependency
-from rag_context.resilience.second_level import SecondLevel
+from rag_context.resilience.shared_cache import SecondLevel
 from rag_context.search.cache import ResultCache
 from rag_context.search.chain import SearchChain
 from rag_context.search.retrievers import Backends
 from rag_context.service.audit import Audit
-from rag_context.service.binding import BoundEmbedder, OpenFormer, same_vectors
+from rag_context.service.background_maintenance import BackgroundMaintenance
 from rag_context.service.health import HealthMonitor
-from rag_context.service.maintenance import BackgroundMaintenance
-from rag_context.service.projects import ProjectDependencies
-from rag_context.service.rebuilding import Rebuilding
+from rag_context.service.index_model import BoundEmbedder, OpenFormer, Rebuilding, same_vectors
+from rag_context.service.project_service import ProjectDependencies
 from rag_context.service.service import Dependencies, Service
 from rag_context.service.telemetry import Telemetry
 from rag_context.settings import Settings, StoreSettings, check_available
@@ -39,7 +38,7 @@ from rag_context.settings.models import ChatSettings
 from rag_context.stores.project_registry import SqliteProjectRegistry
 from rag_context.stores.sqlite import FILE_NAME, require_index
 from rag_context.transfer.export_import import Conflict, Exporter, Importer
-from rag_context.wiring.collections import open_all_connections, open_collection_service
+from rag_context.wiring.collection_providers import open_all_connections, open_collection_service
 from rag_context.wiring.embedder import OnMismatch, check_model, former_embedders, open_embedder
 from rag_context.wiring.stores import TITLES, Stores, open_cache, open_index_auditor, open_stores
 

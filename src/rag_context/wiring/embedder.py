@@ -10,17 +10,17 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from rag_context.domain.embedding_model import EmbeddingModel
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.embedders.fingerprint import same_model
 from rag_context.embedders.onnx import BUNDLED, OnnxEmbedder
 from rag_context.errors import BackendError, IndexMismatchError
 from rag_context.ports.models import Embedder
-from rag_context.service.binding import OpenFormer
+from rag_context.service.index_model import OpenFormer
 from rag_context.settings import EmbedderSettings, Settings
 from rag_context.wiring.stores import Stores
 
 if TYPE_CHECKING:
-    from rag_context.embedders.openai_compatible import OpenAIEmbedder
+    from rag_context.embedders.openai_embedder import OpenAIEmbedder
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ async def _former(model: EmbeddingModel, settings: Settings) -> "OnnxEmbedder | 
 
 
 def _server(chosen: EmbedderSettings, url: str, model: str) -> "OpenAIEmbedder":
-    from rag_context.embedders.openai_compatible import OpenAIEmbedder  # noqa: PLC0415  (only if configured)
+    from rag_context.embedders.openai_embedder import OpenAIEmbedder  # noqa: PLC0415  (only if configured)
 
     return OpenAIEmbedder(
         url=url,

@@ -8,9 +8,8 @@ from typing import TypeVar
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError, ConfigurationError
 from rag_context.stores.chroma.chroma_api import (
     COMPONENT,

@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any
 
-from rag_context.domain.metrics import (
+from rag_context.domain.reports import (
     BIN_GROWTH,
     QUERY_CHARS,
     SMALLEST_MS,

@@ -12,9 +12,8 @@ from qdrant_client import models
 from qdrant_client.common.version_check import is_compatible
 
 from rag_context.domain.documents import Chunk, Document, StoredVectors
-from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Passage, VectorHit
-from rag_context.domain.vectors import Matrix, Vector
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
 from rag_context.errors import BackendDataError, BackendError, BackendRejectedError
 from rag_context.stores.qdrant.collection import Collection as QdrantCollection
 from rag_context.stores.qdrant.collection import CollectionPlan

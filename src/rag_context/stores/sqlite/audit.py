@@ -10,9 +10,9 @@ from functools import partial
 import numpy as np
 
 from rag_context.domain.documents import Chunk, Counts, Span
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.integrity import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
+from rag_context.domain.reports import COMPARED, DAMAGED, Findings, IntegrityReport, IssueKind, Thoroughness
 from rag_context.domain.times import moment
+from rag_context.domain.vectors import EmbeddingModel
 from rag_context.errors import BackendDataError
 from rag_context.ports.maintenance import DocumentCheck
 from rag_context.stores.sqlite.changes import PENDING

@@ -9,10 +9,9 @@ from datetime import datetime
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Cursor, Document, Listing, Missing, Retrievals, Stored, Tenant
-from rag_context.domain.embedding_model import EmbeddingModel
 from rag_context.domain.search import Filter, Neighbours, Passage
 from rag_context.domain.times import microseconds, moment
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix
 from rag_context.stores.sqlite import changes, passages, vector_models
 from rag_context.stores.sqlite.changes import INDEXED
 from rag_context.stores.sqlite.database import Database

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 
-from rag_context.domain.metrics import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
+from rag_context.domain.reports import QUERY_CHARS, Bucket, ErrorRecord, SearchRecord, SearchSummary
 from rag_context.domain.times import microseconds, moment
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.search_sums import (

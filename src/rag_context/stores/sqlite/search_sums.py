@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_context.domain.metrics import BIN_GROWTH, SMALLEST_MS
+from rag_context.domain.reports import BIN_GROWTH, SMALLEST_MS
 
 SLOT_US = 600 * 1_000_000
 """Length of a slot in microseconds. Shorter ones are more to read, longer ones leave more records at their edges."""

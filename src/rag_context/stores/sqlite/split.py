@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 
 from rag_context.domain.documents import Chunk, Counts, Document, StoredVectors
-from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.stores.sqlite import changes, vector_models
 from rag_context.stores.sqlite.database import Database
 from rag_context.stores.sqlite.documents import SqliteDocuments, analysed_terms

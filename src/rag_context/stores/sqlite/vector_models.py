@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict
 from functools import partial
 
-from rag_context.domain.embedding_model import EmbeddingModel, Rebuild
-from rag_context.domain.vectors import Matrix
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild
 from rag_context.errors import BackendRejectedError
 from rag_context.ports.maintenance import require_comparable
 from rag_context.stores.sqlite.changes import INDEXED, PENDING, check_size, forget_old_deletions, vector_blobs

@@ -30,14 +30,11 @@ from rag_context.api.collections import (
     page_size,
     sorted_values,
 )
-from rag_context.collections.addresses import AllowedAddresses
 from rag_context.collections.collections import Collections, DocumentInput
 from rag_context.collections.connections import DEFAULT, CollectionRef
-from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL
-from rag_context.collections.models import recorded
+from rag_context.collections.labels import MODEL_LABEL, OWN_EMBEDDER, PROVIDER_LABEL, recorded
 from rag_context.collections.registry import ProviderRegistry
-from rag_context.collections.searching import CollectionQuery, Match, search
-from rag_context.collections.strategy import Conversation, Conversations, choose
+from rag_context.collections.searching import CollectionQuery, Conversation, Conversations, Match, choose, search
 from rag_context.domain.clauses import EVERYTHING
 from rag_context.domain.documents import Json
 from rag_context.domain.vectors import Vector
@@ -46,7 +43,7 @@ from rag_context.ports.provider import Collection, Entry, EntryHit
 from rag_context.resilience.admission import Admissions
 from rag_context.search.query import Mode
 from rag_context.service.collection_maintenance import CollectionMaintenance
-from rag_context.service.providers import ProviderService
+from rag_context.service.provider_service import AllowedAddresses, ProviderService
 from rag_context.where import check_metadata, parse
 
 MAX_OFFSET = 1_000_000_000

@@ -13,8 +13,7 @@ from rag_context.ports.reading import DocumentStore
 from rag_context.resilience.breaker import BreakerState
 from rag_context.resilience.deadline import Deadline
 from rag_context.resilience.dependency import Dependency
-from rag_context.service.binding import BoundEmbedder
-from rag_context.service.rebuilding import Rebuilding
+from rag_context.service.index_model import BoundEmbedder, Rebuilding
 
 logger = logging.getLogger(__name__)
 

@@ -1,9 +1,11 @@
-"""The use cases of providers: list them, describe one, test a configuration or a connection."""
+"""The use cases of providers: list them, describe one, test a configuration or a connection at allowed addresses."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -14,13 +16,60 @@ from rag_context.api.providers import (
     ProvidersResponse,
     TestRequest,
 )
-from rag_context.collections.addresses import AllowedAddresses
 from rag_context.collections.connections import Connections
 from rag_context.collections.registry import ProviderRegistry, Registered, probe
 from rag_context.errors import FieldError, InvalidInputError, NotFoundError
 from rag_context.ports.provider import Capabilities, ProviderHealth
 
 _PATH_FORMAT = re.compile(r'"format": "(file-|directory-)?path"')
+
+
+_UNSAFE = re.compile(r"[\\\s\x00-\x1f\x7f]")
+"""Characters that address parsers interpret differently."""
+
+ANY = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedAddresses:
+    """The addresses at which callers may test a provider: those in the server's configuration.
+
+    With any address, a caller could scan the network of the server and read what its hosts answer.
+
+    Args:
+        listed: `host`, `host:port`, or `*` for any, from the settings.
+        configured: the addresses of configured connections, which need not be listed.
+    """
+
+    listed: tuple[str, ...] = ()
+    configured: tuple[str, ...] = ()
+
+    def forbidden(self, addresses: Iterable[str]) -> list[str]:
+        """The addresses that are not allowed."""
+        if ANY in self.listed:
+            return []
+        allowed = {_parts(each) for each in (*self.listed, *self.configured)}
+        return [each for each in addresses if not self._is_allowed(each, allowed)]
+
+    def _is_allowed(self, address: str, allowed: set[tuple[str, int | None] | None]) -> bool:
+        parts = _parts(address)
+        if parts is None:
+            return False
+        host, port = parts
+        listed = {_parts(each) for each in self.listed}
+        return (host, port) in allowed or (host, None) in listed
+
+
+def _parts(address: str) -> tuple[str, int | None] | None:
+    """Host and port; None if it is not an address."""
+    if _UNSAFE.search(address):
+        return None
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return None if not host else (host.rstrip("."), port)
 
 
 class ProviderService:

@@ -1,23 +1,26 @@
-"""Fits `ports.Embedder` over a server with OpenAI's API, and checks which model the server runs."""
+"""Embeds through a server with OpenAI's API: LM Studio, Ollama, llama.cpp, vLLM, TEI, OpenAI, or our own.
+
+Which model the server runs is checked: its name proves nothing, its vector of a probe text does.
+"""
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Hashable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import numpy as np
 
-from rag_context.domain.embedding_model import EmbeddingModel
-from rag_context.domain.vectors import Matrix, Vector
-from rag_context.embedders.checks import Checker
-from rag_context.embedders.openai_compatible.answers import InputTooLongError
-from rag_context.embedders.openai_compatible.api import EmbeddingApi, EncodingFormat
-from rag_context.embedders.openai_compatible.served import ServedModel
-from rag_context.embedders.tokenizer import ModelTokenizer
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Vector
+from rag_context.embedders.fingerprint import PROBE, SAME_COSINE, Checker, fingerprint
+from rag_context.embedders.onnx_model import BUNDLED, ModelTokenizer
+from rag_context.embedders.openai_api import EmbeddingApi, EncodingFormat, InputTooLongError
+from rag_context.embedders.profiles import profile
 from rag_context.errors import (
+    BackendDataError,
     BackendError,
     BackendRejectedError,
     BackendStartingError,
@@ -26,7 +29,116 @@ from rag_context.errors import (
 
 logger = logging.getLogger(__name__)
 
+
 COMPONENT = "embedder"
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    model: EmbeddingModel
+    probe: Vector
+
+
+class ServedModel:
+    """The model of one server, learnt from a probe and confirmed by it.
+
+    Args:
+        api: the server.
+        name: the model's name, which chooses its profile.
+        checked: checks the probe's vector.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, api: EmbeddingApi, name: str, checked: Checker, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._profile = profile(name)
+        self._name = name
+        self._checked = checked
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._known: _Known | None = None
+        self._confirmed_at: float | None = None
+        self._announced: str | None = None
+
+    @property
+    def model(self) -> EmbeddingModel | None:
+        """The model as it was last confirmed; None before the server was first reached."""
+        return None if self._known is None else self._known.model
+
+    def doubt(self) -> None:
+        """Make the next confirmation embed the probe again."""
+        self._confirmed_at = None
+
+    def heard(self, announced: str | None) -> None:
+        """Doubt the model if the server names it differently than when it was confirmed."""
+        if announced != self._announced:
+            self.doubt()
+
+    async def confirm(self, since: float = -math.inf) -> EmbeddingModel:
+        """The model, confirmed not earlier than `since`; without doubt, any earlier confirmation counts.
+
+        Raises:
+            BackendError: The server is unavailable, or has another model than the configured one.
+        """
+        async with self._asking:
+            if self._known is None or self._confirmed_at is None or self._confirmed_at < since:
+                await self._ask()
+            assert self._known is not None  # noqa: S101  (the probe either sets it or raises)
+            return self._known.model
+
+    async def _ask(self) -> None:
+        asked_at = self._clock()
+        answer = await self._api.embed([PROBE])
+        vector: Vector = self._checked(answer.vectors, answer.vectors.shape[1])[0]
+        expected = self._profile.dimension
+        if expected is not None and len(vector) != expected:
+            raise BackendDataError(
+                COMPONENT,
+                f"{self._api.server} returns vectors of {len(vector)} dimensions, and {self._name} has {expected}: "
+                "another model is loaded there; load this one, or set embedder.model to that one's name",
+            )
+        if self._known is None:
+            await self._compare_names()
+            self._known = self._learn(vector)
+        elif not _alike(vector, self._known.probe):
+            former, self._known = self._known.model, self._learn(vector)
+            logger.warning(
+                "%s has another model than before (%.12s instead of %.12s)",
+                self._api.server,
+                self._known.model.fingerprint,
+                former.fingerprint,
+            )
+        self._announced = answer.model
+        self._confirmed_at = asked_at
+
+    def _learn(self, vector: Vector) -> _Known:
+        known = self._profile
+        model = EmbeddingModel(
+            name=self._name,
+            dimension=len(vector),
+            fingerprint=fingerprint(vector),
+            window=int(known.window / known.pieces),
+            calibration=known.calibration,
+            query_prefix=known.query_prefix,
+            document_prefix=known.document_prefix,
+        )
+        return _Known(model, vector)
+
+    async def _compare_names(self) -> None:
+        """Log a warning if the server does not list the model: many servers use any model that they have loaded."""
+        try:
+            listed = await self._api.models()
+        except BackendError as error:
+            logger.debug("%s lists no models: %s", self._api.server, error)
+            return
+        if listed and not any(self._name.lower() in name.lower() for name in listed):
+            logger.warning("%s does not list the model %r; it may answer with another", self._api.server, self._name)
+
+
+def _alike(one: Vector, other: Vector) -> bool:
+    return len(one) == len(other) and float(one @ other) >= SAME_COSINE
+
+
 BATCH = 32
 """Texts of one request."""
 
@@ -39,7 +151,7 @@ LAST_RETRY_S = 5.0
 CUTS = 4
 """How often a text is shortened before it fails; halved so often, 4000 tokens are 250."""
 
-_TOKENIZER = Path(__file__).parent.parent / "minilm" / "tokenizer.json"
+_TOKENIZER = BUNDLED / "tokenizer.json"
 
 
 class OpenAIEmbedder:

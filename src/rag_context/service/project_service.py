@@ -2,8 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -30,7 +29,6 @@ from rag_context.projects.records import (
 from rag_context.projects.retrieval import RetrievalDependencies, RetrievalService
 from rag_context.resilience.admission import Admissions
 from rag_context.resilience.deadline import Deadline
-from rag_context.service.project_choice import ProjectRequest, ProjectResolver, ResolvedProject, external, followed
 from rag_context.service.project_mappers import (
     StoredProject,
     catching_up,
@@ -44,13 +42,20 @@ from rag_context.service.project_mappers import (
     tenant_fields,
     type_counts,
 )
-from rag_context.service.project_search import ProjectSearch, RecordSearch
+from rag_context.service.project_requests import (
+    OnProgress,
+    ProjectRequest,
+    ProjectResolver,
+    ProjectSearch,
+    RecordSearch,
+    ResolvedProject,
+    external,
+    followed,
+    relayed,
+)
 
 STORE_S = 30.0
 """Time budget for reading the list of a project's documents, outside of searches."""
-
-OnProgress = Callable[[int, int], Awaitable[None]]
-"""Called with how much is done, and of how much."""
 
 MAX_COUNTED = 1_000_000
 
@@ -350,34 +355,6 @@ class ProjectService:
         deadline = Deadline.after(STORE_S, self._clock)
         stored = await retrieval.document_store.call(lambda: retrieval.documents.stored(document_id), deadline)
         return stored is not None and stored.indexed
-
-
-@asynccontextmanager
-async def relayed(listener: OnProgress) -> AsyncIterator[Callable[[int, int], None]]:
-    """Yields a function that reports progress without waiting; the listener is awaited with the newest report.
-
-    An error of the listener ends the reports, not the work.
-    """
-    latest: list[tuple[int, int]] = []
-    has_news = asyncio.Event()
-
-    async def relay() -> None:
-        while True:
-            await has_news.wait()
-            has_news.clear()
-            await listener(*latest[-1])
-            del latest[:-1]
-
-    def note(done: int, total: int) -> None:
-        latest.append((done, total))
-        has_news.set()
-
-    task = asyncio.create_task(relay(), name="progress")
-    try:
-        yield note
-    finally:
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def _given(**values: object) -> Mapping[str, Any]:

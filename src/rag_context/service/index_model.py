@@ -1,0 +1,319 @@
+"""The model of an index: an embedder bound to it, and the run that embeds all documents again with another model.
+
+The bound embedder raises an error if its vectors cannot be compared with those of the index. A run makes new vectors
+while the old ones still answer, and then replaces the old ones. Its state is in the store, so that it survives the
+end of a process: the next process with the run's model continues it. Several processes may use one index; one of them
+works on a run, and another one takes over if there was no progress for some seconds.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeAlias
+
+from rag_context.domain.vectors import EmbeddingModel, Matrix, Rebuild, Vector
+from rag_context.embedders.fingerprint import same_model
+from rag_context.errors import (
+    BackendDataError,
+    BackendError,
+    BackendRejectedError,
+    BackendStartingError,
+    IndexMismatchError,
+)
+from rag_context.ingest.indexer import Indexer
+from rag_context.ports.maintenance import ModelRegistry, VectorRebuilder
+from rag_context.ports.models import Embedder, Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+OpenFormer: TypeAlias = Callable[[EmbeddingModel], Awaitable[Embedder | None]]
+"""Loads the model that an index was embedded with; returns None while it loads, or if it is not available."""
+
+
+class BoundEmbedder:
+    """Forwards calls to the embedder as long as its model is the one of the index.
+
+    While a run embeds all documents again with the model in use, queries are embedded by the model of the index, if it
+    can be loaded.
+
+    Args:
+        inner: the embedder.
+        registry: stores which model the index was embedded with.
+        rebuilder: knows whether a run embeds all documents again; None: the store has no such runs.
+        open_former: loads the model of the index.
+    """
+
+    def __init__(
+        self,
+        inner: Embedder,
+        registry: ModelRegistry,
+        rebuilder: VectorRebuilder | None = None,
+        open_former: OpenFormer | None = None,
+    ) -> None:
+        self._inner = inner
+        self._registry = registry
+        self._rebuilder = rebuilder
+        self._open_former = open_former
+        self._former: Embedder | None = None
+        self._recorded: EmbeddingModel | None = None
+        self._trouble = ""
+        # Loading the former model takes time: without turns, a comparison that began before a run ended could
+        # overwrite the result of the one after it, and searches would stay without vectors until the next.
+        self._in_turn = asyncio.Lock()
+
+    @property
+    def model(self) -> EmbeddingModel:
+        return self._matching()[1]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._inner.tokenizer
+
+    @property
+    def recorded(self) -> EmbeddingModel | None:
+        """The model of the index, as of the last comparison."""
+        return self._recorded
+
+    async def bind(self) -> None:
+        """Compare the model with the index's; an index without a model records this one. Raises: BackendError."""
+        async with self._in_turn:
+            try:
+                recorded = await self._agreed()
+                if recorded is None or same_vectors(self._inner.model, recorded):
+                    self._former = None
+                else:
+                    self._former = self._former or await self._opened(recorded)
+                self._recorded = recorded
+            except BackendError as error:
+                self._trouble = f": {error}"
+                raise
+
+    async def _agreed(self) -> EmbeddingModel | None:
+        """The model that the index records, after recording this one if there was none."""
+        model = self._inner.model
+        recorded = await self._registry.recorded_model()
+        if recorded is None or not (same_vectors(model, recorded) or self._former is not None):
+            # The embedder's description of its model may be out of date: ask it again before recording it.
+            await self._inner.ping()
+        if recorded is None:
+            with suppress(IndexMismatchError):  # another process was faster: its record is read below
+                await self._registry.adopt_model(self._inner.model)
+            recorded = await self._registry.recorded_model()
+        return recorded
+
+    async def _opened(self, recorded: EmbeddingModel) -> Embedder | None:
+        """The model of the index, while a run embeds all documents again with the model in use."""
+        if self._rebuilder is None or self._open_former is None:
+            return None
+        run = await self._rebuilder.under_way()
+        is_ours = run is not None and same_vectors(self._inner.model, run.model)
+        return await self._open_former(recorded) if is_ours else None
+
+    async def embed_query(self, text: str) -> Vector:
+        return await self._matching()[0].embed_query(text)
+
+    async def embed_documents(self, texts: Sequence[str]) -> Matrix:
+        return await self._matching()[0].embed_documents(texts)
+
+    async def ping(self) -> str:
+        description = await self._inner.ping()
+        embedder, _ = self._matching()
+        if embedder is not self._inner:
+            await embedder.ping()
+        return description
+
+    def _matching(self) -> tuple[Embedder, EmbeddingModel]:
+        """The embedder whose vectors the index has, and its model."""
+        model = self._inner.model
+        if self._recorded is None:
+            raise BackendStartingError("embedder", f"the model has not been compared with the index yet{self._trouble}")
+        embedder = self._inner
+        if not same_vectors(model, self._recorded):
+            if self._former is None or not same_vectors(self._former.model, self._recorded):
+                raise BackendRejectedError("embedder", mismatch(self._recorded, model))
+            embedder = self._former
+        # Its own fingerprint may differ from the index's by float noise, and stores compare fingerprints as text.
+        return embedder, replace(embedder.model, fingerprint=self._recorded.fingerprint)
+
+
+def same_vectors(one: EmbeddingModel, other: EmbeddingModel) -> bool:
+    """Whether vectors of the two models can be compared."""
+    alike = (one.dimension, one.query_prefix, one.document_prefix) == (
+        other.dimension,
+        other.query_prefix,
+        other.document_prefix,
+    )
+    return alike and same_model(one.fingerprint, other.fingerprint)
+
+
+def mismatch(index: EmbeddingModel, configured: EmbeddingModel) -> str:
+    """The error message for an index that another model embedded."""
+    return (
+        f"the index was made by {index.name} ({index.dimension} dimensions, {index.fingerprint[:12]}) and the model in "
+        f"use is {configured.name} ({configured.dimension} dimensions, {configured.fingerprint[:12]}); "
+        "run `rag-context reindex`, or start with `rag-context serve --reindex`"
+    )
+
+
+LEASE_S = 5.0
+"""A run with progress in the last so many seconds belongs to a process that still works on it."""
+
+ABANDONED_S = 600.0
+"""A process that uses the index's model abandons a run of another model that had no progress for so long."""
+
+BATCH = 100
+
+OnDone = Callable[[int], None]
+"""Called with the number of documents that are done."""
+
+
+class Rebuilding:
+    """Begins a run, works on it, and ends it.
+
+    Args:
+        rebuilder: stores the new vectors and the state of the run.
+        inner: the model in use.
+        bound: the model that embeds queries.
+        indexer: embeds documents.
+        begin_on_mismatch: whether a run begins by itself if the index was embedded by another model.
+        now: the wall clock, in seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        rebuilder: VectorRebuilder,
+        inner: Embedder,
+        bound: BoundEmbedder,
+        indexer: Indexer,
+        *,
+        begin_on_mismatch: bool = False,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._rebuilder = rebuilder
+        self._inner = inner
+        self._bound = bound
+        self._indexer = indexer
+        self._begin_on_mismatch = begin_on_mismatch
+        self._now = now
+        self._is_ours = False
+        self._one_at_a_time = asyncio.Lock()
+        self._beginning = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Begin a run, unless one with the same model exists. Raises: BackendError (no model, no store)."""
+        async with self._beginning:
+            model = self._inner.model
+            run = await self._rebuilder.under_way()
+            if run is None or not same_vectors(run.model, model):
+                self._is_ours = await self._rebuilder.begin(model)
+        await self._bound.bind()
+
+    async def remaining(self) -> int | None:
+        """How many documents have no new vectors; None if there is no run. Raises: BackendError."""
+        return None if await self._rebuilder.under_way() is None else await self._rebuilder.remaining()
+
+    async def require_ended(self) -> None:
+        """Check that the index has vectors of the model in use.
+
+        Raises:
+            BackendRejectedError: it has vectors of another model, because another process ended the run.
+        """
+        await self._bound.bind()
+        recorded = self._bound.recorded
+        if recorded is None or not same_vectors(self._inner.model, recorded):
+            raise BackendRejectedError(
+                "vectors", "another process ended the reindexing; run `rag-context reindex` to start it again"
+            )
+
+    async def work(self, on_done: OnDone = lambda _done: None, *, together: int = 1) -> bool:
+        """Finish the run of the model in use; returns False if there is none, or if another task works on it.
+
+        Raises:
+            BackendError: the embedder or the store is unavailable; the run continues later.
+        """
+        if self._one_at_a_time.locked():
+            return False
+        async with self._one_at_a_time:
+            run = await self._due()
+            if run is None:
+                return False
+            logger.info("all documents are embedded again with %s; the old vectors answer meanwhile", run.model.name)
+            done = 0
+
+            def count() -> None:
+                nonlocal done
+                done += 1
+                on_done(done)
+
+            # The model's own fingerprint may differ from the run's by float noise.
+            embedder = _Named(self._inner, run.model)
+            while not await self._rebuilder.switch(run.model.fingerprint, await self._pass(embedder, count, together)):
+                pass
+            self._is_ours = False
+            await self._bound.bind()
+            logger.info("the vectors of %s are complete: searches use them from now on", run.model.name)
+            return True
+
+    async def _due(self) -> Rebuild | None:
+        """The run to work on, or None; abandons a run of another model that no process continues."""
+        run = await self._rebuilder.under_way()
+        if run is None and not self._begin_on_mismatch:
+            return None
+        model = self._inner.model
+        await self._bound.bind()  # another process may have ended a run just now
+        is_current = self._bound.recorded is not None and same_vectors(model, self._bound.recorded)
+        idle_s = math.inf if run is None else self._now() - run.touched
+        is_free = self._is_ours or not 0.0 <= idle_s < LEASE_S
+        if run is not None and same_vectors(model, run.model):
+            return run if is_free else None
+        if self._begin_on_mismatch and not is_current and is_free:
+            await self.begin()
+            return await self._rebuilder.under_way()
+        if run is not None and is_current and idle_s > ABANDONED_S:
+            logger.warning("the new vectors of %s are deleted: no process continues them", run.model.name)
+            await self._rebuilder.abandon()
+        return None
+
+    async def _pass(self, embedder: Embedder, count: Callable[[], None], together: int) -> set[str]:
+        """Embed every document that has no new vectors; returns the ids of those that failed."""
+        left: set[str] = set()
+        last = ""
+        semaphore = asyncio.Semaphore(together)
+
+        async def complete(id_: str) -> None:
+            async with semaphore:
+                try:
+                    is_complete = await self._indexer.complete_beside(id_, embedder, self._rebuilder)
+                except (BackendDataError, BackendRejectedError) as error:
+                    logger.warning("document %s cannot be embedded again: %s", id_, error)
+                    is_complete = False
+            if is_complete:
+                count()
+            else:
+                left.add(id_)
+
+        while ids := await self._rebuilder.lacking(last, BATCH):
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for id_ in ids:
+                        group.create_task(complete(id_))
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from failures
+            last = ids[-1]
+        return left
+
+
+class _Named:
+    """The embedder, with the name and fingerprint that the run has recorded."""
+
+    def __init__(self, inner: Embedder, model: EmbeddingModel) -> None:
+        self.model = model
+        self.tokenizer = inner.tokenizer
+        self.embed_query = inner.embed_query
+        self.embed_documents = inner.embed_documents
+        self.ping = inner.ping
